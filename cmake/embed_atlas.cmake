@@ -1,0 +1,10 @@
+# Writes OUT: a C++ source holding every JSON file below ROOT as {path, text}, sorted by path.
+file(GLOB_RECURSE FILES RELATIVE ${ROOT} ${ROOT}/*.json)
+list(SORT FILES)
+set(BODY "// Made by cmake/embed_atlas.cmake from atlas/. Do not edit.\n#include \"base/embedded.h\"\n\nnamespace ridge {\n\nconst EmbeddedFile kEmbeddedFiles[] = {\n")
+foreach(FILE ${FILES})
+  file(READ ${ROOT}/${FILE} TEXT)
+  string(APPEND BODY "    {\"${FILE}\", R\"RIDGE(${TEXT})RIDGE\"},\n")
+endforeach()
+string(APPEND BODY "    {nullptr, nullptr}};\n\n}  // namespace ridge\n")
+file(WRITE ${OUT} "${BODY}")
