@@ -1,0 +1,29 @@
+// Files: whole reads with a limit, atomic writes, read-only mappings.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ridge {
+
+// Throws Error: "PATH: no such file", "PATH: is a folder", "PATH: larger than ...".
+std::string read_file(const std::string& path, size_t max_bytes);
+// Writes whole or not at all (temporary file beside it, then rename). Throws Error.
+void write_file(const std::string& path, std::string_view contents);
+
+// A read-only memory map of a file; empty files map to nothing.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);  // throws Error
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::string_view bytes() const { return {data_, size_}; }
+
+ private:
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace ridge

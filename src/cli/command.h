@@ -1,0 +1,24 @@
+// A command: adds itself to the application; its callback does the work and prints.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace ridge {
+
+// Options every command shares.
+struct Global {
+  bool json = false;
+  std::string atlas;
+};
+
+void add_machine_command(CLI::App& app, Global& global);
+void add_model_command(CLI::App& app, Global& global);
+void add_predict_command(CLI::App& app, Global& global);
+void add_explain_command(CLI::App& app, Global& global);
+void add_tiles_command(CLI::App& app, Global& global);
+
+// One screen about this machine; what bare `ridge` and `./run` print.
+void print_tour();
+
+}  // namespace ridge

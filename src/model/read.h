@@ -1,0 +1,24 @@
+// Reading models: built-in names, Hugging Face configs, GGUF and safetensors headers.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+
+namespace ridge {
+
+// A built-in name ("llama-3-70b", forgiving), a config.json, a folder holding one (with or
+// without *.safetensors, whose headers then give exact bytes), a *.gguf or *.safetensors file.
+// Throws Error: unknown names suggest the nearest, unknown architectures name the field.
+Model find_model(std::string_view name_or_path);
+
+std::vector<std::string> builtin_model_names();
+
+Model model_from_config(const nlohmann::json& config, std::string_view where);
+Model model_from_gguf(const std::string& path);
+Model model_from_safetensors(const std::string& path);  // file or folder
+
+}  // namespace ridge
