@@ -21,7 +21,7 @@ class Table {
   void add(std::vector<std::string> row);
   void rule();  // a thin line between rows
   std::string text() const;
-  std::string csv() const;  // RFC 4180, no colour codes
+  std::string csv() const;  // RFC 4180 quoting, lines end in \n, no colour codes
 
  private:
   std::vector<std::string> header_;

@@ -23,8 +23,13 @@ double parse_seconds(std::string_view text, std::string_view what);
 // "280tok/s", "280" -> 280. "3.35TB/s", "80GB", "32k" with SI (k, M, G, T) or binary (Ki, Mi)
 // prefixes.
 double parse_quantity(std::string_view text, std::string_view unit, std::string_view what);
-// "1,2,4..256" doubles, "1..4" counts, "1,3..9" adds, "0.1,0.5" lists. Throws Error naming `what`.
-// At most 100 000 values.
+// A list, whose last part may be a range "..END" that goes on as the listed values do:
+//   one value          "1..4"         adds 1:              1 2 3 4
+//   two values         "1,3..9"       adds their distance: 1 3 5 7 9
+//   three or more      "1,2,4..256"   the last three decide: equal distances add, equal ratios
+//                                     multiply:            1 2 4 8 ... 256
+// END is included where a step lands on it and never passed. Values may carry prefixes ("1k,2k").
+// At most 100 000 values. Throws Error naming `what`.
 std::vector<double> parse_sweep(std::string_view text, std::string_view what);
 
 }  // namespace ridge
