@@ -1,0 +1,110 @@
+#include "cost/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ridge {
+namespace {
+
+// Rows of queries one thread block keeps while K and V stream past it: FlashAttention-3 uses 128.
+// A group's heads fill the rows together (GQA packing).
+constexpr double kQueryRows = 128;
+
+// Vector operations a score costs in online softmax: scale, running max, subtract, exponential,
+// running sum.
+constexpr double kSoftmaxOps = 5;
+
+// Sum over i = 1..fresh of min(limit, past + i).
+double capped_sum(double fresh, double past, double limit) {
+  const double free_tokens = std::clamp(limit - past, 0.0, fresh);  // not yet at the limit
+  return free_tokens * past + free_tokens * (free_tokens + 1) / 2 + (fresh - free_tokens) * limit;
+}
+
+double look_back(const AttentionShape& s) {
+  if (s.window <= 0) return INFINITY;
+  return s.chunked ? (s.window + 1) / 2 : s.window;
+}
+
+double attended_limit(const AttentionShape& s) {
+  return s.index_topk > 0 ? std::min(look_back(s), s.index_topk) : look_back(s);
+}
+
+Work streamed(double heads, double sharing, double qk_dim, double v_dim, double pairs,
+              double cache_bytes, double act_bytes, const AttentionSpan& span) {
+  Work work;
+  work.flops = span.count * 2 * heads * pairs * (qk_dim + v_dim);
+  work.padded_flops = work.flops;
+  work.vector_flops = span.count * kSoftmaxOps * heads * pairs;
+  work.kv_bytes = span.count * cache_bytes;
+  work.act_bytes = span.count * span.fresh * heads * (qk_dim + v_dim) * act_bytes;
+  const double passes = std::ceil(span.fresh * sharing / kQueryRows);
+  work.chip_bytes = work.kv_bytes * passes + work.act_bytes;
+  return work;
+}
+
+}  // namespace
+
+double attended_pairs(const AttentionShape& s, const AttentionSpan& span) {
+  const double limit = attended_limit(s);
+  if (std::isinf(limit)) return span.fresh * span.past + span.fresh * (span.fresh + 1) / 2;
+  return capped_sum(span.fresh, span.past, limit);
+}
+
+double visible_keys(const AttentionShape& s, const AttentionSpan& span) {
+  const double all = span.past + span.fresh;
+  const double limit = attended_limit(s);
+  if (std::isinf(limit)) return all;
+  // A span of fresh queries sees the union of their windows; sparse picks may differ per query.
+  const double unions = s.index_topk > 0 ? span.fresh * limit : limit + span.fresh - 1;
+  return std::min(all, unions);
+}
+
+Work flash_attention_work(const AttentionShape& s, const AttentionSpan& span) {
+  const double cache =
+      visible_keys(s, span) * s.kv_heads * (s.head_dim + s.v_head_dim) * s.kv_bytes;
+  return streamed(s.heads, s.heads / s.kv_heads, s.head_dim, s.v_head_dim, attended_pairs(s, span),
+                  cache, s.act_bytes, span);
+}
+
+Work mla_absorbed_work(const AttentionShape& s, const AttentionSpan& span) {
+  const double cache = visible_keys(s, span) * (s.kv_rank + s.rope_dim) * s.kv_bytes;
+  return streamed(s.heads, s.heads, s.kv_rank + s.rope_dim, s.kv_rank, attended_pairs(s, span),
+                  cache, s.act_bytes, span);
+}
+
+Work naive_attention_work(const AttentionShape& s, const AttentionSpan& span) {
+  const double keys = span.past + span.fresh;
+  const double scores = s.heads * span.fresh * keys;  // the n x n matrix, all heads
+  Work work;
+  work.flops = span.count * 2 * scores * (s.head_dim + s.v_head_dim);
+  work.padded_flops = work.flops;
+  work.vector_flops = span.count * kSoftmaxOps * scores;
+  const double cache = keys * (s.head_dim + s.v_head_dim);
+  // Read as cached, and with fewer KV heads than heads also written and read expanded.
+  work.kv_bytes = span.count * cache * s.kv_heads * s.kv_bytes;
+  const double expanded = s.kv_heads < s.heads ? 2 * cache * s.heads * s.act_bytes : 0;
+  const double in_out = span.fresh * s.heads * (s.head_dim + s.v_head_dim) * s.act_bytes;
+  work.act_bytes = span.count * (in_out + expanded + 4 * scores * s.act_bytes);
+  work.chip_bytes = work.kv_bytes + work.act_bytes;
+  work.launches = s.kv_heads < s.heads ? 4 : 3;  // (expand,) QK^T, softmax, PV
+  return work;
+}
+
+Work indexer_work(const AttentionShape& s, const AttentionSpan& span) {
+  AttentionShape all = s;
+  all.index_topk = 0;
+  const double pairs = attended_pairs(all, span);
+  const double keys = visible_keys(all, span);
+  Work work;
+  work.flops = span.count * 2 * s.index_heads * s.index_dim * pairs;
+  work.padded_flops = work.flops;
+  work.vector_flops = span.count * (2 * s.index_heads + 4) * pairs;  // ReLU, weights, top-k
+  work.kv_bytes = span.count * keys * s.index_dim;                   // fp8 keys
+  work.act_bytes = span.count * (span.fresh * s.index_heads * s.index_dim + 2 * 4 * pairs);
+  const double passes = std::ceil(span.fresh * s.index_heads / kQueryRows);
+  work.chip_bytes = work.kv_bytes * passes + work.act_bytes;
+  work.launches = 2;  // scores, top-k
+  return work;
+}
+
+}  // namespace ridge

@@ -1,0 +1,26 @@
+// Communication between ranks, and how long algorithms need on a link.
+#pragma once
+
+#include "cost/work.h"
+
+namespace ridge {
+
+Work collective_work(Collective kind, double message_bytes, int ranks, int stride = 1);
+
+// What an algorithm moves through the busiest link direction of a rank, and how many dependent
+// messages it takes. Ring all-reduce of M bytes: 2 (n-1)/n M in 2 (n-1) steps; tree: 2 M in
+// 2 log2 n steps; direct (every rank reads every peer): (n-1) M in one. Sources: Thakur et al.
+// 2005; NCCL's and the one-shot kernels' cost models.
+struct Traffic {
+  double bytes = 0;
+  double steps = 0;
+};
+Traffic ring_traffic(Collective kind, double message_bytes, int ranks);
+Traffic tree_traffic(double message_bytes, int ranks);    // all-reduce
+Traffic direct_traffic(double message_bytes, int ranks);  // all-reduce
+
+// The best algorithm's time on a link of `seconds_per_byte` and `latency` per step.
+double collective_seconds(Collective kind, double message_bytes, int ranks, double seconds_per_byte,
+                          double latency);
+
+}  // namespace ridge

@@ -1,0 +1,59 @@
+#include "cost/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace ridge {
+namespace {
+
+// Probability that a token picks expert r, for all r; sums to top_k, each at most 1. Mass above 1
+// is given back to the others in proportion until none exceeds it.
+std::vector<double> pick_probabilities(const Routing& routing) {
+  const int n = static_cast<int>(routing.experts);
+  std::vector<double> weight(n), pick(n, 0.0);
+  for (int r = 0; r < n; ++r) weight[r] = std::pow(r + 1.0, -routing.skew);
+  double left = routing.top_k;
+  int first = 0;  // experts before this one are always picked
+  while (first < n) {
+    double sum = 0;
+    for (int r = first; r < n; ++r) sum += weight[r];
+    if (left * weight[first] / sum < 1) {
+      for (int r = first; r < n; ++r) pick[r] = left * weight[r] / sum;
+      break;
+    }
+    pick[first++] = 1;
+    left -= 1;
+  }
+  return pick;
+}
+
+}  // namespace
+
+double distinct_experts(const Routing& routing, double tokens) {
+  if (tokens <= 0) return 0;
+  if (routing.skew <= 0) {
+    const double miss = 1 - routing.top_k / routing.experts;
+    return miss <= 0 ? routing.experts : routing.experts * -std::expm1(tokens * std::log(miss));
+  }
+  double sum = 0;
+  for (double p : pick_probabilities(routing)) sum += 1 - std::pow(1 - p, tokens);
+  return sum;
+}
+
+double busiest_rank(const Routing& routing, double tokens, double ranks) {
+  if (ranks <= 1 || tokens <= 0) return 1;
+  const double mean = tokens * routing.top_k / ranks;
+  double load = 1 + std::sqrt(2 * std::log(ranks) / mean);
+  if (routing.skew > 0) {
+    const std::vector<double> pick = pick_probabilities(routing);
+    double first = 0;
+    for (size_t r = 0; r < pick.size(); r += static_cast<size_t>(ranks)) first += pick[r];
+    load += std::max(0.0, first * ranks / routing.top_k - 1);
+  }
+  // No rank can receive more than every token once per expert it holds, nor more than all picks.
+  const double most = std::min(tokens * std::ceil(routing.experts / ranks), tokens * routing.top_k);
+  return std::min(load, most / mean);
+}
+
+}  // namespace ridge

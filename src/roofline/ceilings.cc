@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "roofline/roofline.h"
+
+namespace ridge {
+namespace {
+
+// A type the machine has no units for runs in the next wider one it has.
+std::vector<DType> stand_ins(DType dtype) {
+  switch (dtype) {
+    case DType::fp4:
+      return {DType::fp4, DType::fp8, DType::bf16, DType::fp16, DType::fp32};
+    case DType::fp8:
+      return {DType::fp8, DType::bf16, DType::fp16, DType::fp32};
+    case DType::int4:
+      return {DType::int4, DType::int8, DType::bf16, DType::fp16, DType::fp32};
+    case DType::int8:
+      return {DType::int8, DType::bf16, DType::fp16, DType::fp32};
+    case DType::bf16:
+      return {DType::bf16, DType::fp16, DType::fp32};
+    case DType::fp16:
+      return {DType::fp16, DType::bf16, DType::fp32};
+    case DType::tf32:
+      return {DType::tf32, DType::fp32};
+    default:
+      return {dtype};
+  }
+}
+
+void set_peaks(Ceilings& c, const Machine& machine) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    c.runs_as[i] = dtype;
+    for (DType candidate : stand_ins(dtype)) {
+      if (const Maybe peak = machine.peak_of(candidate)) {
+        c.runs_as[i] = candidate;
+        c.peak[i] = *peak;
+        c.flop_s[i] = 1 / *peak;
+        break;
+      }
+    }
+  }
+  if (const Maybe fp32 = machine.peak_of(DType::fp32)) c.vector_s = 1 / *fp32;
+  if (c.peak[static_cast<int>(DType::bf16)] == 0) {
+    c.notes.push_back(fmt::format(
+        "{}: no published 16-bit or fp32 peak, so the compute ceiling is left out", machine.name));
+  }
+}
+
+void set_memory(Ceilings& c, const Machine& machine) {
+  const Level& memory = machine.memory();
+  if (!memory.read_bandwidth) {
+    throw Error("{}: the bandwidth of {} is unknown, so nothing can be predicted", machine.name,
+                memory.name);
+  }
+  c.bandwidth = *memory.read_bandwidth;
+  c.memory_s = 1 / c.bandwidth;
+  c.memory_name = memory.name;
+  const Level* cache = machine.cache();
+  if (cache && cache->read_bandwidth) c.cache_s = 1 / *cache->read_bandwidth;
+  if (const Level* host = machine.level("host"); host && host->read_bandwidth) {
+    c.host_s = 1 / *host->read_bandwidth;
+  }
+}
+
+// Where a link's latency is unknown: one microsecond inside a node (NVLink round trips measure
+// 0.7-1.5 us), five between nodes (RDMA writes 2-5 us).
+constexpr double kLinkLatency = 1e-6;
+constexpr double kNetworkLatency = 5e-6;
+
+void set_links(Ceilings& c, const System& system, const Plan& plan, const Stack& stack) {
+  const Machine& machine = system.device;
+  c.devices_per_node = system.devices_per_node;
+  if (plan.devices() <= 1) return;
+  const Level* host = machine.level("host");
+  if (!machine.links.empty() && machine.links.front().bandwidth) {
+    const Link& link = machine.links.front();
+    c.link_s = 1 / *link.bandwidth;
+    c.link_latency = link.latency.value_or(kLinkLatency);
+  } else if (host && host->read_bandwidth) {
+    c.link_s = 1 / *host->read_bandwidth;
+    c.link_latency = kNetworkLatency;
+    c.notes.push_back(fmt::format("{} has no peer link: devices talk through the host ({})",
+                                  machine.name, "host"));
+  } else if (system.devices_per_node > 1) {
+    throw Error("{}: no link between devices is known, so a node cannot be predicted",
+                machine.name);
+  }
+  if (system.nodes > 1) {
+    const Level* network = machine.level("network");
+    if (!network || !network->read_bandwidth) {
+      throw Error("{}: its network bandwidth is unknown, so several nodes cannot be predicted",
+                  machine.name);
+    }
+    c.network_s = 1 / *network->read_bandwidth;
+    c.network_latency = network->latency.value_or(kNetworkLatency) + stack.link_latency;
+  }
+  c.link_latency += stack.link_latency;
+}
+
+void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Stack& stack) {
+  if (!stack.counts_launches) return;
+  if (machine.kind == MachineKind::cpu) {
+    c.launch_s = machine.launch.persistent.value_or(stack.cpu_launch);
+  } else if (plan.graphs) {
+    c.launch_s = machine.launch.graph.value_or(stack.graph_launch);
+  } else {
+    c.launch_s = machine.launch.stream.value_or(stack.stream_launch);
+    c.launch_adds = false;
+  }
+}
+
+}  // namespace
+
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack) {
+  Ceilings c;
+  set_peaks(c, system.device);
+  set_memory(c, system.device);
+  set_links(c, system, plan, stack);
+  set_launch(c, system.device, plan, stack);
+  const bool cpu = system.device.kind == MachineKind::cpu;
+  for (int i = 0; i < kOpKindCount; ++i) {
+    c.compute_factor[i] = 1 / stack.kinds[i].compute;
+    c.memory_factor[i] = 1 / stack.kinds[i].memory;
+    // Ramps are what filling thousands of GPU lanes costs; a core's pipeline fills in nanoseconds.
+    c.ramp[i] = cpu ? 0 : stack.kinds[i].ramp;
+  }
+  c.link_factor = 1 / stack.link;
+  c.step_s = cpu ? 0 : stack.step;
+  c.low = stack.low;
+  c.high = stack.high;
+  return c;
+}
+
+void place_working_set(Ceilings& c, const Machine& machine, double bytes) {
+  const Level* cache = machine.cache();
+  if (!cache || !cache->read_bandwidth || !cache->total_capacity()) return;
+  if (bytes > *cache->total_capacity()) return;
+  c.memory_s = 1 / *cache->read_bandwidth;
+  c.memory_name = cache->name;
+  c.notes.push_back(fmt::format("the step's whole working set fits {}", cache->name));
+}
+
+}  // namespace ridge

@@ -1,0 +1,131 @@
+#include "roofline/roofline.h"
+
+#include <algorithm>
+
+#include "cost/collective.h"
+
+namespace ridge {
+namespace {
+
+constexpr int index(Wall wall) { return static_cast<int>(wall); }
+
+double link_seconds(const Work& w, const Ceilings& c, double factor) {
+  if (w.ranks <= 1 || w.collective == Collective::none) return 0;
+  const double link = c.link_s * factor, network = c.network_s * factor;
+  const int span = w.ranks * w.stride;
+  if (span <= c.devices_per_node) {
+    return collective_seconds(w.collective, w.message_bytes, w.ranks, link, c.link_latency);
+  }
+  // Across nodes: first among the ranks of a node, then each with its peers in other nodes.
+  const int here = std::max(1, c.devices_per_node / w.stride);
+  const int nodes = (w.ranks + here - 1) / here;
+  if (w.collective == Collective::all_reduce) {
+    return collective_seconds(Collective::reduce_scatter, w.message_bytes, here, link,
+                              c.link_latency) +
+           collective_seconds(Collective::all_reduce, w.message_bytes / here, nodes, network,
+                              c.network_latency) +
+           collective_seconds(Collective::all_gather, w.message_bytes, here, link, c.link_latency);
+  }
+  return collective_seconds(w.collective, w.message_bytes, w.ranks, network, c.network_latency);
+}
+
+}  // namespace
+
+std::string_view wall_name(Wall wall) {
+  static constexpr std::string_view kNames[] = {"compute",   "memory",   "launch", "interconnect",
+                                                "host-link", "capacity", "power"};
+  return kNames[index(wall)];
+}
+
+Estimate estimate(const Op& op, const Ceilings& c) {
+  const Work& w = op.work;
+  const int kind = static_cast<int>(op.kind);
+  const double compute =
+      std::max(w.padded_flops * c.flop_s[static_cast<int>(op.math)], w.vector_flops * c.vector_s);
+  const double memory = std::max(w.device_bytes() * c.memory_s, w.chip_bytes * c.cache_s);
+  const double host = w.host_bytes * c.host_s;
+  const bool talks = op.kind == OpKind::collective;
+  const double link = talks ? link_seconds(w, c, 1) : 0;
+
+  Estimate e;
+  e.roof_s = std::max({compute, memory, host, link});
+  e.on[index(Wall::compute)] = compute * c.compute_factor[kind];
+  e.on[index(Wall::memory)] = memory * c.memory_factor[kind];
+  e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? c.ramp[kind] : 0));
+  e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor) : 0;
+  e.on[index(Wall::host_link)] = host;
+
+  double busy = 0;
+  int first = 0, second = 1;
+  for (int i = 0; i < kTimedWalls; ++i) {
+    if (i != index(Wall::launch)) busy = std::max(busy, e.on[i]);
+    if (e.on[i] > e.on[first]) first = i;
+  }
+  second = first == 0 ? 1 : 0;
+  for (int i = 0; i < kTimedWalls; ++i) {
+    if (i != first && e.on[i] > e.on[second]) second = i;
+  }
+  e.wall = static_cast<Wall>(first);
+  e.next_wall = static_cast<Wall>(second);
+  const double launch = e.on[index(Wall::launch)];
+  e.expected_s = c.launch_adds ? busy + launch : std::max(busy + w.launches * c.ramp[kind], launch);
+  return e;
+}
+
+namespace {
+
+void summarise(StepEstimate& s, const Ceilings& c, DType math) {
+  s.low_s = std::max(s.roof_s, s.expected_s * c.low);
+  s.high_s = s.expected_s * c.high;
+  const auto largest = [](const WallTimes& times, int except) {
+    int best = except == 0 ? 1 : 0;
+    for (int i = 0; i < kTimedWalls; ++i) {
+      if (i != except && times[i] > times[best]) best = i;
+    }
+    return best;
+  };
+  const int first = largest(s.decided, -1);
+  s.wall = static_cast<Wall>(first);
+  s.next_wall = static_cast<Wall>(largest(s.on, first));
+  const double peak = c.peak[static_cast<int>(math)];
+  s.mfu = peak > 0 && s.expected_s > 0 ? s.flops / (s.expected_s * peak) : 0;
+  s.mbu = s.expected_s > 0 ? s.bytes / (s.expected_s * c.bandwidth) : 0;
+}
+
+}  // namespace
+
+StepEstimate estimate_step(std::span<const Op> ops, const Ceilings& c, DType math) {
+  StepEstimate s;
+  for (const Op& op : ops) {
+    const Estimate e = estimate(op, c);
+    s.roof_s += op.count * e.roof_s;
+    s.expected_s += op.count * e.expected_s;
+    s.flops += op.count * (op.work.flops + op.work.vector_flops);
+    s.bytes += op.count * op.work.device_bytes();
+    for (int i = 0; i < kTimedWalls; ++i) s.on[i] += op.count * e.on[i];
+    s.decided[index(e.wall)] += op.count * e.expected_s;
+  }
+  s.expected_s += c.step_s;
+  s.on[index(Wall::launch)] += c.step_s;
+  s.decided[index(Wall::launch)] += c.step_s;
+  summarise(s, c, math);
+  return s;
+}
+
+void append(StepEstimate& sum, const StepEstimate& step, const Ceilings& c, DType math) {
+  sum.roof_s += step.roof_s;
+  sum.expected_s += step.expected_s;
+  sum.flops += step.flops;
+  sum.bytes += step.bytes;
+  for (int i = 0; i < kTimedWalls; ++i) {
+    sum.on[i] += step.on[i];
+    sum.decided[i] += step.decided[i];
+  }
+  summarise(sum, c, math);
+}
+
+double attainable(double peak, double bandwidth, double intensity) {
+  return std::min(peak, intensity * bandwidth);
+}
+
+}  // namespace ridge

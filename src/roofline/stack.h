@@ -1,0 +1,42 @@
+// How well a software stack reaches the roof: a few numbers per operator kind, stored as JSON in
+// atlas/stacks. `ideal` is the roof itself.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cost/work.h"
+
+namespace ridge {
+
+struct Efficiency {
+  double compute = 1;  // share of the matrix or vector peak
+  double memory = 1;   // share of a memory level's bandwidth
+  double ramp = 0;     // seconds per kernel to fill and drain the machine
+};
+
+struct Stack {
+  std::string name = "ideal";
+  std::string title;
+  std::string basis;        // where the numbers come from; printed beside what depends on them
+  bool calibrated = false;  // fitted to measured data
+  std::array<Efficiency, kOpKindCount> kinds;
+  double link = 1;               // share of a link's bandwidth
+  double link_latency = 0;       // seconds a message costs beyond the link's own latency
+  bool counts_launches = false;  // launch costs add to the expected time
+  double graph_launch = 0;       // seconds per kernel where the machine's own figure is unknown
+  double stream_launch = 0;
+  double cpu_launch = 0;     // a parallel region on a CPU
+  double step = 0;           // seconds of host work per step (scheduling, sampling, sync)
+  double low = 1, high = 1;  // the band, as multiples of the expected time
+
+  const Efficiency& of(OpKind kind) const { return kinds[static_cast<int>(kind)]; }
+};
+
+// Throws Error naming the nearest stacks.
+Stack find_stack(std::string_view name);
+std::vector<std::string> stack_names();
+
+}  // namespace ridge

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <cmath>
+
+#include "cost/collective.h"
+#include "cost/elementwise.h"
+#include "cost/matmul.h"
+#include "step/step.h"
+
+namespace ridge {
+namespace {
+
+// Up to this many fresh tokens a sequence counts as decoding: a verify step of a speculation.
+constexpr double kDecodeTokens = 16;
+
+void add(Work& sum, const Work& w) {
+  sum.flops += w.flops;
+  sum.padded_flops += w.padded_flops;
+  sum.vector_flops += w.vector_flops;
+  sum.kv_bytes += w.kv_bytes;
+  sum.act_bytes += w.act_bytes;
+  sum.chip_bytes += w.chip_bytes;
+  sum.launches = std::max(sum.launches, w.launches);  // one kernel serves all sequences
+}
+
+class Writer {
+ public:
+  Writer(const Rank& rank, std::span<const Sequences> batch, std::vector<Op>& ops)
+      : rank_(rank), plan_(rank.plan), batch_(batch), ops_(ops) {
+    for (const Sequences& s : batch) {
+      tokens_ += s.count * s.fresh;
+      logits_ += s.count * s.logits;
+    }
+  }
+
+  void write() {
+    ops_.clear();
+    push("embed", OpKind::embed,
+         embed_work(tokens_, rank_.hidden, rank_.embed_bits / 8, rank_.act_bytes));
+    if (plan_.tp > 1) reduce("embed_all_reduce", tokens_);
+    for (const RankGroup& g : rank_.groups) {
+      count_ = g.count;
+      if (g.kind != MixerKind::none) mixer(g);
+      mlp(g);
+    }
+    count_ = 1;
+    if (plan_.pp > 1) {
+      const double message = tokens_ * rank_.hidden * rank_.act_bytes;
+      push("send", OpKind::collective,
+           collective_work(Collective::send, message, 2, plan_.tp * plan_.dp), DType::bf16,
+           plan_.pp - 1);
+    }
+    norm("final_norm", logits_);
+    project(rank_.head, logits_);
+    if (plan_.tp > 1) {
+      push("logits_all_gather", OpKind::collective,
+           collective_work(Collective::all_gather, logits_ * rank_.vocab * 2, plan_.tp));
+    }
+    push("sample", OpKind::sample, sample_work(logits_, rank_.vocab));
+  }
+
+ private:
+  void push(const char* name, OpKind kind, const Work& work, DType math = DType::bf16) {
+    push(name, kind, work, math, count_);
+  }
+  void push(const char* name, OpKind kind, const Work& work, DType math, double count) {
+    ops_.push_back({name, kind, math, work, count});
+  }
+
+  // With fusion the residual add rides along; without it is a kernel of its own.
+  void norm(const char* name, double tokens) {
+    if (!plan_.fusion) {
+      push("residual", OpKind::elementwise, residual_work(tokens, rank_.hidden, rank_.act_bytes));
+    }
+    push(name, OpKind::elementwise, norm_work(tokens, rank_.hidden, rank_.act_bytes, plan_.fusion));
+  }
+
+  void reduce(const char* name, double tokens) {
+    push(
+        name, OpKind::collective,
+        collective_work(Collective::all_reduce, tokens * rank_.hidden * rank_.act_bytes, plan_.tp));
+  }
+
+  // A share of the weights may live in host memory.
+  void offload(Work& work) const { work.host_bytes = plan_.offload * work.weight_bytes; }
+
+  double input_bytes(const Projection& p) const {
+    return dtype_bits(p.math) <= 8 ? dtype_bits(p.math) / 8 : rank_.act_bytes;
+  }
+
+  MatmulShape shape_of(const Projection& p, double rows) const {
+    MatmulShape s;
+    s.m = rows;
+    s.k = p.in;
+    s.n = p.out;
+    s.weight_bits = p.weight_bits;
+    s.in_bytes = input_bytes(p);
+    s.out_bytes = rank_.act_bytes;
+    s.outputs_kept = p.inner > 0 && plan_.fusion ? p.inner / p.out : 1;
+    s.math = p.math;
+    return s;
+  }
+
+  void before(const Projection& p, double rows) {
+    if (!plan_.fusion && dtype_bits(p.math) <= 8) {
+      push("quantize", OpKind::elementwise, quantize_work(rows, p.in, rank_.act_bytes));
+    }
+  }
+  void after(const Projection& p, double rows) {
+    if (p.inner > 0 && !plan_.fusion) {
+      push("activation", OpKind::elementwise,
+           activation_work(rows, p.inner, rank_.act_bytes, p.gated));
+    }
+  }
+
+  void project(const Projection& p, double rows) {
+    if (!p.present()) return;
+    before(p, rows);
+    MatmulShape s = shape_of(p, rows);
+    if (!plan_.fusion && p.matrices > 1) {
+      // Apart, every matrix is a kernel and reads the input again.
+      s.n = p.out / p.matrices;
+      Work work = matmul_work(s);
+      offload(work);
+      push(p.name, OpKind::matmul, work, p.math, count_ * p.matrices);
+    } else {
+      Work work = matmul_work(s);
+      offload(work);
+      push(p.name, OpKind::matmul, work, p.math);
+    }
+    after(p, rows);
+  }
+
+  void project_experts(const Projection& p, double rows, double experts) {
+    before(p, rows);
+    Work work = grouped_matmul_work(shape_of(p, rows), experts);
+    offload(work);
+    push(p.name, OpKind::expert_matmul, work, p.math);
+    after(p, rows);
+  }
+
+  void mixer(const RankGroup& g) {
+    norm("attn_norm", tokens_);
+    project(g.mla_down, tokens_);
+    project(g.mla_up_q, tokens_);
+    project(g.mixer_in, tokens_);
+    project(g.index_in, tokens_);
+    if (g.kind == MixerKind::attention || g.kind == MixerKind::mla) {
+      rope_and_cache(g);
+      attend(g);
+    } else {
+      scan(g);
+    }
+    if (g.output_gate && !plan_.fusion) {
+      push("output_gate", OpKind::elementwise,
+           activation_work(tokens_, g.mixer_out.in, rank_.act_bytes, true));
+    }
+    project(g.mixer_out, tokens_);
+    if (plan_.tp > 1) reduce("attn_all_reduce", tokens_);
+  }
+
+  void rope_and_cache(const RankGroup& g) {
+    const double bytes = rank_.act_bytes;
+    const double stored = g.cache_per_token > 0 ? g.kv_columns : 0;  // none when KV is shared
+    if (plan_.fusion) {
+      push("rope_cache", OpKind::elementwise,
+           rope_cache_work(tokens_, g.q_columns, stored, bytes, rank_.kv_bytes));
+    } else {
+      push("rope", OpKind::elementwise, rope_work(tokens_, g.q_columns + g.kv_columns / 2, bytes));
+      if (stored > 0) {
+        push("cache_write", OpKind::elementwise,
+             cache_write_work(tokens_, stored, bytes, rank_.kv_bytes));
+      }
+    }
+  }
+
+  void attend(const RankGroup& g) {
+    Work prefill{.launches = 0}, decode{.launches = 0}, index{.launches = 0};
+    double expanded = 0;  // tokens whose compressed KV is expanded
+    const bool mla = g.kind == MixerKind::mla;
+    const bool sparse = g.attention.index_topk > 0;
+    for (const Sequences& s : batch_) {
+      const AttentionSpan span{s.count, s.fresh, s.past};
+      const bool decoding = s.fresh <= kDecodeTokens && s.past > 0;
+      Work& sum = decoding ? decode : prefill;
+      // Sparse picks differ per query, so sparse prefill runs on the compressed cache too.
+      if (mla && (decoding || sparse)) {
+        add(sum, mla_absorbed_work(g.attention, span));
+      } else if (plan_.flash) {
+        add(sum, flash_attention_work(g.attention, span));
+      } else {
+        add(sum, naive_attention_work(g.attention, span));
+      }
+      if (mla && !decoding && !sparse) expanded += s.count * (s.fresh + s.past);
+      if (sparse) add(index, indexer_work(g.attention, span));
+    }
+    // Absorbed, the up-projection runs on queries and outputs; expanded, on every key.
+    if (mla) project(g.mla_up_kv, std::max(expanded, tokens_));
+    if (index.launches > 0) push("indexer", OpKind::attention_decode, index, DType::fp8);
+    if (prefill.launches > 0) push("attention", OpKind::attention_prefill, prefill);
+    if (decode.launches > 0) push("attention", OpKind::attention_decode, decode);
+  }
+
+  void scan(const RankGroup& g) {
+    Work sum{.launches = 0};
+    for (const Sequences& s : batch_) add(sum, scan_work(g.scan, s.count, s.fresh));
+    push("scan", OpKind::scan, sum);
+  }
+
+  void mlp(const RankGroup& g) {
+    const bool dense = g.ffn_in.present(), moe = g.router.present();
+    if (!dense && !moe) return;
+    norm("mlp_norm", tokens_);
+    project(g.ffn_in, tokens_);
+    project(g.ffn_out, tokens_);
+    if (moe) experts(g);
+    // Expert outputs that came back by all-to-all are whole; partial sums are not.
+    const bool partial = dense || g.shared_in.present() || !spread();
+    if (plan_.tp > 1 && partial) reduce("mlp_all_reduce", tokens_);
+  }
+
+  // Experts live on other replicas' ranks, so tokens travel.
+  bool spread() const { return plan_.ep > 1 && plan_.dp > 1; }
+
+  void experts(const RankGroup& g) {
+    project(g.router, tokens_);
+    push("route", OpKind::elementwise,
+         elementwise_work(tokens_ * g.routing.experts, tokens_ * g.routing.top_k, 4,
+                          4 * g.routing.experts / g.routing.top_k));
+    project(g.shared_in, tokens_);
+    project(g.shared_out, tokens_);
+
+    const double all = tokens_ * (plan_.ep > 1 ? plan_.dp : 1);
+    const double here = std::ceil(g.routing.experts / plan_.ep);
+    const double load = busiest_rank(g.routing, all, plan_.ep);
+    const double pairs = all * g.routing.top_k / plan_.ep * load;
+    const double awake =
+        std::min({here, pairs, distinct_experts(g.routing, all) / plan_.ep * load});
+    if (spread()) exchange("dispatch", g, input_bytes(g.expert_in));
+    project_experts(g.expert_in, pairs, awake);
+    project_experts(g.expert_out, pairs, awake);
+    if (spread()) exchange("combine", g, rank_.act_bytes);
+    if (!plan_.fusion) {
+      push("combine_sum", OpKind::elementwise,
+           elementwise_work(pairs * rank_.hidden, tokens_ * rank_.hidden, rank_.act_bytes,
+                            2 * g.routing.top_k));
+    }
+  }
+
+  // A token goes once to every rank that holds one of its experts.
+  void exchange(const char* name, const RankGroup& g, double bytes) {
+    const double ep = plan_.ep;
+    const double ranks = ep * (1 - std::pow(1 - 1 / ep, g.routing.top_k));
+    const double message = tokens_ / plan_.tp * ranks * rank_.hidden * bytes;
+    push(name, OpKind::collective, collective_work(Collective::all_to_all, message, plan_.ep));
+  }
+
+  const Rank& rank_;
+  const Plan& plan_;
+  std::span<const Sequences> batch_;
+  std::vector<Op>& ops_;
+  double tokens_ = 0, logits_ = 0;
+  double count_ = 1;
+};
+
+}  // namespace
+
+void lower(const Rank& rank, std::span<const Sequences> batch, std::vector<Op>& ops) {
+  Writer(rank, batch, ops).write();
+}
+
+std::vector<Sequences> prefill_steps(const Plan& plan, double prompt, double count) {
+  const double cached = std::min(std::floor(prompt * plan.prefix_hit), prompt - 1);
+  const double chunk = plan.chunk > 0 ? plan.chunk : prompt;
+  std::vector<Sequences> steps;
+  for (double done = cached; done < prompt; done += chunk) {
+    const double fresh = std::min(chunk, prompt - done);
+    const bool last = done + fresh >= prompt;
+    steps.push_back({count, fresh, done, last ? 1.0 : 0.0});
+  }
+  return steps;
+}
+
+}  // namespace ridge
