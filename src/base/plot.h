@@ -32,8 +32,9 @@ struct Plot {
   std::vector<Marker> markers;
 };
 
-// About width x height characters, with tick labels, a legend below for series (letters at their
-// ends) and numbered markers listed beside.
+// About width x height characters for the picture; below it, which letter (at the end of its line)
+// is which series and which number is which marker. Points that are not finite, or not positive on
+// a logarithmic axis, are left out. Both functions draw empty axes when nothing is left.
 std::string draw_text(const Plot& plot, int width = 78, int height = 20);
 // A standalone SVG document, readable on light and dark grounds, text escaped.
 std::string draw_svg(const Plot& plot, int width = 900, int height = 560);

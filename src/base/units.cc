@@ -1,7 +1,6 @@
 #include "base/units.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <span>
 
