@@ -122,6 +122,7 @@ struct Model {
   int64_t vocab = 0;
   int64_t max_context = 0;
   bool tied_embeddings = false;
+  bool active_includes_embedding = true;  // publishers differ: gpt-oss leaves an untied one out
   Format embed_format;
   Linear head;  // LM head; shares the embedding when tied
   std::vector<LayerGroup> groups;

@@ -1,0 +1,237 @@
+// A Hugging Face config.json becomes a Model.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "model/config_build.h"
+#include "model/config_extras.h"
+#include "model/config_quant.h"
+#include "model/read.h"
+
+namespace ridge {
+
+Linear column(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards) {
+  Linear linear;
+  linear.name = name;
+  linear.stage = stage;
+  linear.in = in;
+  linear.out = out;
+  linear.shard = Shard::column;
+  linear.max_shards = max_shards;
+  return linear;
+}
+
+Linear row(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards) {
+  Linear linear = column(name, stage, in, out, max_shards);
+  linear.shard = Shard::row;
+  return linear;
+}
+
+Linear replicated(const char* name, Stage stage, int64_t in, int64_t out) {
+  Linear linear = column(name, stage, in, out);
+  linear.shard = Shard::replicated;
+  return linear;
+}
+
+double norm_parameters(NormKind kind, int64_t channels) {
+  if (kind == NormKind::bare) return 0;
+  return double(channels) * (kind == NormKind::layer ? 2 : 1);
+}
+
+void add_norms(Layer& layer, const ConfigContext& context, int count) {
+  layer.norms = count;
+  layer.other_parameters += count * norm_parameters(context.family.norm, context.hidden);
+}
+
+bool ConfigContext::is(const Toggle& toggle) const {
+  return toggle.field == nullptr ? toggle.value : fields.flag(toggle.field, toggle.value);
+}
+
+void ConfigContext::note(const std::string& text) const {
+  if (std::find(notes->begin(), notes->end(), text) == notes->end()) notes->push_back(text);
+}
+
+std::string_view ConfigContext::type_of(int index) const {
+  return layer_types.empty() ? std::string_view() : layer_types[size_t(index)];
+}
+
+namespace {
+
+using nlohmann::json;
+
+const Family& family_of(const Fields& fields) {
+  auto type = fields.text("model_type");
+  if (!type) fields.missing({"model_type"});
+  if (const Family* family = find_family(*type)) return *family;
+  auto near = nearest_names(*type, family_names());
+  if (near.empty()) {
+    throw Error("{}: model_type \"{}\" is not an architecture this program knows", fields.where(),
+                type->substr(0, 80));
+  }
+  throw Error("{}: model_type \"{}\" is not known: did you mean {}?", fields.where(),
+              type->substr(0, 80), fmt::join(near, ", "));
+}
+
+// Multimodal wrappers keep the language model in an object of their own.
+const char* nested_key(const Fields& fields) {
+  for (const char* key : {"text_config", "language_config", "llm_config"}) {
+    if (fields.has(key)) return key;
+  }
+  return nullptr;
+}
+
+Format dense_format(const Fields& outer, const Fields& inner) {
+  for (const Fields* fields : {&inner, &outer}) {
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      auto name = fields->text(key);
+      if (!name) continue;
+      std::string_view short_name = *name;
+      if (short_name.starts_with("torch.")) short_name.remove_prefix(6);
+      if (short_name == "bfloat16") return format_from_name("bf16");
+      if (short_name == "float16" || short_name == "half") return format_from_name("fp16");
+      if (short_name == "float32" || short_name == "float") return format_from_name("fp32");
+      if (short_name == "auto") continue;
+      throw Error("{}: {} must be bfloat16, float16 or float32, not {}", fields->where(), key,
+                  *name);
+    }
+  }
+  return format_from_name("bf16");
+}
+
+bool same(const Linear& a, const Linear& b) {
+  return a.name == b.name && a.stage == b.stage && a.in == b.in && a.out == b.out &&
+         a.copies == b.copies && a.bias == b.bias && a.format == b.format;
+}
+
+bool same(const Layer& a, const Layer& b) {
+  return a.mixer == b.mixer && a.gated == b.gated && a.experts == b.experts && a.top_k == b.top_k &&
+         a.norms == b.norms && a.other_parameters == b.other_parameters &&
+         std::equal(a.linears.begin(), a.linears.end(), b.linears.begin(), b.linears.end(),
+                    [](const Linear& x, const Linear& y) { return same(x, y); });
+}
+
+void append_layer(Model& model, Layer layer) {
+  std::stable_sort(layer.linears.begin(), layer.linears.end(),
+                   [](const Linear& a, const Linear& b) { return a.stage < b.stage; });
+  auto found = std::find_if(model.groups.begin(), model.groups.end(),
+                            [&](const LayerGroup& group) { return same(group.layer, layer); });
+  if (found == model.groups.end()) {
+    model.groups.push_back({std::move(layer), 0});
+    found = model.groups.end() - 1;
+  }
+  ++found->count;
+  model.order.push_back(uint16_t(found - model.groups.begin()));
+}
+
+std::vector<std::string> read_layer_types(const Fields& fields, int64_t layers) {
+  auto types = fields.texts("layer_types");
+  if (!types.empty() && int64_t(types.size()) != layers) {
+    throw Error("{}: layer_types has {} entries for {} layers", fields.where(), types.size(),
+                layers);
+  }
+  return types;
+}
+
+int64_t read_layer_count(const Fields& fields) {
+  const Fields::Keys keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
+  if (auto count = fields.maybe_integer(keys, 1, kMaxLayers)) return *count;
+  // Hybrids may only write their layers out.
+  if (auto pattern = fields.text("hybrid_override_pattern"); pattern && !pattern->empty()) {
+    if (int64_t(pattern->size()) <= kMaxLayers) return int64_t(pattern->size());
+  }
+  fields.missing(keys);
+}
+
+// The language model, read from its own object; `outer` holds what wrappers say beside it.
+Model read_language_model(const Fields& outer, const Fields& fields, const Family& family) {
+  Model model;
+  model.family = family.type;
+  model.source = outer.where();
+  ConfigContext context(fields, family);
+  context.notes = &model.notes;
+  context.hidden =
+      fields.integer({"hidden_size", "n_embd", "d_model", "hidden_dim", "n_embed"}, 1, kMaxWidth);
+  context.layers = read_layer_count(fields);
+  context.layer_types = read_layer_types(fields, context.layers);
+  context.context =
+      fields.integer_or({"max_position_embeddings", "n_positions", "max_seq_len", "seq_length",
+                         "max_sequence_length", "model_max_length", "n_ctx"},
+                        0, 0, kMaxContext);
+  if (context.context == 0) {
+    context.context = kMaxContext;
+    context.note("the config gives no maximum context");
+  } else {
+    model.max_context = context.context;
+  }
+  if (family.unsupported != nullptr && fields.has(family.unsupported)) {
+    const json& value = fields.json().at(family.unsupported);
+    if (value != json(false) && value != json(0)) {
+      throw Error("{}: {} is not supported for {}", fields.where(), family.unsupported,
+                  family.type);
+    }
+  }
+
+  model.hidden = int(context.hidden);
+  model.vocab = fields.integer({"vocab_size", "padded_vocab_size"}, 1, kMaxVocab);
+  // Wrappers may hold the flag outside, and then mean it.
+  bool tied = context.is(family.tied);
+  if (!fields.has(family.tied.field) && outer.has(family.tied.field)) {
+    tied = outer.flag(family.tied.field, tied);
+  }
+  model.tied_embeddings = tied;
+  model.active_includes_embedding = family.embedding_counts;
+
+  Quantization quantization(outer.has("quantization_config") ? outer : fields,
+                            dense_format(outer, fields), model.notes);
+  model.embed_format = quantization.dense();
+  model.kv_format = quantization.kv_format();
+  model.head = column("lm_head", Stage::head, context.hidden, model.vocab);
+  model.head.bias = context.is(family.head_bias);
+  model.head.format = quantization.head_format();
+
+  for (int i = 0; i < int(context.layers); ++i) {
+    Layer layer = family.layer ? family.layer(context, i) : decoder_layer(context, i);
+    for (Linear& linear : layer.linears) linear.format = quantization.format(linear, i);
+    append_layer(model, std::move(layer));
+  }
+  model.other_parameters += norm_parameters(family.norm, context.hidden);
+  if (family.learned_positions && model.max_context > 0) {
+    model.other_parameters += double(model.max_context) * double(context.hidden);
+  }
+  add_text_extras(model, context);
+  return model;
+}
+
+}  // namespace
+
+Model model_from_config(const json& config, std::string_view where) {
+  Fields outer(config, std::string(where));
+  const char* key = nested_key(outer);
+  if (key == nullptr) {
+    Model model = read_language_model(outer, outer, family_of(outer));
+    add_towers(model, outer);
+    return model;
+  }
+  Fields inner = outer.object(key);
+  const Family& family = family_of(inner);
+  // transformers writes nested configs as differences from the family's defaults.
+  json filled = json::parse(family.defaults);
+  size_t given = 0;
+  for (const auto& [name, value] : inner.json().items()) {
+    given += filled.contains(name);
+    filled[name] = value;
+  }
+  size_t defaults = json::parse(family.defaults).size();
+  Fields fields(filled, inner.where());
+  Model model = read_language_model(outer, fields, family);
+  if (given < defaults) {
+    model.notes.push_back(
+        fmt::format("fields absent from {} have the defaults of {}", key, family.type));
+  }
+  add_towers(model, outer);
+  return model;
+}
+
+}  // namespace ridge

@@ -1,0 +1,76 @@
+// Building layers from a config: the parts shared by the config_*.cc files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config_family.h"
+#include "model/config_fields.h"
+#include "model/model.h"
+
+namespace ridge {
+
+// What every layer of one model is read from.
+struct ConfigContext {
+  ConfigContext(const Fields& fields_in, const Family& family_in)
+      : fields(fields_in), family(family_in) {}
+
+  const Fields& fields;  // the language model's own object
+  const Family& family;
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t context = 0;                   // max_context
+  std::vector<std::string> layer_types;  // one a layer, or empty
+  std::vector<std::string>* notes = nullptr;
+
+  bool is(const Toggle& toggle) const;
+  void note(const std::string& text) const;  // once each
+  // The layer's entry in `layer_types`, or "" where there is none.
+  std::string_view type_of(int index) const;
+};
+
+// Linears. `max_shards`: see Linear.
+Linear column(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards = 0);
+Linear row(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards = 0);
+Linear replicated(const char* name, Stage stage, int64_t in, int64_t out);
+
+double norm_parameters(NormKind kind, int64_t channels);
+// Sets `norms` and adds their parameters.
+void add_norms(Layer& layer, const ConfigContext& context, int count);
+
+// config_attention.cc
+struct AttentionShape {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false, o_bias = false;
+  bool gate = false;          // q_proj also makes a gate for the output
+  bool value_is_key = false;  // no v_proj: the keys serve as values
+  bool no_kv = false;         // an earlier layer's keys and values are used
+  QkNorm qk_norm = QkNorm::none;
+};
+AttentionShape read_attention(const ConfigContext& context);
+void add_attention(Layer& layer, const ConfigContext& context, const AttentionShape& shape);
+void add_window(Layer& layer, const ConfigContext& context, int index);
+void add_mla(Layer& layer, const ConfigContext& context, bool indexer);
+
+// config_ffn.cc
+struct MoeShape {
+  int64_t experts = 0, top_k = 0, width = 0;
+  int64_t shared_width = 0;  // of all shared experts together
+  bool gated = true, bias = false, router_bias = false;
+};
+void add_mlp(Layer& layer, const ConfigContext& context, int64_t width);
+void add_moe(Layer& layer, const ConfigContext& context, const MoeShape& shape);
+MoeShape read_moe(const ConfigContext& context);
+bool is_moe_layer(const ConfigContext& context, int index);
+// The dense MLP's width: intermediate_size and its other names.
+int64_t mlp_width(const ConfigContext& context);
+// An MLP or a mixture of experts, whichever the config says for this layer.
+void add_ffn(Layer& layer, const ConfigContext& context, int index);
+
+// Layer functions of the families. The plain one serves most of them.
+Layer decoder_layer(const ConfigContext& context, int index);
+Layer deepseek_layer(const ConfigContext& context, int index);
+Layer deepseek_sparse_layer(const ConfigContext& context, int index);
+
+}  // namespace ridge
