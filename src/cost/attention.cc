@@ -37,7 +37,7 @@ Work streamed(double heads, double sharing, double qk_dim, double v_dim, double 
   work.vector_flops = span.count * kSoftmaxOps * heads * pairs;
   work.kv_bytes = span.count * cache_bytes;
   work.act_bytes = span.count * span.fresh * heads * (qk_dim + v_dim) * act_bytes;
-  const double passes = std::ceil(span.fresh * sharing / kQueryRows);
+  const double passes = std::max(1.0, span.fresh * sharing / kQueryRows);
   work.chip_bytes = work.kv_bytes * passes + work.act_bytes;
   return work;
 }
@@ -101,7 +101,7 @@ Work indexer_work(const AttentionShape& s, const AttentionSpan& span) {
   work.vector_flops = span.count * (2 * s.index_heads + 4) * pairs;  // ReLU, weights, top-k
   work.kv_bytes = span.count * keys * s.index_dim;                   // fp8 keys
   work.act_bytes = span.count * (span.fresh * s.index_heads * s.index_dim + 2 * 4 * pairs);
-  const double passes = std::ceil(span.fresh * s.index_heads / kQueryRows);
+  const double passes = std::max(1.0, span.fresh * s.index_heads / kQueryRows);
   work.chip_bytes = work.kv_bytes * passes + work.act_bytes;
   work.launches = 2;  // scores, top-k
   return work;

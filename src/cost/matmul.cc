@@ -35,7 +35,8 @@ Work grouped_matmul_work(const MatmulShape& s, double experts) {
       2 * experts * pad_to(rows, kTokenMultiple) * pad_to(s.k, multiple) * pad_to(s.n, multiple);
   work.weight_bytes = weights;
   work.act_bytes = inputs + outputs;
-  work.chip_bytes = inputs * std::ceil(s.n / kTile) + weights * std::ceil(rows / kTile) + outputs;
+  work.chip_bytes =
+      inputs * std::max(1.0, s.n / kTile) + weights * std::max(1.0, rows / kTile) + outputs;
   return work;
 }
 

@@ -128,6 +128,10 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
     // Ramps are what filling thousands of GPU lanes costs; a core's pipeline fills in nanoseconds.
     c.ramp[i] = cpu ? 0 : stack.kinds[i].ramp;
   }
+  // Without matrix units (16-bit no faster than fp32) nothing asks for whole tiles.
+  const Maybe fp32 = system.device.peak_of(DType::fp32);
+  const double half = c.peak[static_cast<int>(DType::bf16)];
+  c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
   c.link_factor = 1 / stack.link;
   c.step_s = cpu ? 0 : stack.step;
   c.low = stack.low;

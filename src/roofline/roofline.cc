@@ -49,7 +49,7 @@ Estimate estimate(const Op& op, const Ceilings& c) {
 
   Estimate e;
   e.roof_s = std::max({compute, memory, host, link});
-  e.on[index(Wall::compute)] = compute * c.compute_factor[kind];
+  e.on[index(Wall::compute)] = padded * c.compute_factor[kind];
   e.on[index(Wall::memory)] = memory * c.memory_factor[kind];
   e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? c.ramp[kind] : 0));
   e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor) : 0;

@@ -51,6 +51,7 @@ struct Ceilings {
   bool launch_adds = true;  // graph edges add; eager launches run ahead and only bound the rate
   std::array<double, kOpKindCount> compute_factor{}, memory_factor{}, ramp{};  // from the stack
   double link_factor = 1;
+  bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
   double step_s = 0;
   double low = 1, high = 1;
   std::array<DType, kDTypeCount> runs_as{};  // fp8 on a machine without fp8 runs as bf16

@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <cmath>
+
+#include "predict/predict.h"
+
+namespace ridge {
+namespace {
+
+// Bytes the software itself holds: CUDA context, graphs, workspaces and, with peers, collective
+// buffers. Serving stacks report 2-4 GB on data-centre GPUs; a CPU process needs little.
+double overhead_bytes(const System& system, const Plan& plan) {
+  if (system.device.kind == MachineKind::cpu) return 0.25e9;
+  return 2e9 + (plan.devices() > 1 ? 1e9 : 0);
+}
+
+MemoryFit fill(const Rank& rank, const System& system, double batch, double context,
+               double prompt) {
+  const Plan& plan = rank.plan;
+  const double sequences = std::ceil(batch / plan.dp);
+  // One step holds every decoding token and one prompt, or its chunk.
+  const double prompt_tokens = plan.chunk > 0 ? std::min(plan.chunk, prompt) : prompt;
+  MemoryFit fit;
+  fit.weights = rank.weight_bytes * (1 - plan.offload);
+  fit.kv = sequences * sequence_bytes(rank, context);
+  fit.activations =
+      activation_bytes(rank, sequences * (1 + plan.speculate) + prompt_tokens, sequences);
+  fit.overhead = overhead_bytes(system, plan);
+  fit.capacity = system.device.memory().total_capacity();
+  fit.fits = !fit.capacity || fit.used() <= *fit.capacity;
+  return fit;
+}
+
+// The largest whole number in [0, most] that still fits; `fits` never turns true again.
+template <typename Fits>
+double largest(double most, Fits fits) {
+  if (fits(most)) return most;
+  double low = 0, high = most;
+  while (high - low > 1) {
+    const double middle = std::floor((low + high) / 2);
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+MemoryFit fit_memory(const Rank& rank, const System& system, double batch, double context,
+                     double prompt) {
+  MemoryFit fit = fill(rank, system, batch, context, prompt);
+  if (!fit.capacity) return fit;
+  const double longest = std::max(context, double(rank.model->max_context));
+  fit.max_batch =
+      largest(1 << 24, [&](double b) { return fill(rank, system, b, context, prompt).fits; });
+  fit.max_context =
+      largest(longest, [&](double c) { return fill(rank, system, batch, c, prompt).fits; });
+  return fit;
+}
+
+}  // namespace ridge

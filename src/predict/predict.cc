@@ -1,0 +1,199 @@
+#include "predict/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+void check_request(const Request& r) {
+  const auto between = [](double value, double low, double high, const char* name) {
+    if (!(value >= low && value <= high)) {
+      throw Error("{} must be from {} to {}, not {}", name, low, high, value);
+    }
+  };
+  between(r.batch, 1, 1e7, "batch");
+  between(r.context, 1, 1e9, "context");
+  between(r.prompt, 1, 1e9, "prompt");
+  between(r.plan.chunk, 0, 1e9, "chunk");
+  between(r.plan.prefix_hit, 0, 1, "prefix-hit");
+  between(r.plan.acceptance, 0, 1, "acceptance");
+  between(r.plan.speculate, 0, 64, "speculate");
+  between(r.plan.offload, 0, 1, "offload");
+  between(r.plan.expert_skew, 0, 4, "expert-skew");
+  if (r.plan.devices() > r.system.devices()) {
+    throw Error("tp {} x pp {} x dp {} needs {} devices; {} has {} (write {}x{})", r.plan.tp,
+                r.plan.pp, r.plan.dp, r.plan.devices(), r.system.name(), r.system.devices(),
+                r.plan.devices(), r.system.device.name);
+  }
+}
+
+// Sequences one replica works on at a time: replicas share the batch, pipeline stages take turns
+// with micro-batches. A mean, so it need not be whole; never less than one.
+double replica_batch(const Plan& plan, double batch) { return std::max(1.0, batch / plan.dp); }
+double micro_batch(const Plan& plan, double batch) {
+  return std::max(1.0, replica_batch(plan, batch) / plan.pp);
+}
+
+// Share of the slots of a static batch that still generate: all start together and the batch ends
+// with its longest member. With exponentially distributed lengths the mean over the expected
+// maximum of n is 1 / (1 + 1/2 + ... + 1/n).
+double static_batch_efficiency(double n) {
+  double harmonic = 0;
+  for (double i = 1; i <= std::min(n, 1e5); ++i) harmonic += 1 / i;
+  return 1 / harmonic;
+}
+
+double step_bytes(std::span<const Op> ops) {
+  double bytes = 0;
+  for (const Op& op : ops) bytes += op.count * op.work.device_bytes();
+  return bytes;
+}
+
+struct Phase {
+  StepEstimate sum;
+  std::vector<Op> ops;  // of the last step
+};
+
+Phase run_prefill(const Request& r, const Rank& rank, const Ceilings& base) {
+  Phase phase;
+  for (const Sequences& step : prefill_steps(r.plan, r.prompt, 1)) {
+    lower(rank, {&step, 1}, phase.ops);
+    append(phase.sum, estimate_step(phase.ops, base, rank.math), base, rank.math);
+  }
+  return phase;
+}
+
+Sequences decode_batch(const Plan& plan, double batch, double context) {
+  const double fresh = 1 + plan.speculate;
+  return {micro_batch(plan, batch), fresh, std::max(0.0, context - fresh), fresh};
+}
+
+Phase run_decode(const Request& r, const Rank& rank, Ceilings& ceilings) {
+  Phase phase;
+  const Sequences step = decode_batch(r.plan, r.batch, r.context);
+  lower(rank, {&step, 1}, phase.ops);
+  place_working_set(ceilings, r.system.device, step_bytes(phase.ops));
+  phase.sum = estimate_step(phase.ops, ceilings, rank.math);
+  return phase;
+}
+
+// k passes of a small model, at the same batch and parallelism as far as it can be cut.
+StepEstimate run_draft(const Request& r, const Ceilings& ceilings) {
+  Plan plan = r.plan;
+  plan.speculate = 0;
+  plan.ep = 1;
+  plan.pp = 1;
+  plan.weights.reset();
+  const Rank rank = make_rank(*r.draft, plan);
+  const Sequences step = decode_batch(plan, r.batch, r.context);
+  std::vector<Op> ops;
+  lower(rank, {&step, 1}, ops);
+  StepEstimate sum;
+  for (int i = 0; i < r.plan.speculate; ++i) {
+    append(sum, estimate_step(ops, ceilings, rank.math), ceilings, rank.math);
+  }
+  return sum;
+}
+
+StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceilings) {
+  const std::vector<Sequences> chunks = prefill_steps(r.plan, r.prompt, 1);
+  const Sequences both[] = {decode_batch(r.plan, r.batch, r.context), chunks[chunks.size() / 2]};
+  std::vector<Op> ops;
+  lower(rank, both, ops);
+  return estimate_step(ops, ceilings, rank.math);
+}
+
+void collect_ops(Prediction& p, const Phase& phase, const Ceilings& c, bool prefill) {
+  for (const Op& op : phase.ops) {
+    p.ops.push_back({op.name, prefill, op, estimate(op, c)});
+  }
+}
+
+void add_money_and_energy(Prediction& p, const Request& r) {
+  const double devices = r.plan.devices();
+  const Maybe price = r.price_per_hour ? r.price_per_hour : r.system.device.price_per_hour;
+  if (price) p.dollars_per_mtok = *price * devices / 3600 / p.tokens_per_s * 1e6;
+  if (r.system.device.power) {
+    p.joules_per_token = *r.system.device.power * devices / p.tokens_per_s;
+  }
+}
+
+void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& rank) {
+  p.notes.insert(p.notes.end(), c.notes.begin(), c.notes.end());
+  const DType runs_as = c.runs_as[static_cast<int>(rank.math)];
+  if (runs_as != rank.math) {
+    p.notes.push_back(fmt::format("{} has no {} matrix units: products run in {}",
+                                  r.system.device.name, dtype_name(rank.math),
+                                  dtype_name(runs_as)));
+  }
+  if (!p.memory.capacity) {
+    p.notes.push_back(
+        fmt::format("memory size of {} unknown: fit not checked", r.system.device.name));
+  }
+  if (r.context > double(r.model.max_context) && r.model.max_context > 0) {
+    p.notes.push_back(fmt::format("context {:.0f} is beyond the model's {} tokens", r.context,
+                                  r.model.max_context));
+  }
+}
+
+// What cannot be held cannot run, however fast it would be.
+void mark_capacity(StepEstimate& step) {
+  step.next_wall = step.wall;
+  step.wall = Wall::capacity;
+}
+
+}  // namespace
+
+Prediction predict(const Request& r) {
+  check_request(r);
+  const Rank rank = make_rank(r.model, r.plan);
+  const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack);
+  Ceilings decode_ceilings = ceilings;
+
+  Prediction p;
+  p.math = rank.math;
+  p.memory = fit_memory(rank, r.system, r.batch, r.context, r.prompt);
+  const Phase prefill = run_prefill(r, rank, ceilings);
+  const Phase decode = run_decode(r, rank, decode_ceilings);
+  p.prefill = prefill.sum;
+  p.decode = decode.sum;
+  collect_ops(p, prefill, ceilings, true);
+  collect_ops(p, decode, decode_ceilings, false);
+  if (r.plan.chunk > 0) p.mixed = run_mixed(r, rank, decode_ceilings);
+
+  p.tokens_per_step = tokens_per_step(r.plan);
+  if (r.plan.speculate > 0 && r.draft) {
+    const StepEstimate draft = run_draft(r, decode_ceilings);
+    p.draft_s = draft.expected_s;
+    append(p.decode, draft, decode_ceilings, rank.math);
+  }
+  if (!r.plan.continuous)
+    p.batch_efficiency = static_batch_efficiency(replica_batch(r.plan, r.batch));
+  const double tokens = r.batch * p.tokens_per_step * p.batch_efficiency;
+  p.tokens_per_s = tokens / p.decode.expected_s;
+  p.roof_tokens_per_s = tokens / p.decode.roof_s;
+  add_money_and_energy(p, r);
+  add_notes(p, r, decode_ceilings, rank);
+  if (!p.memory.fits) {
+    mark_capacity(p.prefill);
+    mark_capacity(p.decode);
+  }
+  return p;
+}
+
+TrainingMemory training_memory(const Model& model, double batch, double sequence) {
+  const double n = parameters(model);
+  TrainingMemory m;
+  m.weights = 2 * n;
+  m.gradients = 2 * n;
+  m.optimizer = 12 * n;
+  m.activations = 34 * sequence * batch * model.hidden * model.layers();
+  return m;
+}
+
+}  // namespace ridge

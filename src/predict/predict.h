@@ -1,0 +1,84 @@
+// From a model, a machine and a plan to what a person asks: how long to the first token, how long
+// per token, how many fit, and which wall decides.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.h"
+#include "model/model.h"
+#include "roofline/roofline.h"
+#include "step/step.h"
+
+namespace ridge {
+
+struct Request {
+  Model model;
+  System system;
+  Stack stack;
+  Plan plan;
+  double batch = 1;            // sequences decoding at once, over all replicas
+  double context = 2048;       // tokens in each sequence's KV cache when the decode step runs
+  double prompt = 1024;        // tokens of the prompt whose prefill gives the time to first token
+  std::optional<Model> draft;  // for speculation; without it drafting is free (n-gram)
+  std::optional<double> price_per_hour;  // dollars per device; else the machine's own
+};
+
+// Bytes per device.
+struct MemoryFit {
+  double weights = 0, kv = 0, activations = 0, overhead = 0;
+  std::optional<double> capacity;  // unknown for CPUs without a memory size
+  bool fits = true;
+  double max_batch = 0;    // sequences over all replicas, at this context; 0: not even one
+  double max_context = 0;  // tokens, at this batch; 0: none
+
+  double used() const { return weights + kv + activations + overhead; }
+  double left() const { return capacity ? *capacity - used() : 0; }
+};
+
+struct OpEstimate {
+  std::string name;
+  bool prefill = false;
+  Op op;              // one execution
+  Estimate estimate;  // of one execution
+};
+
+struct Prediction {
+  StepEstimate prefill;  // one prompt, all its chunks
+  StepEstimate decode;   // one step of the batch (with speculation: drafts and verification)
+  std::optional<StepEstimate> mixed;  // a decode step that carries a prompt chunk
+  MemoryFit memory;
+  std::vector<OpEstimate> ops;  // of the prefill's last step and of the decode step
+  double tokens_per_step = 1;   // per sequence, above 1 with speculation
+  double batch_efficiency = 1;  // share of batch slots in use (static batching wastes some)
+  double draft_s = 0;           // expected seconds of drafting within a decode step
+  DType math = DType::bf16;
+  double tokens_per_s = 0;  // expected, all devices
+  double roof_tokens_per_s = 0;
+  std::optional<double> dollars_per_mtok;  // output tokens
+  std::optional<double> joules_per_token;  // at the board's power limit
+  std::vector<std::string> notes;
+
+  double ttft_s() const { return prefill.expected_s; }
+  // Mean time between a user's tokens.
+  double tpot_s() const { return decode.expected_s / tokens_per_step; }
+};
+
+// Throws Error for plans and numbers that cannot be.
+Prediction predict(const Request& request);
+
+// Memory alone; `batch` sequences of `context` tokens over all replicas.
+MemoryFit fit_memory(const Rank& rank, const System& system, double batch, double context,
+                     double prompt);
+
+// Training with Adam in mixed precision: 16-bit weights and gradients, fp32 master weights and two
+// moments (16 bytes a parameter), plus activations of 34 s b h bytes a layer (Korthikanti et al.
+// 2022, eq. 2, with flash attention: the quadratic term is recomputed).
+struct TrainingMemory {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0;
+  double total() const { return weights + gradients + optimizer + activations; }
+};
+TrainingMemory training_memory(const Model& model, double batch, double sequence);
+
+}  // namespace ridge
