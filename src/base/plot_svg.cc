@@ -20,7 +20,7 @@ constexpr double kLabelSize = 11.5;  // font size of marker labels, px
 // ground and lightened for dark. Lines also differ by dashes and by the order of the legend.
 constexpr std::string_view kStyle = R"(<style>
 text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292f; }
-.ground { fill: #ffffff; } .frame { fill: none; stroke: #8c959f; } .grid { stroke: #e3e6ea; }
+.ground { fill: #ffffff; } .frame { fill: none; stroke: #8c959f; } .leader { stroke: #8c959f; } .grid { stroke: #e3e6ea; }
 .title { font-size: 16px; font-weight: 600; } .tick { font-size: 11.5px; fill: #57606a; }
 .axis { font-size: 12.5px; } .legend { font-size: 12.5px; }
 .label { font-size: 11.5px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
@@ -29,7 +29,7 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 .c0 { stroke: #0072b2; } .c1 { stroke: #d55e00; } .c2 { stroke: #009e73; }
 .c3 { stroke: #b3508a; } .c4 { stroke: #c98a00; } .c5 { stroke: #3c9bd1; }
 @media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; } .ground { fill: #0d1117; } .frame { stroke: #6e7681; } .grid { stroke: #262c34; }
+text { fill: #e6edf3; } .ground { fill: #0d1117; } .frame, .leader { stroke: #6e7681; } .grid { stroke: #262c34; }
 .tick { fill: #9aa4af; } .label { stroke: #0d1117; } .dot { fill: #e6edf3; stroke: #0d1117; }
 .c0 { stroke: #4aa8e0; } .c1 { stroke: #ff8a3d; } .c2 { stroke: #2fc79a; }
 .c3 { stroke: #e58fc2; } .c4 { stroke: #f0c24b; } .c5 { stroke: #9ad4f5; }
@@ -96,7 +96,8 @@ class SvgPicture {
   void draw_lines();
   void draw_markers();
   std::vector<Dot> dots() const;
-  void place_label(const Dot& dot, std::vector<Box>& taken);
+  std::vector<Box> obstacles(const std::vector<Dot>& shown) const;
+  Box label_box(const Dot& dot, const std::vector<Box>& taken) const;
 
   const Plot& plot_;
   Frame frame_;
@@ -203,16 +204,37 @@ std::vector<Dot> SvgPicture::dots() const {
   return dots;
 }
 
+// What labels should not cover: dots, and lines as small boxes every few pixels.
+std::vector<Box> SvgPicture::obstacles(const std::vector<Dot>& shown) const {
+  const auto around = [](double x, double y, double radius) {
+    return Box{x - radius, y - radius, x + radius, y + radius};
+  };
+  std::vector<Box> boxes;
+  for (const Dot& dot : shown) boxes.push_back(around(dot.x, dot.y, dot.radius));
+  for (const Series& series : plot_.series) {
+    for (const Segment& part : visible_segments(series, frame_)) {
+      const double x = px(part.from.x), y = py(part.from.y);
+      const double dx = px(part.to.x) - x, dy = py(part.to.y) - y;
+      const int steps = 1 + static_cast<int>(std::hypot(dx, dy) / 6);
+      for (int i = 0; i <= steps; ++i) {
+        boxes.push_back(around(x + dx * i / steps, y + dy * i / steps, 1.5));
+      }
+    }
+  }
+  return boxes;
+}
+
 // Tries places round the dot, ever further out, and takes the one that covers least.
-void SvgPicture::place_label(const Dot& dot, std::vector<Box>& taken) {
-  const std::string& words = plot_.markers[dot.marker].label;
-  const double width = text_width(words, kLabelSize), height = kLabelSize + 2;
+Box SvgPicture::label_box(const Dot& dot, const std::vector<Box>& taken) const {
+  const double width = text_width(plot_.markers[dot.marker].label, kLabelSize);
+  const double height = kLabelSize + 2;
   constexpr std::array<Point, 8> kDirections = {
       {{1, 0}, {-1, 0}, {0, 1}, {0, -1}, {1, 1}, {1, -1}, {-1, 1}, {-1, -1}}};
-  constexpr int kRings = 5;
+  constexpr int kRings = 6;
+  constexpr double kNothing = 0.5;  // square pixels: below what anybody sees
   Box best{};
   double least = INFINITY;
-  for (int ring = 0; ring < kRings && least > 0; ++ring) {
+  for (int ring = 0; ring < kRings && least > kNothing; ++ring) {
     const double away = dot.radius + 4 + 13.0 * ring;
     for (const Point& direction : kDirections) {
       const double x = dot.x + direction.x * (away + width / 2);
@@ -220,33 +242,37 @@ void SvgPicture::place_label(const Dot& dot, std::vector<Box>& taken) {
       const Box box{x - width / 2, y - height / 2, x + width / 2, y + height / 2};
       double covered = width * height - overlap(box, area_);  // outside the frame
       for (const Box& other : taken) covered += overlap(box, other);
-      if (covered >= least) continue;
+      if (covered > least - kNothing) continue;
       least = covered;
       best = box;
     }
   }
-  taken.push_back(best);
-  // A label that had to move away says whose it is by a thin line.
-  const double near_x = std::clamp(dot.x, best.left, best.right);
-  const double near_y = std::clamp(dot.y, best.top, best.bottom);
-  if (std::hypot(near_x - dot.x, near_y - dot.y) > dot.radius + 12) {
-    out_ += fmt::format(
-        "<line class=\"frame\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", dot.x,
-        dot.y, near_x, near_y);
-  }
-  text((best.left + best.right) / 2, best.bottom - 3, "label", "middle", words);
+  return best;
 }
 
 void SvgPicture::draw_markers() {
   const std::vector<Dot> shown = dots();
-  std::vector<Box> taken;
   for (const Dot& dot : shown) {
-    taken.push_back(
-        {dot.x - dot.radius, dot.y - dot.radius, dot.x + dot.radius, dot.y + dot.radius});
     out_ += fmt::format("<circle class=\"dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>\n", dot.x,
                         dot.y, dot.radius);
   }
-  for (const Dot& dot : shown) place_label(dot, taken);
+  std::vector<Box> taken = obstacles(shown), boxes;
+  for (const Dot& dot : shown) {
+    const Box box = label_box(dot, taken);
+    boxes.push_back(box);
+    taken.push_back(box);
+    // A label that had to move away says whose it is by a thin line.
+    const double x = std::clamp(dot.x, box.left, box.right);
+    const double y = std::clamp(dot.y, box.top, box.bottom);
+    if (std::hypot(x - dot.x, y - dot.y) <= dot.radius + 12) continue;
+    out_ += fmt::format(
+        "<line class=\"leader\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", dot.x,
+        dot.y, x, y);
+  }
+  for (size_t i = 0; i < shown.size(); ++i) {
+    text((boxes[i].left + boxes[i].right) / 2, boxes[i].bottom - 3, "label", "middle",
+         plot_.markers[shown[i].marker].label);
+  }
 }
 
 std::string SvgPicture::draw() {
