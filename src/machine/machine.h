@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -94,6 +95,9 @@ struct Machine {
 // The provenance of a number, by its JSON path ("peak.bf16", "levels.HBM.read_bandwidth"): the
 // entry with the longest matching prefix of the path; nullptr if none covers it.
 const Provenance* provenance_of(const Machine& machine, std::string_view path);
+
+// The JSON paths of every number the machine knows, in the order of the struct.
+std::vector<std::string> known_numbers(const Machine& machine);
 
 // Devices joined into nodes, nodes into a cluster: "2x8xh100-sxm" is 2 nodes of 8.
 struct System {

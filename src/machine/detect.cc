@@ -1,0 +1,193 @@
+// Detection of the CPU: hwloc for cores and caches, /proc for the rest.
+#include "machine/detect.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <hwloc.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+namespace ridge {
+namespace {
+
+std::string slurp(const std::string& path) {  // files of /proc have no size: read to the end
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Maybe number_in(const std::string& path) {
+  const std::string text = slurp(path);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || value <= 0) return std::nullopt;
+  return value;
+}
+
+struct CloseTopology {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, CloseTopology>;
+
+Topology load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+// Caches as hwloc sees them, innermost first. The last one is shared by the device unless every
+// core has its own.
+std::vector<Level> cache_levels(hwloc_topology* topology, int cores) {
+  const std::pair<hwloc_obj_type_t, const char*> kinds[] = {
+      {HWLOC_OBJ_L1CACHE, "L1"}, {HWLOC_OBJ_L2CACHE, "L2"}, {HWLOC_OBJ_L3CACHE, "L3"}};
+  std::vector<Level> levels;
+  for (const auto& [type, name] : kinds) {
+    const int count = hwloc_get_nbobjs_by_type(topology, type);
+    if (count <= 0) continue;
+    const hwloc_obj* first = hwloc_get_obj_by_type(topology, type, 0);
+    if (!first || !first->attr || first->attr->cache.size == 0) continue;
+    Level level;
+    level.name = name;
+    level.scope = count >= cores && type != HWLOC_OBJ_L3CACHE ? Scope::unit : Scope::device;
+    level.capacity = static_cast<double>(first->attr->cache.size);
+    level.instances = count;
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+// cpufreq's maximum is the boost clock; /proc/cpuinfo shows the clock of this moment (in a VM,
+// the nominal one).
+std::pair<Maybe, std::string> find_clock(const CpuInfo& info) {
+  if (const Maybe khz = number_in("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")) {
+    return {*khz * 1e3, "cpufreq maximum"};
+  }
+  if (info.mhz) return {*info.mhz * 1e6, "/proc/cpuinfo"};
+  return {std::nullopt, ""};
+}
+
+void set_peaks(Machine& machine, const CpuInfo& info) {
+  const CpuRates rates = cpu_rates(info);
+  machine.isa = rates.isa;
+  const Maybe fp32 = rates.per_clock[static_cast<int>(DType::fp32)];
+  if (!fp32) return;
+  machine.lanes = *fp32 / 2;
+  machine.provenance["lanes"] = {Origin::derived, "instruction set flags; " + rates.note, {}, ""};
+  if (!machine.units || !machine.clock) return;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (!rates.per_clock[i]) continue;
+    machine.peak[i] = *machine.units * *rates.per_clock[i] * *machine.clock;
+    const std::string path = fmt::format("peak.{}", dtype_name(static_cast<DType>(i)));
+    machine.provenance[path] = {
+        Origin::derived,
+        fmt::format("{:g} cores x {:g} operations per clock ({}) x {:.2f} GHz", *machine.units,
+                    *rates.per_clock[i], rates.note, *machine.clock / 1e9),
+        {},
+        ""};
+  }
+}
+
+std::function<std::optional<MemoryProbe>()>& memory_probe() {
+  static std::function<std::optional<MemoryProbe>()> probe;
+  return probe;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+}
+
+Level memory_level(Machine& machine) {
+  Level memory;
+  memory.name = "DRAM";
+  memory.capacity = memory_limit();
+  if (!memory_probe()) return memory;
+  if (const std::optional<MemoryProbe> found = memory_probe()()) {
+    memory.read_bandwidth = found->bytes_per_s;
+    machine.provenance["levels.DRAM.read_bandwidth"] = {Origin::measured, found->how, found->spread,
+                                                        today()};
+  }
+  return memory;
+}
+
+Machine detect() {
+  Machine machine;
+  machine.name = "this";
+  machine.kind = MachineKind::cpu;
+  machine.provenance[""] = {Origin::derived, "hwloc and /proc", {}, ""};
+  const CpuInfo info = parse_cpuinfo(slurp("/proc/cpuinfo"));
+  machine.title = info.model.empty() ? "this machine" : info.model;
+  machine.vendor = info.vendor == "AuthenticAMD"   ? "AMD"
+                   : info.vendor == "GenuineIntel" ? "Intel"
+                                                   : info.vendor;
+  const Topology topology = load_topology();
+  int cores = topology ? hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE) : 0;
+  if (cores <= 0) cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  machine.units = cores;
+  if (topology) machine.levels = cache_levels(topology.get(), cores);
+  const auto [clock, clock_source] = find_clock(info);
+  machine.clock = clock;
+  if (clock) machine.provenance["clock"] = {Origin::derived, clock_source, {}, ""};
+  set_peaks(machine, info);
+  machine.levels.push_back(memory_level(machine));
+  return machine;
+}
+
+// memory.max of cgroup v2 or memory.limit_in_bytes of v1, of this process's group or the root of
+// its mount; the smallest limit on the way up holds.
+Maybe cgroup_limit() {
+  std::vector<std::string> files = {"/sys/fs/cgroup/memory.max",
+                                    "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+  std::istringstream lines(slurp("/proc/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t second = line.find(':', line.find(':') + 1);
+    if (second == std::string::npos) continue;
+    const bool v2 = line.starts_with("0::");
+    if (!v2 && line.find(":memory:") == std::string::npos) continue;
+    for (std::string group = line.substr(second + 1); group.size() > 1;
+         group.resize(group.rfind('/'))) {
+      files.push_back(v2 ? "/sys/fs/cgroup" + group + "/memory.max"
+                         : "/sys/fs/cgroup/memory" + group + "/memory.limit_in_bytes");
+    }
+  }
+  Maybe tightest;
+  for (const std::string& file : files) {
+    const Maybe limit = number_in(file);  // "max" is no number
+    if (limit && (!tightest || *limit < *tightest)) tightest = limit;
+  }
+  return tightest;
+}
+
+}  // namespace
+
+Maybe memory_limit() {
+  struct sysinfo system = {};
+  if (sysinfo(&system) != 0) return std::nullopt;
+  const double physical = static_cast<double>(system.totalram) * system.mem_unit;
+  if (physical <= 0) return std::nullopt;
+  return std::min(physical, cgroup_limit().value_or(physical));
+}
+
+void set_memory_probe(std::function<std::optional<MemoryProbe>()> probe) {
+  memory_probe() = std::move(probe);
+}
+
+Machine detect_this() {
+  static std::once_flag once;
+  static Machine machine;
+  std::call_once(once, [] { machine = detect(); });
+  return machine;
+}
+
+}  // namespace ridge
