@@ -1,0 +1,82 @@
+// Which wall is a run hitting? From numbers a person has: throughput, latencies, counters.
+//
+// The run's step is reconstructed from the observation and placed between the roof and the
+// expected band; counters say what the device did in that time. Every conclusion carries its
+// evidence, what speaks against it and what was not known.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "predict/predict.h"
+
+namespace ridge {
+
+// Shares are 0 to 1. What was not observed stays empty.
+struct Observation {
+  std::optional<double> tokens_per_s;   // output tokens of the whole endpoint
+  std::optional<double> batch;          // sequences decoding at once
+  std::optional<double> itl_s;          // mean time between a user's tokens
+  std::optional<double> ttft_s;         // time to first token
+  std::optional<double> dram_active;    // DCGM DRAM_ACTIVE
+  std::optional<double> tensor_active;  // DCGM PIPE_TENSOR_ACTIVE
+  std::optional<double> gpu_util;       // nvidia-smi: some kernel was resident
+  std::optional<double> kv_usage;       // of the cache's pages
+  std::optional<double> waiting;        // requests in the queue
+  std::optional<double> power_w;        // drawn by one device
+};
+
+enum class Verdict : uint8_t {
+  impossible,     // faster than the roof: a number is wrong
+  healthy,        // within the expected band, and the batch is used well
+  under_batched,  // the step is as expected, or memory-bound, but carries far too few sequences
+  slow_step,      // slower than expected: the wall says where the time goes
+  starved,        // the device is idle: the host, the scheduler or the client holds it back
+  full,           // no room for more sequences
+};
+std::string_view verdict_name(Verdict verdict);
+
+enum class Bearing : uint8_t { supports, contradicts, missing };
+
+struct Evidence {
+  Bearing bearing = Bearing::supports;
+  std::string text;
+};
+
+// One change and what the model says it would bring, everything else kept.
+struct Lever {
+  std::string name;      // "batch 8 -> 64"
+  double gain = 1;       // output tokens/s after over before
+  double tpot_s = 0;     // expected, after
+  double ttft_gain = 1;  // time to first token, before over after
+  Wall next_wall = Wall::memory;
+  bool fits = true;
+  std::string note;
+};
+
+struct Explanation {
+  Verdict verdict = Verdict::healthy;
+  Wall wall = Wall::memory, next_wall = Wall::compute;
+  std::string sentence;                   // the answer in one line
+  double step_s = 0;                      // observed, or reconstructed
+  double batch = 0;                       // that the reconstruction uses
+  std::optional<double> effective_batch;  // tokens/s x expected step: what the device acts like
+  double useful_batch = 0;                // where throughput is within 10 % of the most that fits
+  double useful_tokens_per_s = 0;
+  double share_of_roof = 0;  // roof time over observed time
+  double over_expected = 0;  // observed time over expected time
+  double mbu = 0, mfu = 0;   // of the observed step
+  Prediction prediction;     // at `batch`
+  std::vector<Evidence> evidence;
+  std::vector<Lever> levers;  // best first
+};
+
+// `request.batch` is ignored in favour of the observation's. Throws Error when neither tokens/s
+// nor an inter-token latency nor a time to first token was observed.
+Explanation explain(const Request& request, const Observation& observation);
+
+// All levers that apply to a request, ranked by gain.
+std::vector<Lever> rank_levers(const Request& request, const Prediction& now);
+
+}  // namespace ridge

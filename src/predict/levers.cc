@@ -1,0 +1,166 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "machine/atlas.h"
+#include "predict/explain.h"
+
+namespace ridge {
+namespace {
+
+class Levers {
+ public:
+  Levers(const Request& request, const Prediction& now) : request_(request), now_(now) {}
+
+  // `change` edits a copy of the request. A change the plan cannot take is no lever.
+  template <typename Change>
+  void consider(std::string name, std::string note, Change change) {
+    Request changed = request_;
+    change(changed);
+    try {
+      const Prediction p = predict(changed);
+      Lever lever;
+      lever.name = std::move(name);
+      lever.note = std::move(note);
+      // Throughput per device, so that more hardware is not a gain by itself.
+      const double scale = double(request_.plan.devices()) / changed.plan.devices();
+      lever.gain = p.tokens_per_s / now_.tokens_per_s * scale;
+      lever.ttft_gain = now_.ttft_s() / p.ttft_s();
+      lever.tpot_s = p.tpot_s();
+      lever.fits = p.memory.fits;
+      lever.next_wall = p.decode.wall;
+      if (lever.fits) levers_.push_back(std::move(lever));
+    } catch (const Error&) {
+    }
+  }
+
+  std::vector<Lever> ranked() {
+    std::stable_sort(levers_.begin(), levers_.end(),
+                     [](const Lever& a, const Lever& b) { return a.gain > b.gain; });
+    return std::move(levers_);
+  }
+
+ private:
+  const Request& request_;
+  const Prediction& now_;
+  std::vector<Lever> levers_;
+};
+
+void consider_batch(Levers& levers, const Request& r, const Prediction& now) {
+  const double most = now.memory.capacity ? now.memory.max_batch : r.batch * 64;
+  for (const double factor : {2.0, 8.0, 32.0}) {
+    const double batch = std::floor(r.batch * factor);
+    if (batch > most) break;
+    levers.consider(fmt::format("batch {:.0f} -> {:.0f}", r.batch, batch),
+                    "one read of the weights serves more tokens",
+                    [=](Request& c) { c.batch = batch; });
+  }
+  if (now.memory.capacity && most > r.batch && most < r.batch * 32) {
+    levers.consider(fmt::format("batch {:.0f} -> {:.0f} (all that fits)", r.batch, most),
+                    "then KV capacity is the wall", [=](Request& c) { c.batch = most; });
+  }
+}
+
+void consider_precision(Levers& levers, const Request& r) {
+  const double bits = r.plan.weights ? r.plan.weights->bits
+                                     : r.model.groups.front().layer.linears.front().format.bits;
+  const auto weights = [&](const char* name, const char* note) {
+    const Format format = format_from_name(name);
+    if (format.bits < bits * 0.9) {
+      levers.consider(fmt::format("weights {}", name), note,
+                      [=](Request& c) { c.plan.weights = format; });
+    }
+  };
+  weights("fp8", "half the weight bytes; the gain in decode is bandwidth, not FLOPs");
+  weights("int4", "a quarter of the weight bytes, scales counted; math stays 16-bit");
+  const Format kv = r.plan.kv.value_or(r.model.kv_format);
+  if (kv.bits > 8.9) {
+    levers.consider("kv fp8", "half the cache bytes: longer contexts, larger batches",
+                    [](Request& c) { c.plan.kv = format_from_name("fp8"); });
+  }
+}
+
+void consider_techniques(Levers& levers, const Request& r) {
+  if (!r.plan.graphs) {
+    levers.consider("CUDA graphs", "kernels follow each other without the host",
+                    [](Request& c) { c.plan.graphs = true; });
+  }
+  if (!r.plan.flash) {
+    levers.consider("FlashAttention", "scores never leave the chip",
+                    [](Request& c) { c.plan.flash = true; });
+  }
+  if (!r.plan.fusion) {
+    levers.consider("kernel fusion", "fewer passes over activations, fewer kernels",
+                    [](Request& c) { c.plan.fusion = true; });
+  }
+  if (r.plan.speculate == 0) {
+    levers.consider("speculation, 3 drafts at 70 % acceptance",
+                    "drafting taken as free; pays while decode is memory-bound", [](Request& c) {
+                      c.plan.speculate = 3;
+                      c.plan.acceptance = 0.7;
+                    });
+  }
+  if (r.plan.prefix_hit < 0.5) {
+    levers.consider("prefix reuse, half of each prompt", "time to first token, not decode",
+                    [](Request& c) { c.plan.prefix_hit = 0.5; });
+  }
+}
+
+void consider_parallelism(Levers& levers, const Request& r) {
+  if (r.plan.tp > 1) {
+    levers.consider(fmt::format("tp {} -> {} with twice the replicas", r.plan.tp, r.plan.tp / 2),
+                    "less communication, weights read by fewer devices", [](Request& c) {
+                      c.plan.tp /= 2;
+                      c.plan.dp *= 2;
+                    });
+  }
+  levers.consider(fmt::format("tp {} -> {}", r.plan.tp, r.plan.tp * 2),
+                  "gain per device; latency falls more", [](Request& c) {
+                    c.plan.tp *= 2;
+                    const int most = c.system.device.links.empty()
+                                         ? c.system.devices_per_node
+                                         : c.system.device.links.front().max_devices;
+                    if (c.plan.devices() > c.system.devices()) {
+                      if (c.plan.tp > most) throw Error("beyond the link's domain");
+                      c.system.devices_per_node = c.plan.devices();
+                      c.system.nodes = 1;
+                    }
+                  });
+}
+
+void consider_machines(Levers& levers, const Request& r) {
+  for (const char* name : {"h200", "b200", "mi300x", "l40s"}) {
+    Machine other;
+    try {
+      other = find_machine(name);
+    } catch (const Error&) {
+      continue;  // the user's own atlas may lack it
+    }
+    const Machine& mine = r.system.device;
+    if (other.name == mine.name || mine.kind != other.kind) continue;
+    const Maybe bandwidth = other.memory().read_bandwidth, peak = other.peak_of(DType::bf16);
+    if (!bandwidth || !peak || !mine.peak_of(DType::bf16)) continue;
+    std::string note =
+        fmt::format("bandwidth x{:.2f}, 16-bit peak x{:.2f}",
+                    *bandwidth / *mine.memory().read_bandwidth, *peak / *mine.peak_of(DType::bf16));
+    levers.consider(fmt::format("machine {}", other.name), std::move(note),
+                    [&](Request& c) { c.system.device = other; });
+  }
+}
+
+}  // namespace
+
+std::vector<Lever> rank_levers(const Request& request, const Prediction& now) {
+  Levers levers(request, now);
+  consider_batch(levers, request, now);
+  consider_precision(levers, request);
+  consider_techniques(levers, request);
+  consider_parallelism(levers, request);
+  consider_machines(levers, request);
+  return levers.ranked();
+}
+
+}  // namespace ridge
