@@ -71,7 +71,7 @@ void set_memory(Ceilings& c, const Machine& machine) {
 constexpr double kLinkLatency = 1e-6;
 constexpr double kNetworkLatency = 5e-6;
 
-void set_links(Ceilings& c, const System& system, const Plan& plan, const Stack& stack) {
+void set_links(Ceilings& c, const System& system, const Plan& plan) {
   const Machine& machine = system.device;
   c.devices_per_node = system.devices_per_node;
   if (plan.devices() <= 1) return;
@@ -96,9 +96,8 @@ void set_links(Ceilings& c, const System& system, const Plan& plan, const Stack&
                   machine.name);
     }
     c.network_s = 1 / *network->read_bandwidth;
-    c.network_latency = network->latency.value_or(kNetworkLatency) + stack.link_latency;
+    c.network_latency = network->latency.value_or(kNetworkLatency);
   }
-  c.link_latency += stack.link_latency;
 }
 
 void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Stack& stack) {
@@ -119,7 +118,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   Ceilings c;
   set_peaks(c, system.device);
   set_memory(c, system.device);
-  set_links(c, system, plan, stack);
+  set_links(c, system, plan);
   set_launch(c, system.device, plan, stack);
   const bool cpu = system.device.kind == MachineKind::cpu;
   for (int i = 0; i < kOpKindCount; ++i) {
@@ -133,6 +132,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   const double half = c.peak[static_cast<int>(DType::bf16)];
   c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
   c.link_factor = 1 / stack.link;
+  c.link_extra_s = stack.link_latency;
   c.step_s = cpu ? 0 : stack.step;
   c.low = stack.low;
   c.high = stack.high;

@@ -9,24 +9,23 @@ namespace {
 
 constexpr int index(Wall wall) { return static_cast<int>(wall); }
 
-double link_seconds(const Work& w, const Ceilings& c, double factor) {
-  if (w.ranks <= 1 || w.collective == Collective::none) return 0;
+// The roof takes factor 1 and no extra latency; the stack adds to both.
+double link_seconds(const Work& w, const Ceilings& c, double factor, double extra) {
   const double link = c.link_s * factor, network = c.network_s * factor;
-  const int span = w.ranks * w.stride;
-  if (span <= c.devices_per_node) {
-    return collective_seconds(w.collective, w.message_bytes, w.ranks, link, c.link_latency);
+  const double link_latency = c.link_latency + extra, network_latency = c.network_latency + extra;
+  if (w.ranks * w.stride <= c.devices_per_node) {
+    return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency);
+  }
+  if (w.collective != Collective::all_reduce) {
+    return collective_seconds(w.collective, w.message_bytes, w.ranks, network, network_latency);
   }
   // Across nodes: first among the ranks of a node, then each with its peers in other nodes.
   const int here = std::max(1, c.devices_per_node / w.stride);
   const int nodes = (w.ranks + here - 1) / here;
-  if (w.collective == Collective::all_reduce) {
-    return collective_seconds(Collective::reduce_scatter, w.message_bytes, here, link,
-                              c.link_latency) +
-           collective_seconds(Collective::all_reduce, w.message_bytes / here, nodes, network,
-                              c.network_latency) +
-           collective_seconds(Collective::all_gather, w.message_bytes, here, link, c.link_latency);
-  }
-  return collective_seconds(w.collective, w.message_bytes, w.ranks, network, c.network_latency);
+  return collective_seconds(Collective::reduce_scatter, w.message_bytes, here, link, link_latency) +
+         collective_seconds(Collective::all_reduce, w.message_bytes / here, nodes, network,
+                            network_latency) +
+         collective_seconds(Collective::all_gather, w.message_bytes, here, link, link_latency);
 }
 
 }  // namespace
@@ -48,14 +47,14 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   const double memory = std::max(w.device_bytes() * c.memory_s, w.chip_bytes * c.cache_s);
   const double host = w.host_bytes * c.host_s;
   const bool talks = op.kind == OpKind::collective;
-  const double link = talks ? link_seconds(w, c, 1) : 0;
+  const double link = talks ? link_seconds(w, c, 1, 0) : 0;
 
   Estimate e;
   e.roof_s = std::max({compute, memory, host, link});
   e.on[index(Wall::compute)] = padded * c.compute_factor[kind];
   e.on[index(Wall::memory)] = memory * c.memory_factor[kind];
   e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? c.ramp[kind] : 0));
-  e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor) : 0;
+  e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor, c.link_extra_s) : 0;
   e.on[index(Wall::host_link)] = host;
 
   double busy = 0;

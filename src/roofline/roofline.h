@@ -50,7 +50,7 @@ struct Ceilings {
   double launch_s = 0;      // per kernel
   bool launch_adds = true;  // graph edges add; eager launches run ahead and only bound the rate
   std::array<double, kOpKindCount> compute_factor{}, memory_factor{}, ramp{};  // from the stack
-  double link_factor = 1;
+  double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
   bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
   double step_s = 0;
   double low = 1, high = 1;
