@@ -67,14 +67,25 @@ std::vector<Level> cache_levels(hwloc_topology* topology, int cores) {
   return levels;
 }
 
-// cpufreq's maximum is the boost clock; /proc/cpuinfo shows the clock of this moment (in a VM,
-// the nominal one).
-std::pair<Maybe, std::string> find_clock(const CpuInfo& info) {
-  if (const Maybe khz = number_in("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")) {
-    return {*khz * 1e3, "cpufreq maximum"};
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+void set_measured(Machine& machine, Maybe& number, const std::string& path, const Measured& found) {
+  number = found.value;
+  machine.provenance[path] = {Origin::measured, found.how, found.spread, today()};
+}
+
+// cpufreq's maximum is the boost clock of one core; /proc/cpuinfo shows the clock of this moment,
+// in a VM the nominal one. Both only stand in for a measured clock.
+void set_clock(Machine& machine, const CpuInfo& info, const CpuProbe& probe) {
+  if (probe.clock) {
+    set_measured(machine, machine.clock, "clock", *probe.clock);
+  } else if (const Maybe khz = number_in("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")) {
+    machine.clock = *khz * 1e3;
+    machine.provenance["clock"] = {Origin::derived, "cpufreq maximum", {}, ""};
+  } else if (info.mhz) {
+    machine.clock = *info.mhz * 1e6;
+    machine.provenance["clock"] = {Origin::derived, "/proc/cpuinfo", {}, ""};
   }
-  if (info.mhz) return {*info.mhz * 1e6, "/proc/cpuinfo"};
-  return {std::nullopt, ""};
 }
 
 void set_peaks(Machine& machine, const CpuInfo& info) {
@@ -98,27 +109,9 @@ void set_peaks(Machine& machine, const CpuInfo& info) {
   }
 }
 
-std::function<std::optional<MemoryProbe>()>& memory_probe() {
-  static std::function<std::optional<MemoryProbe>()> probe;
+std::function<std::optional<CpuProbe>()>& cpu_probe() {
+  static std::function<std::optional<CpuProbe>()> probe;
   return probe;
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
-}
-
-Level memory_level(Machine& machine) {
-  Level memory;
-  memory.name = "DRAM";
-  memory.capacity = memory_limit();
-  if (!memory_probe()) return memory;
-  if (const std::optional<MemoryProbe> found = memory_probe()()) {
-    memory.read_bandwidth = found->bytes_per_s;
-    machine.provenance["levels.DRAM.read_bandwidth"] = {Origin::measured, found->how, found->spread,
-                                                        today()};
-  }
-  return memory;
 }
 
 Machine detect() {
@@ -136,11 +129,17 @@ Machine detect() {
   if (cores <= 0) cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   machine.units = cores;
   if (topology) machine.levels = cache_levels(topology.get(), cores);
-  const auto [clock, clock_source] = find_clock(info);
-  machine.clock = clock;
-  if (clock) machine.provenance["clock"] = {Origin::derived, clock_source, {}, ""};
+  const CpuProbe probe = (cpu_probe() ? cpu_probe()() : std::nullopt).value_or(CpuProbe{});
+  set_clock(machine, info, probe);
   set_peaks(machine, info);
-  machine.levels.push_back(memory_level(machine));
+  Level memory;
+  memory.name = "DRAM";
+  memory.capacity = memory_limit();
+  if (probe.read_bandwidth) {
+    set_measured(machine, memory.read_bandwidth, "levels.DRAM.read_bandwidth",
+                 *probe.read_bandwidth);
+  }
+  machine.levels.push_back(memory);
   return machine;
 }
 
@@ -179,8 +178,8 @@ Maybe memory_limit() {
   return std::min(physical, cgroup_limit().value_or(physical));
 }
 
-void set_memory_probe(std::function<std::optional<MemoryProbe>()> probe) {
-  memory_probe() = std::move(probe);
+void set_cpu_probe(std::function<std::optional<CpuProbe>()> probe) {
+  cpu_probe() = std::move(probe);
 }
 
 Machine detect_this() {

@@ -10,16 +10,21 @@
 
 namespace ridge {
 
-// How fast this machine reads its memory, as a probe found it.
-struct MemoryProbe {
-  double bytes_per_s = 0;  // the best pass
-  double spread = 0;       // (best - median) / best
-  std::string how;         // what was done, for the provenance
+// A number that a probe found here.
+struct Measured {
+  double value = 0;   // the best pass
+  double spread = 0;  // how far the median pass falls short of it, relative
+  std::string how;    // what was done, for the provenance
+};
+
+struct CpuProbe {
+  std::optional<Measured> read_bandwidth;  // of memory, all cores, bytes/s
+  std::optional<Measured> clock;           // with all cores busy, Hz
 };
 
 // Measuring lives in a room above this one: whoever starts the program hands the probe down.
-// Without one the memory bandwidth of "this" stays unknown.
-void set_memory_probe(std::function<std::optional<MemoryProbe>()> probe);
+// Without one the memory bandwidth of "this" stays unknown and its clock is what /proc says.
+void set_cpu_probe(std::function<std::optional<CpuProbe>()> probe);
 
 // Cores, caches, memory and derived peaks of the CPU, named "this". What cannot be found out
 // (no topology in a container, no clock in a VM) stays unknown. Found once, then remembered.

@@ -1,0 +1,186 @@
+#include "measure/cpu/read_probe.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+
+namespace ridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Server cores share about 4 MB of last-level cache each: eight times that leaves little in it.
+constexpr double kBytesPerThread = 32e6;
+constexpr double kWantedBytes = 256e6;  // with few threads: one of them may own a whole cache
+constexpr double kLeastBytes = 32e6;    // below this a cache could hold it all
+constexpr double kShareOfFree = 0.25;
+constexpr size_t kLine = 64;
+constexpr int kMinPasses = 3;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The processors this process may run on, not those the machine has.
+int usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+double free_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    double kilobytes = 0;
+    if (key == "MemAvailable:" && file >> kilobytes) {
+      return std::min(kilobytes * 1024, memory_limit().value_or(kilobytes * 1024));
+    }
+  }
+  return static_cast<double>(sysconf(_SC_AVPHYS_PAGES)) *
+         static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes)
+      : bytes_(bytes),
+        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (data_ == MAP_FAILED) {
+      data_ = nullptr;
+    } else {
+      madvise(data_, bytes_, MADV_HUGEPAGE);  // fewer TLB misses where the kernel agrees
+    }
+  }
+  ~Buffer() {
+    if (data_) munmap(data_, bytes_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  uint64_t* words() const { return static_cast<uint64_t*>(data_); }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
+// Eight sums that do not wait for each other; the compiler makes them vectors.
+uint64_t sum(const uint64_t* words, size_t count) {
+  uint64_t totals[8] = {};
+  for (size_t i = 0; i + 8 <= count; i += 8) {
+    for (size_t lane = 0; lane < 8; ++lane) totals[lane] += words[i + lane];
+  }
+  uint64_t total = 0;
+  for (const uint64_t part : totals) total += part;
+  return total;
+}
+
+// Runs work(thread index) on every thread at once, each call between two barriers, and returns
+// the seconds of each pass as the caller saw it.
+template <typename Prepare, typename Work>
+std::vector<double> timed_passes(int threads, double seconds, Prepare prepare, Work work) {
+  std::vector<double> passes;
+  std::atomic<bool> done = false;
+  std::barrier gate(threads);
+  const auto body = [&](int index) {
+    prepare(index);
+    gate.arrive_and_wait();
+    const Clock::time_point begin = Clock::now();
+    while (true) {
+      const Clock::time_point start = Clock::now();
+      work(index);
+      gate.arrive_and_wait();
+      if (index == 0) {
+        passes.push_back(since(start));
+        done = static_cast<int>(passes.size()) >= kMinPasses && since(begin) > seconds;
+      }
+      gate.arrive_and_wait();
+      if (done) return;
+    }
+  };
+  std::vector<std::thread> pool;
+  for (int i = 1; i < threads; ++i) pool.emplace_back(body, i);
+  body(0);
+  for (std::thread& thread : pool) thread.join();
+  return passes;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Measured summarize(double amount, const std::vector<double>& passes, std::string how) {
+  const double best = *std::min_element(passes.begin(), passes.end());
+  return {amount / best, 1 - best / median(passes), std::move(how)};
+}
+
+std::optional<Measured> probe_memory(int threads, double seconds) {
+  const double wanted = std::max(kWantedBytes, kBytesPerThread * threads);
+  const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
+  if (bytes < kLeastBytes) return std::nullopt;
+  const size_t share = static_cast<size_t>(bytes) / static_cast<size_t>(threads) / kLine * kLine;
+  const size_t words = share / sizeof(uint64_t);
+  const Buffer buffer(share * static_cast<size_t>(threads));
+  if (!buffer.words() || words == 0) return std::nullopt;
+  std::atomic<uint64_t> sink = 0;
+  const auto part = [&](int index) { return buffer.words() + static_cast<size_t>(index) * words; };
+  // The thread that reads a part touches it first, so that its pages are near.
+  const auto touch = [&](int index) { std::fill(part(index), part(index) + words, index + 1); };
+  const auto read = [&](int index) { sink += sum(part(index), words); };
+  const std::vector<double> passes = timed_passes(threads, seconds, touch, read);
+  const double total = static_cast<double>(share) * threads;
+  return summarize(total, passes,
+                   fmt::format("{} threads reading {}, best of {} passes", threads,
+                               pretty_bytes(total), passes.size()));
+}
+
+// One addition a clock on every core there is: a chain that nothing can shorten. All threads at
+// once, because the clock of one busy core is not that of all.
+std::optional<Measured> probe_clock(int threads) {
+  constexpr int kChain = 4'000'000;
+  std::atomic<uint64_t> sink = 0;
+  const auto chain = [&](int index) {
+    uint64_t value = static_cast<uint64_t>(index);
+    uint64_t step = 3;
+    for (int i = 0; i < kChain / 8; ++i) {
+      for (int unroll = 0; unroll < 8; ++unroll) {
+        value += step;
+        asm volatile("" : "+r"(value), "+r"(step));  // keeps each addition, adds no instruction
+      }
+    }
+    sink += value;
+  };
+  const std::vector<double> passes = timed_passes(
+      threads, 0.01, [](int) {}, chain);
+  return summarize(kChain, passes, "chain of dependent additions on all cores");
+}
+
+}  // namespace
+
+std::optional<CpuProbe> probe_cpu(double seconds) {
+  const int threads = usable_processors();
+  try {
+    return CpuProbe{probe_memory(threads, seconds), probe_clock(threads)};
+  } catch (const std::system_error&) {  // no more threads allowed here
+    return std::nullopt;
+  }
+}
+
+}  // namespace ridge
