@@ -20,7 +20,8 @@ constexpr double kLabelSize = 11.5;  // font size of marker labels, px
 // ground and lightened for dark. Lines also differ by dashes and by the order of the legend.
 constexpr std::string_view kStyle = R"(<style>
 text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292f; }
-.ground { fill: #ffffff; } .frame { fill: none; stroke: #8c959f; } .leader { stroke: #8c959f; } .grid { stroke: #e3e6ea; }
+.ground { fill: #ffffff; } .frame { fill: none; }
+.frame, .leader { stroke: #8c959f; } .grid { stroke: #e3e6ea; }
 .title { font-size: 16px; font-weight: 600; } .tick { font-size: 11.5px; fill: #57606a; }
 .axis { font-size: 12.5px; } .legend { font-size: 12.5px; }
 .label { font-size: 11.5px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <optional>
 
 #include "base/plot.h"
 #include "base/scale.h"
@@ -49,7 +51,7 @@ struct Place {
 class Canvas {
  public:
   Canvas(int columns, int rows)
-      : columns_(columns), rows_(rows), cells_(static_cast<size_t>((columns + kGutter) * rows)) {}
+      : columns_(columns), rows_(rows), cells_(stride() * static_cast<size_t>(rows)) {}
 
   void line(const Segment& segment, Colour colour, bool dashed, int& pen);
   // Puts a label at the nearest free place; says whether there was one.
@@ -69,8 +71,9 @@ class Canvas {
     return std::clamp(static_cast<int>(std::lround(share * (dots - 1))), 0, dots - 1);
   }
   Cell& cell(Place place) {
-    return cells_[static_cast<size_t>(place.row * (columns_ + kGutter) + place.column)];
+    return cells_[static_cast<size_t>(place.row) * stride() + static_cast<size_t>(place.column)];
   }
+  size_t stride() const { return static_cast<size_t>(columns_ + kGutter); }
   bool is_free(Place place, int width);
 
   int columns_, rows_;
@@ -145,8 +148,8 @@ void Canvas::faint(Place place, std::string_view glyph) {
 
 std::string Canvas::row(int row) const {
   std::string text;
-  const size_t start = static_cast<size_t>(row * (columns_ + kGutter));
-  for (size_t i = start; i < start + static_cast<size_t>(columns_ + kGutter); ++i) {
+  const size_t start = static_cast<size_t>(row) * stride();
+  for (size_t i = start; i < start + stride(); ++i) {
     const Cell& shown = cells_[i];
     if (!shown.glyph.empty()) {
       text += paint(shown.colour, shown.glyph);
@@ -203,7 +206,7 @@ std::string bottom_axis(const Plot& plot, const std::vector<Tick>& ticks, const 
     labels += tick.label;
   }
   for (; drawn < columns; ++drawn) line += "─";
-  const std::string axis = fmt::format("{:>{}}└{}\n{}\n", "", left, line, labels);
+  std::string axis = fmt::format("{:>{}}└{}\n{}\n", "", left, line, labels);
   if (plot.x.label.empty()) return axis;
   const size_t used = display_width(plot.x.label);
   const auto middle = static_cast<size_t>(left + 1 + columns / 2);

@@ -6,8 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "base/error.h"
-
 namespace ridge {
 namespace {
 

@@ -1,5 +1,5 @@
 // The reading half of units.h.
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -108,7 +108,8 @@ void extend(std::vector<double>& values, double end, std::string_view text, std:
     throw Error("{}: '{}' has more than {} values", what, text, kMaxSweep);
   }
   // Each value from the start, not from its neighbour: rounding does not pile up.
-  for (double i = 1; i <= steps; ++i) values.push_back(rule.at(start, i));
+  const int count = static_cast<int>(steps);
+  for (int i = 1; i <= count; ++i) values.push_back(rule.at(start, i));
   if (nearly_equal(values.back(), end)) values.back() = end;
 }
 
