@@ -66,7 +66,7 @@ void consider_batch(Levers& levers, const Request& r, const Prediction& now) {
 
 void consider_precision(Levers& levers, const Request& r) {
   const double bits = r.plan.weights ? r.plan.weights->bits
-                                     : r.model.groups.front().layer.linears.front().format.bits;
+                                     : r.model->groups.front().layer.linears.front().format.bits;
   const auto weights = [&](const char* name, const char* note) {
     const Format format = format_from_name(name);
     if (format.bits < bits * 0.9) {
@@ -76,7 +76,7 @@ void consider_precision(Levers& levers, const Request& r) {
   };
   weights("fp8", "half the weight bytes; the gain in decode is bandwidth, not FLOPs");
   weights("int4", "a quarter of the weight bytes, scales counted; math stays 16-bit");
-  const Format kv = r.plan.kv.value_or(r.model.kv_format);
+  const Format kv = r.plan.kv.value_or(r.model->kv_format);
   if (kv.bits > 8.9) {
     levers.consider("kv fp8", "half the cache bytes: longer contexts, larger batches",
                     [](Request& c) { c.plan.kv = format_from_name("fp8"); });

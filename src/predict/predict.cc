@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <thread>
 
 #include "base/error.h"
 
@@ -54,18 +56,37 @@ double step_bytes(std::span<const Op> ops) {
   return bytes;
 }
 
-struct Phase {
-  StepEstimate sum;
-  std::vector<Op> ops;  // of the last step
-};
-
-Phase run_prefill(const Request& r, const Rank& rank, const Ceilings& base) {
-  Phase phase;
-  for (const Sequences& step : prefill_steps(r.plan, r.prompt, 1)) {
-    lower(rank, {&step, 1}, phase.ops);
-    append(phase.sum, estimate_step(phase.ops, base, rank.math), base, rank.math);
+// Adds the operators of one step to the list, by name.
+void collect(std::vector<OpEstimate>& list, std::span<const Op> ops, const Ceilings& c,
+             bool prefill) {
+  for (const Op& op : ops) {
+    const Estimate e = estimate(op, c);
+    auto it = std::find_if(list.begin(), list.end(), [&](const OpEstimate& known) {
+      return known.prefill == prefill && known.kind == op.kind && known.name == op.name;
+    });
+    if (it == list.end()) {
+      it = list.insert(list.end(), OpEstimate{op.name, prefill, op.kind, op.math});
+    }
+    const double seconds = op.count * e.expected_s;
+    if (seconds >= it->expected_s) it->wall = e.wall;
+    it->count += op.count;
+    it->flops += op.count * (op.work.flops + op.work.vector_flops);
+    it->bytes += op.count * op.work.device_bytes();
+    it->roof_s += op.count * e.roof_s;
+    it->expected_s += seconds;
   }
-  return phase;
+}
+
+StepEstimate run_prefill(const Request& r, const Rank& rank, const Ceilings& c,
+                         std::vector<OpEstimate>& list) {
+  StepEstimate sum;
+  std::vector<Op> ops;
+  for (const Sequences& step : prefill_steps(r.plan, r.prompt, 1)) {
+    lower(rank, {&step, 1}, ops);
+    append(sum, estimate_step(ops, c, rank.math), c, rank.math);
+    collect(list, ops, c, true);
+  }
+  return sum;
 }
 
 Sequences decode_batch(const Plan& plan, double batch, double context) {
@@ -73,13 +94,14 @@ Sequences decode_batch(const Plan& plan, double batch, double context) {
   return {micro_batch(plan, batch), fresh, std::max(0.0, context - fresh), fresh};
 }
 
-Phase run_decode(const Request& r, const Rank& rank, Ceilings& ceilings) {
-  Phase phase;
+StepEstimate run_decode(const Request& r, const Rank& rank, Ceilings& c,
+                        std::vector<OpEstimate>& list) {
+  std::vector<Op> ops;
   const Sequences step = decode_batch(r.plan, r.batch, r.context);
-  lower(rank, {&step, 1}, phase.ops);
-  place_working_set(ceilings, r.system.device, step_bytes(phase.ops));
-  phase.sum = estimate_step(phase.ops, ceilings, rank.math);
-  return phase;
+  lower(rank, {&step, 1}, ops);
+  place_working_set(c, r.system.device, step_bytes(ops));
+  collect(list, ops, c, false);
+  return estimate_step(ops, c, rank.math);
 }
 
 // k passes of a small model, at the same batch and parallelism as far as it can be cut.
@@ -108,12 +130,6 @@ StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceili
   return estimate_step(ops, ceilings, rank.math);
 }
 
-void collect_ops(Prediction& p, const Phase& phase, const Ceilings& c, bool prefill) {
-  for (const Op& op : phase.ops) {
-    p.ops.push_back({op.name, prefill, op, estimate(op, c)});
-  }
-}
-
 void add_money_and_energy(Prediction& p, const Request& r) {
   const double devices = r.plan.devices();
   const Maybe price = r.price_per_hour ? r.price_per_hour : r.system.device.price_per_hour;
@@ -135,9 +151,9 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
     p.notes.push_back(
         fmt::format("memory size of {} unknown: fit not checked", r.system.device.name));
   }
-  if (r.context > double(r.model.max_context) && r.model.max_context > 0) {
+  if (r.context > double(r.model->max_context) && r.model->max_context > 0) {
     p.notes.push_back(fmt::format("context {:.0f} is beyond the model's {} tokens", r.context,
-                                  r.model.max_context));
+                                  r.model->max_context));
   }
 }
 
@@ -151,19 +167,15 @@ void mark_capacity(StepEstimate& step) {
 
 Prediction predict(const Request& r) {
   check_request(r);
-  const Rank rank = make_rank(r.model, r.plan);
+  const Rank rank = make_rank(*r.model, r.plan);
   const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack);
   Ceilings decode_ceilings = ceilings;
 
   Prediction p;
   p.math = rank.math;
   p.memory = fit_memory(rank, r.system, r.batch, r.context, r.prompt);
-  const Phase prefill = run_prefill(r, rank, ceilings);
-  const Phase decode = run_decode(r, rank, decode_ceilings);
-  p.prefill = prefill.sum;
-  p.decode = decode.sum;
-  collect_ops(p, prefill, ceilings, true);
-  collect_ops(p, decode, decode_ceilings, false);
+  p.prefill = run_prefill(r, rank, ceilings, p.ops);
+  p.decode = run_decode(r, rank, decode_ceilings, p.ops);
   if (r.plan.chunk > 0) p.mixed = run_mixed(r, rank, decode_ceilings);
 
   p.tokens_per_step = tokens_per_step(r.plan);
@@ -184,6 +196,32 @@ Prediction predict(const Request& r) {
     mark_capacity(p.decode);
   }
   return p;
+}
+
+std::vector<Prediction> predict_all(std::span<const Request> requests, std::atomic<size_t>* done) {
+  std::vector<Prediction> results(requests.size());
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < requests.size();) {
+      try {
+        results[i] = predict(requests[i]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = requests.size();
+      }
+      if (done) ++*done;
+    }
+  };
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < std::min(cores, requests.size()); ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+  return results;
 }
 
 TrainingMemory training_memory(const Model& model, double batch, double sequence) {

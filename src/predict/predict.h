@@ -2,7 +2,10 @@
 // per token, how many fit, and which wall decides.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,14 +17,14 @@
 namespace ridge {
 
 struct Request {
-  Model model;
+  std::shared_ptr<const Model> model;
   System system;
   Stack stack;
   Plan plan;
-  double batch = 1;            // sequences decoding at once, over all replicas
-  double context = 2048;       // tokens in each sequence's KV cache when the decode step runs
-  double prompt = 1024;        // tokens of the prompt whose prefill gives the time to first token
-  std::optional<Model> draft;  // for speculation; without it drafting is free (n-gram)
+  double batch = 1;       // sequences decoding at once, over all replicas
+  double context = 2048;  // tokens in each sequence's KV cache when the decode step runs
+  double prompt = 1024;   // tokens of the prompt whose prefill gives the time to first token
+  std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
 };
 
@@ -37,11 +40,18 @@ struct MemoryFit {
   double left() const { return capacity ? *capacity - used() : 0; }
 };
 
+// All executions of one operator in a phase, per device.
 struct OpEstimate {
   std::string name;
   bool prefill = false;
-  Op op;              // one execution
-  Estimate estimate;  // of one execution
+  OpKind kind = OpKind::matmul;
+  DType math = DType::bf16;
+  double count = 0;  // executions
+  double flops = 0, bytes = 0;
+  double roof_s = 0, expected_s = 0;
+  Wall wall = Wall::memory;  // of the longest
+
+  double intensity() const { return bytes > 0 ? flops / bytes : 0; }
 };
 
 struct Prediction {
@@ -67,6 +77,10 @@ struct Prediction {
 
 // Throws Error for plans and numbers that cannot be.
 Prediction predict(const Request& request);
+
+// Many requests on all cores, in order. `done` counts up as they finish (for progress).
+std::vector<Prediction> predict_all(std::span<const Request> requests,
+                                    std::atomic<size_t>* done = nullptr);
 
 // Memory alone; `batch` sequences of `context` tokens over all replicas.
 MemoryFit fit_memory(const Rank& rank, const System& system, double batch, double context,

@@ -1,0 +1,142 @@
+#include "predict/json.h"
+
+namespace ridge {
+namespace {
+
+Json known(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json phase_json(const StepEstimate& s) {
+  Json on = Json::object();
+  for (int i = 0; i < kTimedWalls; ++i) {
+    on[std::string(wall_name(static_cast<Wall>(i)))] = s.on[i];
+  }
+  return Json{{"roof_s", s.roof_s},
+              {"expected_s", s.expected_s},
+              {"low_s", s.low_s},
+              {"high_s", s.high_s},
+              {"wall", wall_name(s.wall)},
+              {"next_wall", wall_name(s.next_wall)},
+              {"on_s", on},
+              {"flops", s.flops},
+              {"bytes", s.bytes},
+              {"intensity", s.intensity()},
+              {"mfu", s.mfu},
+              {"mbu", s.mbu}};
+}
+
+Json memory_json(const MemoryFit& m) {
+  return Json{{"weights_bytes", m.weights},
+              {"kv_bytes", m.kv},
+              {"activation_bytes", m.activations},
+              {"overhead_bytes", m.overhead},
+              {"capacity_bytes", known(m.capacity)},
+              {"fits", m.fits},
+              {"max_batch", m.capacity ? Json(m.max_batch) : Json(nullptr)},
+              {"max_context", m.capacity ? Json(m.max_context) : Json(nullptr)}};
+}
+
+Json plan_json(const Request& r) {
+  const Plan& p = r.plan;
+  return Json{{"weights", p.weights ? Json(p.weights->name) : Json(nullptr)},
+              {"kv", p.kv ? p.kv->name : r.model->kv_format.name},
+              {"activations", p.activations ? Json(dtype_name(*p.activations)) : Json(nullptr)},
+              {"tp", p.tp},
+              {"pp", p.pp},
+              {"dp", p.dp},
+              {"ep", p.ep},
+              {"flash", p.flash},
+              {"fusion", p.fusion},
+              {"graphs", p.graphs},
+              {"paging", p.paging},
+              {"continuous", p.continuous},
+              {"chunk", p.chunk},
+              {"prefix_hit", p.prefix_hit},
+              {"speculate", p.speculate},
+              {"acceptance", p.acceptance},
+              {"expert_skew", p.expert_skew},
+              {"offload", p.offload}};
+}
+
+Json ops_json(const std::vector<OpEstimate>& ops) {
+  Json list = Json::array();
+  for (const OpEstimate& op : ops) {
+    list.push_back(Json{{"name", op.name},
+                        {"phase", op.prefill ? "prefill" : "decode"},
+                        {"kind", op_kind_name(op.kind)},
+                        {"math", dtype_name(op.math)},
+                        {"count", op.count},
+                        {"flops", op.flops},
+                        {"bytes", op.bytes},
+                        {"intensity", op.intensity()},
+                        {"roof_s", op.roof_s},
+                        {"expected_s", op.expected_s},
+                        {"wall", wall_name(op.wall)}});
+  }
+  return list;
+}
+
+}  // namespace
+
+Json to_json(const Request& r, const Prediction& p) {
+  Json prefill = phase_json(p.prefill), decode = phase_json(p.decode);
+  prefill["prompt"] = r.prompt;
+  decode["batch"] = r.batch;
+  decode["context"] = r.context;
+  decode["tokens_per_step"] = p.tokens_per_step;
+  decode["tokens_per_s"] = p.tokens_per_s;
+  decode["roof_tokens_per_s"] = p.roof_tokens_per_s;
+  decode["tokens_per_s_per_user"] = 1 / p.tpot_s();
+  decode["tokens_per_s_per_device"] = p.tokens_per_s / r.plan.devices();
+  Json json{{"model", r.model->name},     {"machine", r.system.name()},
+            {"stack", r.stack.name},      {"calibrated", r.stack.calibrated},
+            {"basis", r.stack.basis},     {"devices", r.plan.devices()},
+            {"math", dtype_name(p.math)}, {"plan", plan_json(r)},
+            {"ttft_s", p.ttft_s()},       {"tpot_s", p.tpot_s()},
+            {"prefill", prefill},         {"decode", decode}};
+  json["mixed"] = p.mixed ? phase_json(*p.mixed) : Json(nullptr);
+  json["memory"] = memory_json(p.memory);
+  json["dollars_per_mtok"] = known(p.dollars_per_mtok);
+  json["joules_per_token"] = known(p.joules_per_token);
+  json["notes"] = p.notes;
+  json["ops"] = ops_json(p.ops);
+  return json;
+}
+
+Json to_json(const Request& r, const Explanation& x) {
+  static constexpr std::string_view kBearings[] = {"supports", "contradicts", "missing"};
+  Json evidence = Json::array(), levers = Json::array();
+  for (const Evidence& e : x.evidence) {
+    evidence.push_back(Json{{"bearing", kBearings[static_cast<int>(e.bearing)]}, {"text", e.text}});
+  }
+  for (const Lever& l : x.levers) {
+    levers.push_back(Json{{"name", l.name},
+                          {"gain", l.gain},
+                          {"ttft_gain", l.ttft_gain},
+                          {"tpot_s", l.tpot_s},
+                          {"next_wall", wall_name(l.next_wall)},
+                          {"note", l.note}});
+  }
+  Request at = r;
+  at.batch = x.batch;
+  return Json{{"model", r.model->name},
+              {"machine", r.system.name()},
+              {"stack", r.stack.name},
+              {"verdict", verdict_name(x.verdict)},
+              {"wall", wall_name(x.wall)},
+              {"next_wall", wall_name(x.next_wall)},
+              {"sentence", x.sentence},
+              {"observed", Json{{"step_s", x.step_s},
+                                {"batch", x.batch},
+                                {"effective_batch", known(x.effective_batch)},
+                                {"share_of_roof", x.share_of_roof},
+                                {"over_expected", x.over_expected},
+                                {"mbu", x.mbu},
+                                {"mfu", x.mfu}}},
+              {"useful_batch", x.useful_batch},
+              {"useful_tokens_per_s", x.useful_tokens_per_s},
+              {"evidence", evidence},
+              {"levers", levers},
+              {"prediction", to_json(at, x.prediction)}};
+}
+
+}  // namespace ridge
