@@ -1,0 +1,175 @@
+// `ridge machine`: what can this hardware do?
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/machine_view.h"
+#include "machine/atlas.h"
+#include "machine/detect.h"
+#include "machine/nvml.h"
+#include "measure/cpu/read_probe.h"
+#include "model/read.h"
+
+namespace ridge {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string model = "llama-3-8b";
+  bool history = false;
+  MachineView view;
+  std::string first, second;  // of compare
+};
+
+constexpr const char* kFooter = R"(Examples:
+  ridge machine                       every machine of the atlas, by year
+  ridge machine h100-sxm              its memory pyramid, ridge points, links and sources
+  ridge machine this                  the machine you are on
+  ridge machine 8xh100-sxm            a node; 2x8xh100-sxm is two of them
+  ridge machine h200 --model llama-3-70b
+  ridge machine compare h100-sxm h200
+  ridge machine --history --svg history.svg
+
+A name may be written freely (H100, h100_sxm5), or be the path of a machine file. Files in
+~/.config/ridge/machines (or --atlas DIR) replace the atlas number by number.
+
+JSON: the list is an array of {name, title, kind, year, dtype, peak, capacity, bandwidth, ridge,
+link, power}; one machine is {system, machine, ridge, fits}, where machine is in the format of a
+machine file. SI units throughout (operations/s, bytes, bytes/s, seconds, W); null is unknown.)";
+
+std::string link_text(const Machine& machine) {
+  if (machine.links.empty()) return "-";
+  const Link& link = machine.links.front();
+  return fmt::format("{} {}", link.name, or_unknown(link.bandwidth, pretty_rate));
+}
+
+nlohmann::json or_null(const Maybe& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+Json list_entry(const Machine& machine) {
+  const std::optional<DType> dtype = headline_dtype(machine);
+  Json entry;
+  entry["name"] = machine.name;
+  entry["title"] = machine.title;
+  entry["kind"] = machine_to_json(machine)["kind"];
+  entry["year"] = or_null(machine.year);
+  entry["dtype"] = dtype ? Json(std::string(dtype_name(*dtype))) : Json();
+  entry["peak"] = or_null(dtype ? machine.peak_of(*dtype) : std::nullopt);
+  entry["capacity"] = or_null(machine.memory().capacity);
+  entry["bandwidth"] = or_null(machine.memory().read_bandwidth);
+  entry["ridge"] = or_null(dtype ? machine.ridge(*dtype) : std::nullopt);
+  entry["link"] = or_null(machine.links.empty() ? std::nullopt : machine.links.front().bandwidth);
+  entry["power"] = or_null(machine.power);
+  return entry;
+}
+
+// GPUs that the driver shows, in one line each kind.
+void print_found_gpus() {
+  const std::vector<GpuFound> gpus = detect_gpus();
+  for (size_t i = 0; i < gpus.size();) {
+    size_t same = i;
+    while (same < gpus.size() && gpus[same].name == gpus[i].name) ++same;
+    const size_t count = same - i;
+    fmt::print("here: {} x {} ({} each){}\n", count, gpus[i].name, pretty_bytes(gpus[i].memory),
+               gpus[i].machine.empty()
+                   ? ", not in the atlas"
+                   : fmt::format(": ridge machine {}{}", count > 1 ? fmt::format("{}x", count) : "",
+                                 gpus[i].machine));
+    i = same;
+  }
+}
+
+void run(const Options& options, const Global& global) {
+  MachineView view = options.view;
+  view.json = global.json;
+  if (view.csv && (options.history || !options.name.empty())) {
+    throw Error("--csv is for the list; `ridge machine --csv`, or --json here");
+  }
+  if (!view.svg.empty() && !options.history) {
+    throw Error("--svg goes with --history: ridge machine --history --svg FILE");
+  }
+  if (options.history) {
+    print_machine_history(all_machines(), view);
+  } else if (options.name.empty()) {
+    print_machine_list(all_machines(), view);
+  } else {
+    const System system = find_system(options.name);
+    print_machine(system, find_model(options.model), view);
+    if (system.device.name == "this" && !view.json) print_found_gpus();
+  }
+}
+
+}  // namespace
+
+std::optional<DType> headline_dtype(const Machine& machine) {
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    if (machine.peak_of(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+void print_machine_list(const std::vector<Machine>& machines, const MachineView& view) {
+  if (view.json) {
+    Json list = Json::array();
+    for (const Machine& machine : machines) list.push_back(list_entry(machine));
+    fmt::print("{}\n", list.dump(2));
+    return;
+  }
+  Table table({"name", "year", "peak", "in", "memory", "bandwidth", "FLOP/byte", "link", "power"});
+  for (const Machine& machine : machines) {
+    const std::optional<DType> dtype = headline_dtype(machine);
+    const Level& memory = machine.memory();
+    table.add({machine.name,
+               or_unknown(machine.year, [](double year) { return fmt::format("{:.0f}", year); }),
+               or_unknown(dtype ? machine.peak_of(*dtype) : std::nullopt, pretty_flop_rate),
+               dtype ? std::string(dtype_name(*dtype)) : "?",
+               or_unknown(memory.capacity, pretty_bytes),
+               or_unknown(memory.read_bandwidth, pretty_rate),
+               or_unknown(dtype ? machine.ridge(*dtype) : std::nullopt, pretty_number),
+               link_text(machine),
+               or_unknown(machine.power, [](double w) { return fmt::format("{:.0f} W", w); })});
+  }
+  if (view.csv) {
+    fmt::print("{}", table.csv());
+    return;
+  }
+  fmt::print("{}\n{} machines; dense peaks; the link is one direction out of one device.\n",
+             table.text(), machines.size());
+}
+
+void add_machine_command(CLI::App& app, Global& global) {
+  // Every command finds "this" through the atlas; here is where it learns how to measure it.
+  set_cpu_probe([] { return probe_cpu(); });
+
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("machine", "What can this hardware do? Memory pyramid, peaks, ridge");
+  command->fallthrough();
+  command->footer(kFooter);
+  command->add_option("name", options->name, "Machine, node (8xh100-sxm), file, or \"this\"");
+  command->add_option("--model", options->model, "Model whose parts are placed in the pyramid")
+      ->capture_default_str();
+  command->add_flag("--history", options->history, "Peak, bandwidth and ridge over the years");
+  command->add_option("--svg", options->view.svg, "Write the picture of --history to this file");
+  command->add_flag("--csv", options->view.csv, "The list as comma-separated values");
+
+  CLI::App* compare = command->add_subcommand("compare", "Two machines side by side");
+  compare->fallthrough();
+  compare->add_option("first", options->first, "Machine or node")->required();
+  compare->add_option("second", options->second, "Machine or node")->required();
+  compare->footer("Example:\n  ridge machine compare h100-sxm h200");
+  compare->callback([options, &global] {
+    MachineView view;
+    view.json = global.json;
+    print_machine_comparison(find_system(options->first), find_system(options->second), view);
+  });
+  command->callback([options, command, &global] {
+    if (command->get_subcommands().empty()) run(*options, global);
+  });
+}
+
+}  // namespace ridge

@@ -1,0 +1,255 @@
+// One machine: its pyramid, what fits where, ridge points, links, fixed costs, sources.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/machine_view.h"
+#include "machine/atlas.h"
+
+namespace ridge {
+namespace {
+
+constexpr double kTileBytes = 128 * 128 * 2;  // a 128 x 128 tile of 16-bit elements
+constexpr double kPageTokens = 16;            // what serving engines allocate at once
+constexpr int kBarWidth = 20;
+constexpr double kBarFloor = 1e9;  // bytes/s where the bars begin: below any link of today
+
+// Something whose place in the pyramid a reader wants to know.
+struct Piece {
+  const char* name;
+  double bytes;
+};
+
+double layer_bytes(const Model& model) {  // mean over the layers, for hybrids
+  double bytes = 0;
+  for (const LayerGroup& group : model.groups) {
+    for (const Linear& linear : group.layer.linears) bytes += group.count * linear.bytes();
+  }
+  return bytes / std::max(1, model.layers());
+}
+
+std::vector<Piece> pieces_of(const Model& model) {
+  return {{"tile", kTileBytes},
+          {"KV page", kPageTokens * kv_bytes_per_token_full(model, model.kv_format)},
+          {"layer", layer_bytes(model)},
+          {"model", weight_bytes(model)}};
+}
+
+// A piece lies in one instance of a level, so what is left over in each is lost.
+Maybe count_in(const Level& level, const Piece& piece) {
+  if (!level.capacity || piece.bytes <= 0) return std::nullopt;
+  return std::floor(*level.capacity / piece.bytes) * level.instances;
+}
+
+std::string count_text(const Level& level, const Piece& piece) {
+  const Maybe count = count_in(level, piece);
+  if (!count) return "?";
+  return *count < 1 ? "-" : pretty_count(*count);
+}
+
+// Caches are counted in binary units, memories as their makers sell them.
+std::string capacity_text(const Machine& machine, const Level& level) {
+  if (!level.capacity) return "?";
+  const bool memory = &level == &machine.memory() || level.scope >= Scope::host;
+  const std::string one = memory ? pretty_bytes(*level.capacity) : pretty_binary(*level.capacity);
+  return level.instances > 1 ? fmt::format("{} x {:g}", one, level.instances) : one;
+}
+
+std::string bandwidth_bar(const Level& level, double fastest) {
+  if (!level.read_bandwidth || fastest <= kBarFloor) return "";
+  const double fraction =
+      std::log(*level.read_bandwidth / kBarFloor) / std::log(fastest / kBarFloor);
+  return bar(std::clamp(fraction, 0.0, 1.0), kBarWidth);
+}
+
+void print_pyramid(const Machine& machine, const Model& model) {
+  double fastest = 0;
+  for (const Level& level : machine.levels) {
+    fastest = std::max(fastest, level.read_bandwidth.value_or(0));
+  }
+  std::vector<std::string> header = {"level", "capacity", "bandwidth", "latency", "(log scale)"};
+  const std::vector<Piece> pieces = pieces_of(model);
+  for (const Piece& piece : pieces) header.push_back(piece.name);
+  Table table(header);
+  for (const Level& level : machine.levels) {
+    std::vector<std::string> row = {
+        level.name, capacity_text(machine, level), or_unknown(level.read_bandwidth, pretty_rate),
+        or_unknown(level.latency, pretty_time), bandwidth_bar(level, fastest)};
+    for (const Piece& piece : pieces) row.push_back(count_text(level, piece));
+    table.add(row);
+  }
+  fmt::print(
+      "{}\nHow many fit: a 128x128 tile of fp16 ({}), a KV page of 16 tokens of {} ({}), "
+      "one of its layers\n({}), its weights ({}).\n",
+      table.text(), pretty_binary(pieces[0].bytes), model.name, pretty_binary(pieces[1].bytes),
+      pretty_bytes(pieces[2].bytes), pretty_bytes(pieces[3].bytes));
+}
+
+void print_ridges(const Machine& machine) {
+  Table table({"dtype", "peak", "sustained", "ridge FLOP/byte"});
+  bool any = false;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (!machine.peak[i]) continue;
+    any = true;
+    const DType dtype = static_cast<DType>(i);
+    table.add({std::string(dtype_name(dtype)), pretty_flop_rate(*machine.peak[i]),
+               or_unknown(machine.sustained[i], pretty_flop_rate),
+               or_unknown(machine.ridge(dtype), pretty_number)});
+  }
+  if (!any) {
+    fmt::print("\nNo peak is known, so neither is the ridge.\n");
+    return;
+  }
+  const std::string& memory = machine.memory().name;
+  fmt::print("\n{}", table.text());
+  if (machine.memory().read_bandwidth) {
+    fmt::print("Work with fewer FLOP per byte of {} than the ridge waits for memory.\n", memory);
+  } else {
+    fmt::print("The bandwidth of {} is unknown, so the ridge is too.\n", memory);
+  }
+}
+
+void print_rest(const Machine& machine) {
+  fmt::print("\n");
+  for (const Link& link : machine.links) {
+    fmt::print("link    {}: {} one way, latency {}, joins up to {}\n", link.name,
+               or_unknown(link.bandwidth, pretty_rate), or_unknown(link.latency, pretty_time),
+               link.max_devices);
+  }
+  const Launch& launch = machine.launch;
+  if (launch.stream || launch.graph || launch.persistent) {
+    fmt::print("launch  stream {}, graph edge {}, barrier inside a kernel {}\n",
+               or_unknown(launch.stream, pretty_time), or_unknown(launch.graph, pretty_time),
+               or_unknown(launch.persistent, pretty_time));
+  }
+  if (machine.power) fmt::print("power   {:g} W\n", *machine.power);
+  if (machine.price_per_hour)
+    fmt::print("price   {:.2f} dollars an hour\n", *machine.price_per_hour);
+  if (!machine.notes.empty()) fmt::print("note    {}\n", machine.notes);
+}
+
+std::string origin_text(const Provenance& provenance) {
+  constexpr const char* kNames[] = {"datasheet", "derived", "measured", "estimate"};
+  std::string text = kNames[static_cast<int>(provenance.origin)];
+  if (!provenance.date.empty()) text += " " + provenance.date;
+  if (provenance.spread) text += fmt::format(", spread {}", pretty_percent(*provenance.spread));
+  return text;
+}
+
+// Grouped: one line a source, with the numbers it stands behind.
+void print_sources(const Machine& machine) {
+  std::map<const Provenance*, std::vector<std::string>> numbers;
+  const auto whole = machine.provenance.find("");
+  for (const std::string& path : known_numbers(machine)) {
+    numbers[provenance_of(machine, path)].push_back(
+        path.starts_with("levels.") || path.starts_with("links.") ? path.substr(path.find('.') + 1)
+                                                                  : path);
+  }
+  std::map<std::string, std::vector<std::string>> lines;  // text of the source -> numbers
+  for (const auto& [provenance, paths] : numbers) {
+    const bool rest = whole != machine.provenance.end() && provenance == &whole->second;
+    std::vector<std::string>& line =
+        lines[fmt::format("{}: {}", origin_text(*provenance), provenance->source)];
+    if (rest) {
+      line.push_back("all else");
+    } else {
+      line.insert(line.end(), paths.begin(), paths.end());
+    }
+  }
+  fmt::print("\nSources\n");
+  for (const auto& [source, paths] : lines) {
+    fmt::print("  {} [{}]\n", source, fmt::join(paths, ", "));
+  }
+}
+
+Maybe times(const Maybe& value, int count) { return value ? Maybe(*value * count) : std::nullopt; }
+
+void print_node(const System& system) {
+  const Machine& machine = system.device;
+  const int count = system.devices();
+  Table table({"together", "total"});
+  table.add({"devices", fmt::format("{}", count)});
+  if (const std::optional<DType> dtype = headline_dtype(machine)) {
+    table.add({fmt::format("peak {}", dtype_name(*dtype)),
+               or_unknown(times(machine.peak_of(*dtype), count), pretty_flop_rate)});
+  }
+  const Level& memory = machine.memory();
+  table.add({"memory", or_unknown(times(memory.capacity, count), pretty_bytes)});
+  table.add({"bandwidth", or_unknown(times(memory.read_bandwidth, count), pretty_rate)});
+  if (system.devices_per_node > 1) {
+    // The fastest link that joins as many devices as the node has.
+    for (const Link& link : machine.links) {
+      if (link.max_devices < system.devices_per_node) continue;
+      table.add({fmt::format("{} in a node", link.name),
+                 or_unknown(times(link.bandwidth, system.devices_per_node), pretty_rate)});
+      break;
+    }
+  }
+  if (system.nodes > 1) {
+    const Level* network = machine.level("network");
+    table.add({"network of a node",
+               or_unknown(
+                   network ? times(network->read_bandwidth, system.devices_per_node) : std::nullopt,
+                   pretty_rate)});
+  }
+  table.add({"power of the devices", or_unknown(times(machine.power, count), [](double watts) {
+               return fmt::format("{:.3g} kW", watts / 1e3);
+             })});
+  fmt::print("{}\nOne device:\n", table.text());
+}
+
+Json to_json(const System& system, const Model& model) {
+  const Machine& machine = system.device;
+  Json out;
+  out["system"] = {{"name", system.name()},
+                   {"devices", system.devices()},
+                   {"devices_per_node", system.devices_per_node},
+                   {"nodes", system.nodes}};
+  out["machine"] = machine_to_json(machine);
+  out["ridge"] = Json::object();
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    if (const Maybe ridge = machine.ridge(dtype))
+      out["ridge"][std::string(dtype_name(dtype))] = *ridge;
+  }
+  out["fits"] = {{"model", model.name}, {"pieces", Json::array()}};
+  for (const Piece& piece : pieces_of(model)) {
+    Json counts = Json::object();
+    for (const Level& level : machine.levels) {
+      const Maybe count = count_in(level, piece);
+      counts[level.name] = count ? Json(*count) : Json();
+    }
+    out["fits"]["pieces"].push_back(
+        {{"name", piece.name}, {"bytes", piece.bytes}, {"count", std::move(counts)}});
+  }
+  return out;
+}
+
+}  // namespace
+
+void print_machine(const System& system, const Model& model, const MachineView& view) {
+  const Machine& machine = system.device;
+  if (view.json) {
+    fmt::print("{}\n", to_json(system, model).dump(2));
+    return;
+  }
+  fmt::print("{}", paint(Colour::bold, system.name()));
+  fmt::print("  {}", machine.title);
+  for (const std::string& part : {machine.architecture, machine.isa}) {
+    if (!part.empty()) fmt::print(", {}", part);
+  }
+  if (machine.year) fmt::print(", {:g}", *machine.year);
+  fmt::print("\n\n");
+  if (system.devices() > 1) print_node(system);
+  print_pyramid(machine, model);
+  print_ridges(machine);
+  print_rest(machine);
+  print_sources(machine);
+}
+
+}  // namespace ridge
