@@ -8,9 +8,7 @@
 #include "cli/command.h"
 #include "cli/machine_view.h"
 #include "machine/atlas.h"
-#include "machine/detect.h"
 #include "machine/nvml.h"
-#include "measure/cpu/read_probe.h"
 #include "model/read.h"
 
 namespace ridge {
@@ -142,9 +140,6 @@ void print_machine_list(const std::vector<Machine>& machines, const MachineView&
 }
 
 void add_machine_command(CLI::App& app, Global& global) {
-  // Every command finds "this" through the atlas; here is where it learns how to measure it.
-  set_cpu_probe([] { return probe_cpu(); });
-
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("machine", "What can this hardware do? Memory pyramid, peaks, ridge");

@@ -30,6 +30,8 @@ constexpr double kBytesPerThread = 32e6;
 constexpr double kWantedBytes = 256e6;  // with few threads: one of them may own a whole cache
 constexpr double kLeastBytes = 32e6;    // below this a cache could hold it all
 constexpr double kShareOfFree = 0.25;
+constexpr double kReadSeconds = 0.15;
+constexpr double kChainSeconds = 0.01;
 constexpr size_t kLine = 64;
 constexpr int kMinPasses = 3;
 
@@ -131,7 +133,7 @@ Measured summarize(double amount, const std::vector<double>& passes, std::string
   return {amount / best, 1 - best / median(passes), std::move(how)};
 }
 
-std::optional<Measured> probe_memory(int threads, double seconds) {
+std::optional<Measured> probe_memory(int threads) {
   const double wanted = std::max(kWantedBytes, kBytesPerThread * threads);
   const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
   if (bytes < kLeastBytes) return std::nullopt;
@@ -144,7 +146,7 @@ std::optional<Measured> probe_memory(int threads, double seconds) {
   // The thread that reads a part touches it first, so that its pages are near.
   const auto touch = [&](int index) { std::fill(part(index), part(index) + words, index + 1); };
   const auto read = [&](int index) { sink += sum(part(index), words); };
-  const std::vector<double> passes = timed_passes(threads, seconds, touch, read);
+  const std::vector<double> passes = timed_passes(threads, kReadSeconds, touch, read);
   const double total = static_cast<double>(share) * threads;
   return summarize(total, passes,
                    fmt::format("{} threads reading {}, best of {} passes", threads,
@@ -168,16 +170,16 @@ std::optional<Measured> probe_clock(int threads) {
     sink += value;
   };
   const std::vector<double> passes = timed_passes(
-      threads, 0.01, [](int) {}, chain);
+      threads, kChainSeconds, [](int) {}, chain);
   return summarize(kChain, passes, "chain of dependent additions on all cores");
 }
 
 }  // namespace
 
-std::optional<CpuProbe> probe_cpu(double seconds) {
+std::optional<CpuProbe> probe_cpu() {
   const int threads = usable_processors();
   try {
-    return CpuProbe{probe_memory(threads, seconds), probe_clock(threads)};
+    return CpuProbe{probe_memory(threads), probe_clock(threads)};
   } catch (const std::system_error&) {  // no more threads allowed here
     return std::nullopt;
   }

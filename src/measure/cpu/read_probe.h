@@ -8,8 +8,9 @@
 
 namespace ridge {
 
-// All cores sum a buffer several times the last cache, for about `seconds`; then all run a chain
-// of dependent additions, one a clock. nullopt where there is not enough free memory to try.
-std::optional<CpuProbe> probe_cpu(double seconds = 0.15);
+// All cores sum a buffer several times the last cache for about 150 ms; then all run a chain of
+// dependent additions, one a clock. What could not be tried (too little free memory, no threads
+// allowed) is left out.
+std::optional<CpuProbe> probe_cpu();
 
 }  // namespace ridge
