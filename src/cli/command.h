@@ -19,6 +19,9 @@ void add_explain_command(CLI::App& app, Global& global);
 void add_tiles_command(CLI::App& app, Global& global);
 
 // One screen about this machine; what bare `ridge` and `./run` print.
-void print_tour();
+void print_tour(const Global& global);
+
+// Parses and runs. Throws Error for what a user can mend; returns the exit code otherwise.
+int run_command_line(int argc, char** argv);
 
 }  // namespace ridge

@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "machine/atlas.h"
+#include "machine/detect.h"
+#include "measure/cpu/read_probe.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  ridge                                          what this machine can do, at a glance
+  ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
+  ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
+  ridge machine compare h100-sxm h200
+Every command has --help with its own examples, and --json.
+Bad input ends with one line and exit code 2.)";
+
+std::string version() {
+  const std::string cuda = RIDGE_CUDA_TOOLKIT;
+  return fmt::format("ridge {} ({})", RIDGE_VERSION,
+                     cuda.empty() ? "built without CUDA" : "CUDA toolkit " + cuda);
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Ridge: measures, predicts, and explains how fast language models run.", "ridge");
+  app.footer(kFooter);
+  app.set_version_flag("--version", version());
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(34);
+
+  Global global;
+  app.add_flag("--json", global.json, "Machine-readable output");
+  app.add_option("--atlas", global.atlas, "Folder of machine files that override the built-in ones")
+      ->check(CLI::ExistingDirectory);
+  app.fallthrough();
+  add_predict_command(app, global);
+  add_explain_command(app, global);
+  add_machine_command(app, global);
+  add_model_command(app, global);
+  add_tiles_command(app, global);
+  // Options are known before any command runs.
+  app.parse_complete_callback([&] {
+    if (!global.atlas.empty()) set_atlas_folder(global.atlas);
+  });
+  set_cpu_probe(probe_cpu);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    throw Error("{} (see ridge --help)", error.what());
+  }
+  if (app.get_subcommands().empty()) print_tour(global);
+  return 0;
+}
+
+}  // namespace ridge

@@ -1,0 +1,141 @@
+// ridge explain: mine does X. Which wall is that, what would each lever gain, what comes next?
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "predict/json.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
+  ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --gpu-util 0.38
+  ridge explain -m llama-3-8b -M h100-sxm --itl 9ms --batch 16 --dram-active 0.72 --tensor-active 0.06
+  ridge explain -m qwen3-32b -M 2xh100-sxm --ttft 900ms --prompt 8192
+Counters are those of DCGM (DRAM_ACTIVE, PIPE_TENSOR_ACTIVE), from 0 to 1.)";
+
+struct ExplainOptions {
+  RequestOptions request;
+  std::string observed, itl, ttft, power;
+  std::optional<double> batch, dram, tensor, util, kv_usage, waiting;
+  size_t most = 8;
+};
+
+Observation observation_of(const ExplainOptions& o) {
+  Observation seen;
+  if (!o.observed.empty()) seen.tokens_per_s = parse_quantity(o.observed, "tok/s", "--observed");
+  if (!o.itl.empty()) seen.itl_s = parse_seconds(o.itl, "--itl");
+  if (!o.ttft.empty()) seen.ttft_s = parse_seconds(o.ttft, "--ttft");
+  if (!o.power.empty()) seen.power_w = parse_quantity(o.power, "W", "--power");
+  seen.batch = o.batch;
+  seen.dram_active = o.dram;
+  seen.tensor_active = o.tensor;
+  seen.gpu_util = o.util;
+  seen.kv_usage = o.kv_usage;
+  seen.waiting = o.waiting;
+  return seen;
+}
+
+void print_evidence(const Explanation& x) {
+  const auto section = [&](Bearing bearing, const char* title, const char* mark) {
+    bool first = true;
+    for (const Evidence& e : x.evidence) {
+      if (e.bearing != bearing) continue;
+      if (first) fmt::print("\n{}\n", paint(Colour::bold, title));
+      first = false;
+      fmt::print("  {} {}\n", mark, e.text);
+    }
+  };
+  section(Bearing::supports, "Evidence", "+");
+  section(Bearing::contradicts, "Against, or also possible", "-");
+  section(Bearing::missing, "Would settle it", "?");
+}
+
+void print_levers(const Explanation& x, size_t most) {
+  Table table({"lever", "tok/s per device", "per token", "TTFT", "then", "why"});
+  for (size_t i = 0; i < std::min(most, x.levers.size()); ++i) {
+    const Lever& l = x.levers[i];
+    const auto times = [](double v) { return fmt::format("x{:.2f}", v); };
+    table.add({l.name, times(l.gain), pretty_time(l.tpot_s), times(l.ttft_gain),
+               std::string(wall_name(l.next_wall)), l.note});
+  }
+  fmt::print("\n{}\n{}", paint(Colour::bold, "Levers, by predicted gain"), table.text());
+}
+
+void print_explanation(const Request& r, const Explanation& x, size_t most) {
+  const Prediction& p = x.prediction;
+  fmt::print("{}\n\n", paint(Colour::bold, x.sentence));
+  Table table({"", "per step", "tok/s", "MBU", "MFU"});
+  const auto row = [&](const std::string& name, double seconds) {
+    const double tokens = x.batch * p.tokens_per_step / seconds;
+    const double scale = p.decode.expected_s / seconds;
+    table.add({name, pretty_time(seconds), pretty_number(tokens),
+               pretty_percent(p.decode.mbu * scale), pretty_percent(p.decode.mfu * scale)});
+  };
+  row("roof", p.decode.roof_s);
+  row("expected", p.decode.expected_s);
+  row(fmt::format("yours, batch {:.0f}", x.batch), x.step_s);
+  fmt::print("{}", table.text());
+  fmt::print("verdict {}, wall {}, next {} ({} on {})\n",
+             paint(Colour::bold, verdict_name(x.verdict)), wall_name(x.wall),
+             wall_name(x.next_wall), r.model->name, r.system.name());
+  print_evidence(x);
+  print_levers(x, most);
+}
+
+void print_prefill(const Request& r, const Explanation& x, size_t most) {
+  const Prediction& p = x.prediction;
+  fmt::print("{}\n\nprefill of {:.0f} tokens on {}: roof {}, expected {} - {}, yours {}\n",
+             paint(Colour::bold, x.sentence), r.prompt, r.system.name(),
+             pretty_time(p.prefill.roof_s), pretty_time(p.prefill.low_s),
+             pretty_time(p.prefill.high_s), pretty_time(x.step_s));
+  fmt::print("verdict {}, wall {}, next {}\n", paint(Colour::bold, verdict_name(x.verdict)),
+             wall_name(x.wall), wall_name(x.next_wall));
+  print_evidence(x);
+  print_levers(x, most);
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, Global& global) {
+  auto o = std::make_shared<ExplainOptions>();
+  CLI::App* command = app.add_subcommand(
+      "explain", "Mine does X: which wall is that, what would each lever gain, what comes next?");
+  add_request_options(*command, o->request);
+  command->remove_option(command->get_option("--batch"));
+  const char* seen = "What you see";
+  command->add_option("--observed", o->observed, "Output tokens/s of the endpoint: 280tok/s")
+      ->group(seen);
+  command->add_option("--batch,-b", o->batch, "Sequences decoding at once")->group(seen);
+  command->add_option("--itl", o->itl, "Time between a user's tokens: 28ms")->group(seen);
+  command->add_option("--ttft", o->ttft, "Time to first token: 900ms")->group(seen);
+  command->add_option("--dram-active", o->dram, "Share of time device memory is busy")->group(seen);
+  command->add_option("--tensor-active", o->tensor, "Share of time the tensor pipe is busy")
+      ->group(seen);
+  command->add_option("--gpu-util", o->util, "nvidia-smi utilisation, 0 to 1")->group(seen);
+  command->add_option("--kv-usage", o->kv_usage, "Share of the KV cache in use")->group(seen);
+  command->add_option("--waiting", o->waiting, "Requests in the queue")->group(seen);
+  command->add_option("--power", o->power, "Drawn by one device: 690W")->group(seen);
+  command->add_option("--levers", o->most, "How many levers to print")->group("Output");
+  command->footer(kExamples);
+  command->callback([o, &global] {
+    const RequestGrid grid = make_requests(o->request);
+    if (!grid.axes.empty()) throw Error("explain takes one value of --{}", grid.axes[0].name);
+    const Request& request = grid.requests.front();
+    const Observation seen_values = observation_of(*o);
+    const Explanation x = explain(request, seen_values);
+    if (global.json) {
+      fmt::print("{}\n", to_json(request, x).dump(2));
+    } else if (seen_values.tokens_per_s || seen_values.itl_s) {
+      print_explanation(request, x, o->most);
+    } else {
+      print_prefill(request, x, o->most);
+    }
+  });
+}
+
+}  // namespace ridge

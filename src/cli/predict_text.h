@@ -1,0 +1,21 @@
+// A prediction for a person to read, and the roofline it lies under.
+#pragma once
+
+#include <string>
+
+#include "base/plot.h"
+#include "predict/predict.h"
+
+namespace ridge {
+
+std::string prediction_headline(const Request& request, const Prediction& prediction);
+std::string prediction_phases(const Request& request, const Prediction& prediction);
+std::string prediction_memory(const Request& request, const Prediction& prediction);
+std::string prediction_ops(const Prediction& prediction);
+std::string prediction_notes(const Request& request, const Prediction& prediction);
+
+// One roof per dtype the machine has a peak for, the cache's above device memory's, and a marker
+// per operator of both phases.
+Plot roofline_plot(const Request& request, const Prediction& prediction);
+
+}  // namespace ridge

@@ -1,0 +1,169 @@
+// ridge tiles: one tile's way through the memory hierarchy, and what buffering buys.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "machine/atlas.h"
+#include "roofline/pipeline.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  ridge tiles                                        128x128x64 tiles on an H100
+  ridge tiles -M h200 --tile 128x256x64 --stages 4
+  ridge tiles -M a100 --reuse 0.9                    most loads hit the cache, as in a large GEMM)";
+
+struct TilesOptions {
+  std::string machine = kDefaultMachine, tile = "128x128x64", dtype = "fp16";
+  int stages = 4, steps = 16;
+  double reuse = 0;
+};
+
+TileShape shape_of(const TilesOptions& o) {
+  TileShape shape;
+  int m = 0, n = 0, k = 0, used = 0;
+  if (std::sscanf(o.tile.c_str(), "%dx%dx%d%n", &m, &n, &k, &used) != 3 ||
+      used != static_cast<int>(o.tile.size())) {
+    throw Error("--tile must look like 128x128x64, not '{}'", o.tile);
+  }
+  shape.m = m;
+  shape.n = n;
+  shape.k = k;
+  shape.dtype = dtype_from_name(o.dtype);
+  shape.stages = o.stages;
+  shape.steps = o.steps;
+  shape.reuse = o.reuse;
+  return shape;
+}
+
+// One row per step: loading from memory, from the cache, waiting in shared memory, computing.
+std::string gantt(const PipelineResult& r, int width) {
+  std::string text;
+  const int rows = std::min<int>(8, static_cast<int>(r.lives.size()));
+  const double end = r.lives[rows - 1].done;
+  const auto column = [&](double t) { return static_cast<int>(std::lround(t / end * width)); };
+  for (int i = 0; i < rows; ++i) {
+    const TileLife& t = r.lives[i];
+    std::string row;
+    const auto fill = [&](double until, const char* glyph) {
+      while (static_cast<int>(display_width(row)) < column(until)) row += glyph;
+    };
+    fill(t.issued, " ");
+    fill(t.from_hbm, "░");
+    fill(t.in_shared, "▒");
+    fill(t.computing, "·");
+    fill(t.done, "█");
+    text += fmt::format("  {:2}  {}\n", i + 1, row);
+  }
+  return text;
+}
+
+void print_tiles(const Machine& machine, const TileShape& shape) {
+  const PipelineResult r = simulate_pipeline(machine, shape);
+  fmt::print("{}: {:.0f}x{:.0f}x{:.0f} {} tiles, {} a stage, one of {:.0f} units\n\n",
+             paint(Colour::bold, machine.title), shape.m, shape.n, shape.k, dtype_name(shape.dtype),
+             pretty_binary(shape.stage_bytes()), *machine.units);
+  fmt::print(
+      "A tile's life with {} stages: {} streaming from {}, {} through the cache, {} waiting "
+      "in shared memory, {} in the matrix units\n\n",
+      shape.stages, pretty_percent(r.hbm), machine.memory().name, pretty_percent(r.cache),
+      pretty_percent(r.waiting), pretty_percent(r.computing));
+  Table table({"stages", "shared memory", "fits", "in flight", "of the bytes needed", "memory busy",
+               "matrix units busy", "time"});
+  for (const int stages : {1, 2, 3, 4, 6, 8}) {
+    TileShape s = shape;
+    s.stages = stages;
+    const PipelineResult x = simulate_pipeline(machine, s);
+    table.add(
+        {std::to_string(stages), pretty_binary(x.shared_bytes), x.fits ? "yes" : "no",
+         pretty_bytes(x.in_flight), x.needed > 0 ? pretty_percent(x.in_flight / x.needed) : "?",
+         pretty_percent(x.memory_share), pretty_percent(x.compute_share), pretty_time(x.seconds)});
+  }
+  fmt::print("{}\n", table.text());
+  if (r.needed > 0) {
+    fmt::print("Little's law: {} x {} latency = {} must be in flight to keep {} busy.\n\n",
+               pretty_rate(*machine.memory().read_bandwidth),
+               pretty_time(machine.memory().latency.value_or(0)), pretty_bytes(r.needed),
+               machine.memory().name);
+  }
+  TileShape one = shape;
+  one.stages = 1;
+  fmt::print("1 stage      ░ {} ▒ cache · waiting █ matrix units\n{}", machine.memory().name,
+             gantt(simulate_pipeline(machine, one), 70));
+  fmt::print("{} stages\n{}\n", shape.stages, gantt(r, 70));
+  Table fits({"tile", "bytes (fp16)", "copies in shared memory", "copies in the cache"});
+  for (const int side : {64, 128, 256, 512, 4096}) {
+    const double bytes = 2.0 * side * side;
+    const Level* cache = machine.cache();
+    const Maybe cached = cache ? cache->total_capacity() : std::nullopt;
+    fits.add({fmt::format("{0}x{0}", side), pretty_binary(bytes),
+              fmt::format("{:.0f}", std::floor(r.capacity / bytes)),
+              cached ? fmt::format("{:.0f}", std::floor(*cached / bytes)) : "?"});
+  }
+  fmt::print("{}", fits.text());
+  for (const std::string& note : r.notes) fmt::print("Note: {}.\n", note);
+}
+
+Json tiles_json(const Machine& machine, const TileShape& shape) {
+  const PipelineResult r = simulate_pipeline(machine, shape);
+  Json lives = Json::array();
+  for (const TileLife& t : r.lives) {
+    lives.push_back(Json{{"issued_s", t.issued},
+                         {"from_memory_s", t.from_hbm},
+                         {"in_shared_s", t.in_shared},
+                         {"computing_s", t.computing},
+                         {"done_s", t.done}});
+  }
+  return Json{{"machine", machine.name},
+              {"tile", {shape.m, shape.n, shape.k}},
+              {"dtype", dtype_name(shape.dtype)},
+              {"stages", shape.stages},
+              {"stage_bytes", shape.stage_bytes()},
+              {"shared_bytes", r.shared_bytes},
+              {"capacity_bytes", r.capacity},
+              {"fits", r.fits},
+              {"in_flight_bytes", r.in_flight},
+              {"needed_bytes", r.needed},
+              {"seconds", r.seconds},
+              {"memory_busy", r.memory_share},
+              {"compute_busy", r.compute_share},
+              {"life", Json{{"memory", r.hbm},
+                            {"cache", r.cache},
+                            {"waiting", r.waiting},
+                            {"computing", r.computing}}},
+              {"notes", r.notes},
+              {"steps", lives}};
+}
+
+}  // namespace
+
+void add_tiles_command(CLI::App& app, Global& global) {
+  auto o = std::make_shared<TilesOptions>();
+  CLI::App* command = app.add_subcommand(
+      "tiles", "Follow tiles from memory to the matrix units: stages, bytes in flight, bubbles");
+  command->add_option("--machine,-M", o->machine, "Machine");
+  command->add_option("--tile", o->tile, "Output tile and depth of a step: MxNxK");
+  command->add_option("--dtype", o->dtype, "Element type of both operands");
+  command->add_option("--stages", o->stages, "Buffers in shared memory");
+  command->add_option("--steps", o->steps, "Steps along K");
+  command->add_option("--reuse", o->reuse, "Share of loads that hit the cache");
+  command->footer(kExamples);
+  command->callback([o, &global] {
+    const Machine machine = find_machine(o->machine);
+    const TileShape shape = shape_of(*o);
+    if (global.json) {
+      fmt::print("{}\n", tiles_json(machine, shape).dump(2));
+    } else {
+      print_tiles(machine, shape);
+    }
+  });
+}
+
+}  // namespace ridge
