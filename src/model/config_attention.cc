@@ -9,11 +9,12 @@ namespace ridge {
 namespace {
 
 constexpr int64_t kMaxHeadDim = 65536;
+constexpr int64_t kMaxWindow = 1 << 30;
 
 // A window at least as long as the context never cuts anything.
 void set_window(Layer& layer, const ConfigContext& context, int64_t window, bool chunked) {
   if (window >= context.context) return;
-  layer.mixer.window = int(window);
+  layer.mixer.window = int(std::min(window, kMaxWindow));
   layer.mixer.chunked = chunked;
 }
 

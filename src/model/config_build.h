@@ -73,4 +73,35 @@ Layer decoder_layer(const ConfigContext& context, int index);
 Layer deepseek_layer(const ConfigContext& context, int index);
 Layer deepseek_sparse_layer(const ConfigContext& context, int index);
 
+// config_special.cc
+Layer chatglm_layer(const ConfigContext& context, int index);
+Layer dbrx_layer(const ConfigContext& context, int index);
+Layer deci_layer(const ConfigContext& context, int index);
+Layer falcon_layer(const ConfigContext& context, int index);
+Layer glm_dsa_layer(const ConfigContext& context, int index);
+Layer gpt_bigcode_layer(const ConfigContext& context, int index);
+Layer gpt_oss_layer(const ConfigContext& context, int index);
+Layer llama4_layer(const ConfigContext& context, int index);
+Layer mpt_layer(const ConfigContext& context, int index);
+Layer qwen1_layer(const ConfigContext& context, int index);
+Layer step3_layer(const ConfigContext& context, int index);
+
+// config_gemma.cc
+Layer gemma3n_layer(const ConfigContext& context, int index);
+Layer gemma4_layer(const ConfigContext& context, int index);
+double per_layer_embedding_parameters(const ConfigContext& context);
+
+// config_state.cc
+Layer bamba_layer(const ConfigContext& context, int index);
+Layer falcon_h1_layer(const ConfigContext& context, int index);
+Layer granite_hybrid_layer(const ConfigContext& context, int index);
+Layer jamba_layer(const ConfigContext& context, int index);
+Layer kimi_linear_layer(const ConfigContext& context, int index);
+Layer lfm2_layer(const ConfigContext& context, int index);
+Layer mamba2_layer(const ConfigContext& context, int index);
+Layer mamba_layer(const ConfigContext& context, int index);
+Layer minimax_layer(const ConfigContext& context, int index);
+Layer nemotron_h_layer(const ConfigContext& context, int index);
+Layer qwen_delta_layer(const ConfigContext& context, int index);
+
 }  // namespace ridge

@@ -1,7 +1,7 @@
 #include "model/config_family.h"
 
 #include <algorithm>
-#include <array>
+#include <string>
 
 #include "model/config_build.h"
 
@@ -12,40 +12,241 @@ namespace {
 constexpr Toggle kNever{};
 constexpr Toggle kAlways{nullptr, true};
 constexpr Toggle kTied{"tie_word_embeddings", true};
+constexpr Toggle kUseBias{"use_bias", false};
 
-const Family kFamilies[] = {
-    {.type = "llama"},
-    {.type = "mistral", .qkv_bias = kNever, .o_bias = kNever, .window = WindowRule::every},
-    {.type = "mixtral", .qkv_bias = kNever, .o_bias = kNever, .window = WindowRule::every},
-    {.type = "qwen2", .qkv_bias = kAlways, .o_bias = kNever, .window = WindowRule::from},
-    {.type = "qwen3", .qk_norm = QkNorm::head, .window = WindowRule::from},
-    {.type = "qwen3_moe", .qk_norm = QkNorm::head, .window = WindowRule::from},
-    {.type = "deepseek_v2", .embedding_counts = false, .layer = deepseek_layer},
-    {.type = "deepseek_v3",
-     .router_correction = true,
-     .embedding_counts = false,
-     .layer = deepseek_layer},
-    {.type = "kimi_k2",
-     .router_correction = true,
-     .embedding_counts = false,
-     .layer = deepseek_layer},
-    {.type = "deepseek_v32",
-     .router_correction = true,
-     .embedding_counts = false,
-     .layer = deepseek_sparse_layer},
-};
+// Defaults of the configuration classes in transformers, for nested configs.
+constexpr const char* kLlamaDefaults = R"({"hidden_size": 4096, "intermediate_size": 11008,
+  "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+  "max_position_embeddings": 2048})";
+constexpr const char* kMistralDefaults = R"({"hidden_size": 4096, "intermediate_size": 14336,
+  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+  "vocab_size": 32000, "max_position_embeddings": 131072, "sliding_window": 4096})";
+constexpr const char* kQwen2Defaults = R"({"hidden_size": 4096, "intermediate_size": 22016,
+  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+  "vocab_size": 151936, "max_position_embeddings": 32768})";
+constexpr const char* kGemmaDefaults = R"({"hidden_size": 3072, "intermediate_size": 24576,
+  "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
+  "vocab_size": 256000, "max_position_embeddings": 8192})";
+constexpr const char* kGemma2Defaults = R"({"hidden_size": 2304, "intermediate_size": 9216,
+  "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+  "vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096})";
+constexpr const char* kGemma3Defaults = R"({"hidden_size": 2304, "intermediate_size": 9216,
+  "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+  "vocab_size": 262208, "max_position_embeddings": 131072, "sliding_window": 4096})";
+constexpr const char* kGemma3nDefaults = R"({"hidden_size": 2048, "intermediate_size": 16384,
+  "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+  "vocab_size": 262400, "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256,
+  "max_position_embeddings": 32768, "sliding_window": 512, "num_kv_shared_layers": 15,
+  "laurel_rank": 64, "altup_num_inputs": 4})";
+constexpr const char* kLlama4Defaults = R"({"hidden_size": 5120, "intermediate_size": 8192,
+  "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
+  "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048, "num_local_experts": 16,
+  "num_experts_per_tok": 1, "interleave_moe_layer_step": 1, "attention_chunk_size": 8192,
+  "max_position_embeddings": 131072})";
+
+Family named(const Family& like, const char* type) {
+  Family family = like;
+  family.type = type;
+  return family;
+}
+
+// clang-format off
+std::vector<Family> make_families() {
+  const Family llama{.type = "llama", .defaults = kLlamaDefaults};
+  const Family mistral{.type = "mistral", .qkv_bias = kNever, .o_bias = kNever,
+                       .mlp_bias = kNever, .window = WindowRule::every,
+                       .defaults = kMistralDefaults};
+  const Family qwen2{.type = "qwen2", .qkv_bias = kAlways, .o_bias = kNever, .mlp_bias = kNever,
+                     .window = WindowRule::from, .defaults = kQwen2Defaults};
+  const Family qwen3{.type = "qwen3", .mlp_bias = kNever, .qk_norm = QkNorm::head,
+                     .window = WindowRule::from};
+  const Family gemma{.type = "gemma", .tied = kTied, .mlp_bias = kNever,
+                     .defaults = kGemmaDefaults};
+  const Family gemma3{.type = "gemma3_text", .tied = kTied, .mlp_bias = kNever, .norms = 4,
+                      .qk_norm = QkNorm::head, .window = WindowRule::pattern, .window_pattern = 6,
+                      .defaults = kGemma3Defaults};
+  const Family gemma3n{.type = "gemma3n_text", .tied = kTied, .mlp_bias = kNever, .norms = 4,
+                       .qk_norm = QkNorm::head, .window = WindowRule::pattern, .window_pattern = 5,
+                       .defaults = kGemma3nDefaults, .layer = gemma3n_layer};
+  const Family gemma4{.type = "gemma4_text", .tied = kTied, .mlp_bias = kNever, .norms = 4,
+                      .qk_norm = QkNorm::head, .layer = gemma4_layer};
+  const Family llama4{.type = "llama4_text", .defaults = kLlama4Defaults, .layer = llama4_layer};
+  const Family deepseek_v3{.type = "deepseek_v3", .mlp_bias = kNever, .router_correction = true,
+                           .embedding_counts = false, .layer = deepseek_layer};
+  const Family qwen_delta{.type = "qwen3_next", .mlp_bias = kNever, .qk_norm = QkNorm::head,
+                          .shared_expert_gate = true, .layer = qwen_delta_layer};
+  const Family glm4{.type = "glm4", .o_bias = kNever, .mlp_bias = kNever, .norms = 4};
+  const Family glm4_moe{.type = "glm4_moe", .o_bias = kNever, .mlp_bias = kNever,
+                        .qk_norm = QkNorm::head, .qk_norm_on = {"use_qk_norm", false},
+                        .router_correction = true, .embedding_counts = false};
+  const Family hunyuan{.type = "hunyuan_v1_dense", .mlp_bias = kNever, .qk_norm = QkNorm::head,
+                       .qk_norm_on = {"use_qk_norm", true}, .unsupported = "use_cla"};
+  const Family phi{.type = "phi", .qkv_bias = kAlways, .o_bias = kAlways, .mlp_bias = kAlways,
+                   .head_bias = kAlways, .gated = false, .norm = NormKind::layer,
+                   .parallel_norm = kAlways, .unsupported = "qk_layernorm"};
+  const Family gptj{.type = "gptj", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kAlways,
+                    .head_bias = kAlways, .gated = false, .norm = NormKind::layer,
+                    .parallel_norm = kAlways};
+  const Family minimax{.type = "minimax", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+                       .layer = minimax_layer};
+  const Family bailing{.type = "bailing_moe", .qkv_bias = {"use_qkv_bias", false},
+                       .o_bias = kUseBias, .mlp_bias = kUseBias};
+  const Family lfm2{.type = "lfm2", .tied = {"tie_embedding", true}, .qkv_bias = kNever,
+                    .o_bias = kNever, .mlp_bias = kNever, .qk_norm = QkNorm::head,
+                    .layer = lfm2_layer};
+  const Family granite_hybrid{.type = "granitemoehybrid", .mlp_bias = kNever,
+                              .layer = granite_hybrid_layer};
+
+  return {
+      // Llama and those that follow it field by field.
+      llama, named(llama, "helium"), named(llama, "granite"), named(llama, "smollm3"),
+      {.type = "arcee", .gated = false},
+      {.type = "apertus", .mlp_bias = kNever, .gated = false, .qk_norm = QkNorm::head},
+      {.type = "minicpm", .tied = kTied, .mlp_bias = kNever},
+      {.type = "seed_oss", .qkv_bias = {"attention_bias", true},
+       .o_bias = {"attention_out_bias", false}},
+      {.type = "nemotron-nas", .layer = deci_layer},
+      llama4, named(llama4, "llama4"),
+      mistral, named(mistral, "ministral"), named(mistral, "ministral3"), named(mistral, "mixtral"),
+      named(mistral, "baichuan"),
+      // Qwen
+      {.type = "qwen", .qkv_bias = kAlways, .o_bias = kNever, .mlp_bias = kNever,
+       .layer = qwen1_layer},
+      qwen2, named(qwen2, "qwen2_vl"), named(qwen2, "qwen2_vl_text"), named(qwen2, "qwen2_5_vl"),
+      named(qwen2, "qwen2_5_vl_text"), named(qwen2, "mimo"),
+      {.type = "qwen2_moe", .qkv_bias = {"qkv_bias", true}, .o_bias = kNever, .mlp_bias = kNever,
+       .window = WindowRule::from, .shared_expert_gate = true},
+      qwen3, named(qwen3, "qwen3_moe"), named(qwen3, "qwen3_vl_text"),
+      named(qwen3, "qwen3_vl_moe_text"),
+      qwen_delta, named(qwen_delta, "qwen3_5_text"), named(qwen_delta, "qwen3_5_moe_text"),
+      named(qwen_delta, "qwen3_5"), named(qwen_delta, "qwen3_5_moe"),
+      // Gemma
+      gemma,
+      {.type = "gemma2", .tied = kTied, .mlp_bias = kNever, .norms = 4,
+       .window = WindowRule::alternate, .defaults = kGemma2Defaults},
+      gemma3, named(gemma3, "gemma3"), gemma3n, named(gemma3n, "gemma3n"), gemma4,
+      named(gemma4, "gemma4"),
+      // Phi
+      phi,
+      {.type = "phi3", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+       .window = WindowRule::every},
+      {.type = "phimoe", .mlp_bias = kNever, .head_bias = {"lm_head_bias", false},
+       .norm = NormKind::layer, .window = WindowRule::every},
+      // DeepSeek and kin
+      {.type = "deepseek", .mlp_bias = kNever, .embedding_counts = false},
+      {.type = "deepseek_v2", .mlp_bias = kNever, .embedding_counts = false,
+       .layer = deepseek_layer},
+      deepseek_v3, named(deepseek_v3, "kimi_k2"), named(deepseek_v3, "glm4_moe_lite"),
+      {.type = "deepseek_v32", .mlp_bias = kNever, .router_correction = true,
+       .embedding_counts = false, .layer = deepseek_sparse_layer},
+      {.type = "glm_moe_dsa", .mlp_bias = kNever, .router_correction = true,
+       .embedding_counts = false, .layer = glm_dsa_layer},
+      {.type = "kimi_linear", .mlp_bias = kNever, .router_correction = true,
+       .layer = kimi_linear_layer},
+      {.type = "dots1", .mlp_bias = kNever, .qk_norm = QkNorm::head, .router_correction = true},
+      bailing,
+      {.type = "bailing_moe_v2", .qkv_bias = {"use_qkv_bias", false}, .o_bias = kUseBias,
+       .mlp_bias = kUseBias, .qk_norm = QkNorm::head, .qk_norm_on = {"use_qk_norm", true},
+       .router_correction = true},
+      {.type = "step3_text", .layer = step3_layer},
+      // GLM
+      {.type = "glm", .o_bias = kNever, .mlp_bias = kNever},
+      glm4, named(glm4, "glm4v_text"), glm4_moe, named(glm4_moe, "glm4v_moe_text"),
+      {.type = "chatglm", .qkv_bias = {"add_qkv_bias", false}, .o_bias = {"add_bias_linear", false},
+       .mlp_bias = {"add_bias_linear", false}, .layer = chatglm_layer},
+      // Mixtures of experts
+      {.type = "gpt_oss", .qkv_bias = {"attention_bias", true}, .o_bias = {"attention_bias", true},
+       .mlp_bias = kAlways, .embedding_counts = false, .layer = gpt_oss_layer},
+      {.type = "minimax_m2", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+       .qk_norm = QkNorm::all_heads, .qk_norm_on = {"use_qk_norm", true},
+       .router_correction = true, .embedding_counts = false},
+      minimax, named(minimax, "minimax_m1"), named(minimax, "minimax_text_01"),
+      {.type = "olmoe", .mlp_bias = kNever, .qk_norm = QkNorm::all_heads},
+      {.type = "flex_olmo", .mlp_bias = kNever, .qk_norm = QkNorm::all_heads},
+      {.type = "granitemoe", .mlp_bias = kNever}, {.type = "granitemoeshared", .mlp_bias = kNever},
+      {.type = "ernie4_5", .tied = kTied, .qkv_bias = kUseBias, .o_bias = kUseBias,
+       .mlp_bias = kUseBias},
+      {.type = "ernie4_5_moe", .tied = kTied, .qkv_bias = kUseBias, .o_bias = kUseBias,
+       .mlp_bias = kUseBias, .head_bias = kUseBias, .router_correction = true},
+      hunyuan, named(hunyuan, "hunyuan_v1_moe"), named(hunyuan, "hunyuan"),
+      {.type = "dbrx", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+       .layer = dbrx_layer},
+      // Hybrids and state-space models
+      {.type = "nemotron_h", .gated = false, .router_correction = true, .layer = nemotron_h_layer},
+      {.type = "bamba", .layer = bamba_layer},
+      granite_hybrid,
+      {.type = "jamba", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+       .layer = jamba_layer},
+      {.type = "falcon_h1", .layer = falcon_h1_layer},
+      {.type = "mamba", .tied = kTied, .norms = 1, .layer = mamba_layer},
+      {.type = "falcon_mamba", .tied = kTied, .norms = 1, .layer = mamba_layer},
+      {.type = "mamba2", .norms = 1, .layer = mamba2_layer},
+      lfm2, named(lfm2, "lfm2_moe"),
+      // GPT-2 and the models before Llama
+      {.type = "gpt2", .tied = kTied, .qkv_bias = kAlways, .o_bias = kAlways, .mlp_bias = kAlways,
+       .gated = false, .norm = NormKind::layer, .learned_positions = true},
+      {.type = "gpt_bigcode", .tied = kTied, .qkv_bias = kAlways, .o_bias = kAlways,
+       .mlp_bias = kAlways, .gated = false, .norm = NormKind::layer, .learned_positions = true,
+       .layer = gpt_bigcode_layer},
+      {.type = "gpt_neox", .qkv_bias = {"attention_bias", true}, .o_bias = {"attention_bias", true},
+       .mlp_bias = kAlways, .gated = false, .norm = NormKind::layer},
+      gptj, named(gptj, "codegen"),
+      {.type = "opt", .tied = kTied, .qkv_bias = {"enable_bias", true},
+       .o_bias = {"enable_bias", true}, .mlp_bias = {"enable_bias", true}, .gated = false,
+       .norm = NormKind::layer, .learned_positions = true},
+      {.type = "bloom", .tied = kTied, .qkv_bias = kAlways, .o_bias = kAlways, .mlp_bias = kAlways,
+       .gated = false, .norm = NormKind::layer},
+      {.type = "mpt", .tied = kTied, .gated = false, .layer = mpt_layer},
+      {.type = "falcon", .tied = kTied, .qkv_bias = {"bias", false}, .o_bias = {"bias", false},
+       .mlp_bias = {"bias", false}, .gated = false, .norm = NormKind::layer,
+       .layer = falcon_layer},
+      {.type = "starcoder2", .tied = kTied, .qkv_bias = {"use_bias", true},
+       .o_bias = {"use_bias", true}, .mlp_bias = {"use_bias", true}, .gated = false,
+       .norm = NormKind::layer, .window = WindowRule::every},
+      {.type = "nemotron", .gated = false, .norm = NormKind::layer},
+      {.type = "stablelm", .qkv_bias = {"use_qkv_bias", false}, .o_bias = kNever,
+       .mlp_bias = kNever, .norm = NormKind::layer,
+       .parallel_norm = {"use_parallel_residual", false}, .qk_norm = QkNorm::all_heads,
+       .qk_norm_on = {"qk_layernorm", false}},
+      // OLMo, Cohere, Exaone, InternLM
+      {.type = "olmo", .mlp_bias = kNever, .norm = NormKind::bare},
+      {.type = "olmo2", .mlp_bias = kNever, .qk_norm = QkNorm::all_heads},
+      {.type = "olmo3", .mlp_bias = kNever, .qk_norm = QkNorm::all_heads,
+       .window = WindowRule::pattern, .window_pattern = 4},
+      {.type = "cohere", .tied = kTied, .mlp_bias = kNever, .parallel_norm = kAlways,
+       .qk_norm = QkNorm::all_heads, .qk_norm_on = {"use_qk_norm", false}},
+      {.type = "cohere2", .tied = kTied, .mlp_bias = kNever, .parallel_norm = kAlways,
+       .window = WindowRule::pattern, .window_pattern = 4},
+      {.type = "exaone", .tied = kTied, .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever},
+      {.type = "exaone4", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
+       .qk_norm = QkNorm::head, .window = WindowRule::pattern, .window_pattern = 4},
+      {.type = "internlm", .qkv_bias = {"bias", true}, .o_bias = {"bias", true},
+       .mlp_bias = kNever},
+      {.type = "internlm2", .qkv_bias = {"bias", true}, .o_bias = {"bias", true},
+       .mlp_bias = kNever},
+      {.type = "internlm3", .qkv_bias = {"qkv_bias", false}, .o_bias = {"bias", false},
+       .mlp_bias = {"bias", false}},
+  };
+}
+// clang-format on
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = make_families();
+  return all;
+}
 
 }  // namespace
 
 const Family* find_family(std::string_view type) {
-  auto found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+  const auto& all = families();
+  auto found = std::find_if(all.begin(), all.end(),
                             [type](const Family& family) { return type == family.type; });
-  return found == std::end(kFamilies) ? nullptr : found;
+  return found == all.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.type);
+  for (const Family& family : families()) names.emplace_back(family.type);
   std::sort(names.begin(), names.end());
   return names;
 }

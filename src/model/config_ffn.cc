@@ -174,6 +174,8 @@ Layer decoder_layer(const ConfigContext& context, int index) {
 }
 
 Layer deepseek_layer(const ConfigContext& context, int index) {
+  // The smallest DeepSeek-VL2 uses plain attention.
+  if (!context.fields.flag("use_mla", true)) return decoder_layer(context, index);
   Layer layer;
   add_mla(layer, context, false);
   add_ffn(layer, context, index);
