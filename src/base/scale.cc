@@ -15,14 +15,17 @@ constexpr double kMargin = 0.04;
 // Rounding may put the end of an axis a hair outside the unit square.
 constexpr double kEdge = 1e-9;
 
+// With a prefix where that is shorter: "1 k", but the year 2015 stays "2015".
 std::string tick_label(double value) {
+  const std::string plain = fmt::format("{:.4g}", value);
   constexpr std::array<std::string_view, 7> kPrefixes = {"", " k", " M", " G", " T", " P", " E"};
   size_t step = 0;
   while (std::abs(value) >= 999.5 && step + 1 < kPrefixes.size()) {
     value /= 1000;
     ++step;
   }
-  return fmt::format("{:.4g}{}", value, kPrefixes[step]);
+  const std::string prefixed = fmt::format("{:.4g}{}", value, kPrefixes[step]);
+  return prefixed.size() < plain.size() || plain.find('e') != plain.npos ? prefixed : plain;
 }
 
 // The smallest of 1, 2, 5 times a power of ten that is at least `step`.

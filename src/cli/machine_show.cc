@@ -91,15 +91,21 @@ void print_pyramid(const Machine& machine, const Model& model) {
 }
 
 void print_ridges(const Machine& machine) {
-  Table table({"dtype", "peak", "sustained", "ridge FLOP/byte"});
+  const bool sustained = std::any_of(machine.sustained.begin(), machine.sustained.end(),
+                                     [](const Maybe& value) { return value.has_value(); });
+  std::vector<std::string> header = {"dtype", "peak", "ridge FLOP/byte"};
+  if (sustained) header.push_back("sustained");
+  Table table(header);
   bool any = false;
   for (int i = 0; i < kDTypeCount; ++i) {
     if (!machine.peak[i]) continue;
     any = true;
     const DType dtype = static_cast<DType>(i);
-    table.add({std::string(dtype_name(dtype)), pretty_flop_rate(*machine.peak[i]),
-               or_unknown(machine.sustained[i], pretty_flop_rate),
-               or_unknown(machine.ridge(dtype), pretty_number)});
+    std::vector<std::string> row = {std::string(dtype_name(dtype)),
+                                    pretty_flop_rate(*machine.peak[i]),
+                                    or_unknown(machine.ridge(dtype), pretty_number)};
+    if (sustained) row.push_back(or_unknown(machine.sustained[i], pretty_flop_rate));
+    table.add(row);
   }
   if (!any) {
     fmt::print("\nNo peak is known, so neither is the ridge.\n");
@@ -115,14 +121,15 @@ void print_ridges(const Machine& machine) {
 }
 
 void print_rest(const Machine& machine) {
-  fmt::print("\n");
+  const Launch& launch = machine.launch;
+  const bool costs = launch.stream || launch.graph || launch.persistent;
+  if (!machine.links.empty() || costs || machine.power || !machine.notes.empty()) fmt::print("\n");
   for (const Link& link : machine.links) {
     fmt::print("link    {}: {} one way, latency {}, joins up to {}\n", link.name,
                or_unknown(link.bandwidth, pretty_rate), or_unknown(link.latency, pretty_time),
                link.max_devices);
   }
-  const Launch& launch = machine.launch;
-  if (launch.stream || launch.graph || launch.persistent) {
+  if (costs) {
     fmt::print("launch  stream {}, graph edge {}, barrier inside a kernel {}\n",
                or_unknown(launch.stream, pretty_time), or_unknown(launch.graph, pretty_time),
                or_unknown(launch.persistent, pretty_time));

@@ -123,6 +123,12 @@ void put_over(std::optional<Machine>& base, const Machine& top) {
   base = base ? overlay(std::move(*base), top) : top;
 }
 
+// A file may hold a single number to put over the atlas; alone it must describe a machine.
+void check_complete(Machine& machine) {
+  machine.memory();  // throws
+  if (machine.title.empty()) machine.title = machine.name;
+}
+
 Machine unknown(std::string_view name) {
   std::vector<std::string> names;
   for (const Machine& machine : all_machines()) {
@@ -153,7 +159,7 @@ Machine find_device(std::string_view name) {
     }
   }
   if (!found) return unknown(name);
-  found->memory();  // throws where a file alone does not describe a machine
+  check_complete(*found);
   return *found;
 }
 
@@ -214,8 +220,8 @@ std::vector<Machine> all_machines() {
     const auto found = std::find_if(machines.begin(), machines.end(),
                                     [&](const Machine& other) { return plain(other.name) == key; });
     if (found == machines.end()) {
-      machine.memory();
       machines.push_back(machine);
+      check_complete(machines.back());
     } else {
       *found = overlay(std::move(*found), machine);
     }

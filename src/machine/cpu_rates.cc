@@ -40,7 +40,7 @@ CpuRates x86_rates(const CpuInfo& info) {
     const bool wide = wide_avx512(info);
     const double fp32 = wide ? 64 : 32;
     rates.isa = "AVX-512";
-    rates.note = wide ? "two 512-bit FMA pipes a core" : "two 256-bit FMA pipes a core (Zen 4)";
+    rates.note = wide ? "two 512-bit FMA pipes a core" : "two 256-bit FMA pipes a core, as Zen 4";
     set_vector(rates, fp32);
     if (info.has("avx512_bf16")) {
       set(rates, DType::bf16, 2 * fp32);

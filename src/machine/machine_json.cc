@@ -187,7 +187,7 @@ Machine machine_from_json(const json& object, std::string_view where_view) {
                 "links", "launch", "power",   "notes",  "price_per_hour", "provenance"});
   Machine machine;
   machine.name = part_name(object, where);
-  machine.title = string_field(object, "title", where).value_or(machine.name);
+  machine.title = string_field(object, "title", where).value_or("");
   machine.vendor = string_field(object, "vendor", where).value_or("");
   machine.architecture = string_field(object, "architecture", where).value_or("");
   machine.isa = string_field(object, "isa", where).value_or("");
