@@ -59,6 +59,35 @@ std::string_view ConfigContext::type_of(int index) const {
 
 namespace {
 
+bool same(const Linear& a, const Linear& b) {
+  return a.name == b.name && a.stage == b.stage && a.in == b.in && a.out == b.out &&
+         a.copies == b.copies && a.bias == b.bias && a.format == b.format;
+}
+
+bool same(const Layer& a, const Layer& b) {
+  return a.mixer == b.mixer && a.gated == b.gated && a.experts == b.experts && a.top_k == b.top_k &&
+         a.norms == b.norms && a.other_parameters == b.other_parameters &&
+         std::equal(a.linears.begin(), a.linears.end(), b.linears.begin(), b.linears.end(),
+                    [](const Linear& x, const Linear& y) { return same(x, y); });
+}
+
+}  // namespace
+
+void append_layer(Model& model, Layer layer) {
+  std::stable_sort(layer.linears.begin(), layer.linears.end(),
+                   [](const Linear& a, const Linear& b) { return a.stage < b.stage; });
+  auto found = std::find_if(model.groups.begin(), model.groups.end(),
+                            [&](const LayerGroup& group) { return same(group.layer, layer); });
+  if (found == model.groups.end()) {
+    model.groups.push_back({std::move(layer), 0});
+    found = model.groups.end() - 1;
+  }
+  ++found->count;
+  model.order.push_back(uint16_t(found - model.groups.begin()));
+}
+
+namespace {
+
 using nlohmann::json;
 
 const Family& family_of(const Fields& fields) {
@@ -98,31 +127,6 @@ Format dense_format(const Fields& outer, const Fields& inner) {
     }
   }
   return format_from_name("bf16");
-}
-
-bool same(const Linear& a, const Linear& b) {
-  return a.name == b.name && a.stage == b.stage && a.in == b.in && a.out == b.out &&
-         a.copies == b.copies && a.bias == b.bias && a.format == b.format;
-}
-
-bool same(const Layer& a, const Layer& b) {
-  return a.mixer == b.mixer && a.gated == b.gated && a.experts == b.experts && a.top_k == b.top_k &&
-         a.norms == b.norms && a.other_parameters == b.other_parameters &&
-         std::equal(a.linears.begin(), a.linears.end(), b.linears.begin(), b.linears.end(),
-                    [](const Linear& x, const Linear& y) { return same(x, y); });
-}
-
-void append_layer(Model& model, Layer layer) {
-  std::stable_sort(layer.linears.begin(), layer.linears.end(),
-                   [](const Linear& a, const Linear& b) { return a.stage < b.stage; });
-  auto found = std::find_if(model.groups.begin(), model.groups.end(),
-                            [&](const LayerGroup& group) { return same(group.layer, layer); });
-  if (found == model.groups.end()) {
-    model.groups.push_back({std::move(layer), 0});
-    found = model.groups.end() - 1;
-  }
-  ++found->count;
-  model.order.push_back(uint16_t(found - model.groups.begin()));
 }
 
 std::vector<std::string> read_layer_types(const Fields& fields, int64_t layers) {

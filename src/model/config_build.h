@@ -39,6 +39,9 @@ double norm_parameters(NormKind kind, int64_t channels);
 // Sets `norms` and adds their parameters.
 void add_norms(Layer& layer, const ConfigContext& context, int count);
 
+// Adds a layer to its group, or starts one: layers alike share a group whatever their place.
+void append_layer(Model& model, Layer layer);
+
 // config_attention.cc
 struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
