@@ -122,12 +122,17 @@ void add_explain_command(CLI::App& app, Global& global) {
   command->add_option("--power", o->power, "Drawn by one device: 690W")->group(seen);
   command->add_option("--levers", o->most, "How many levers to print")->group("Output");
   command->footer(kExamples);
-  command->callback([o, &global] {
+  command->callback([o, command, &global] {
     const RequestGrid grid = make_requests(o->request);
     if (!grid.axes.empty()) throw Error("explain takes one value of --{}", grid.axes[0].name);
     const Request& request = grid.requests.front();
     const Observation seen_values = observation_of(*o);
-    const Explanation x = explain(request, seen_values);
+    Explanation x = explain(request, seen_values);
+    if (command->count("--context") == 0) {
+      x.evidence.push_back({Bearing::missing, fmt::format("--context: {:.0f} tokens a sequence "
+                                                          "were assumed",
+                                                          request.context)});
+    }
     if (global.json) {
       fmt::print("{}\n", to_json(request, x).dump(2));
     } else if (seen_values.tokens_per_s || seen_values.itl_s) {

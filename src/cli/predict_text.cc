@@ -125,7 +125,8 @@ std::string prediction_memory(const Request& r, const Prediction& p) {
   const auto amount = [](double value) { return value > 0 ? pretty_count(value) : "none"; };
   text += fmt::format("Largest batch at context {}: {}; largest context at batch {}: {}\n",
                       pretty_count(r.context), amount(m.max_batch), pretty_count(r.batch),
-                      amount(m.max_context));
+                      amount(m.max_context) +
+                          (m.max_context == double(r.model->max_context) ? " (the model's)" : ""));
   return text;
 }
 

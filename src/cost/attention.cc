@@ -6,9 +6,9 @@
 namespace ridge {
 namespace {
 
-// Rows of queries one thread block keeps while K and V stream past it: FlashAttention-3 uses 128.
-// A group's heads fill the rows together (GQA packing).
-constexpr double kQueryRows = 128;
+// Rows of queries that one pass of K and V serves: FlashAttention-3 keeps 128 in a thread block,
+// and a cluster of two can share a pass by multicast. A group's heads fill the rows together.
+constexpr double kQueryRows = 256;
 
 // Vector operations a score costs in online softmax: scale, running max, subtract, exponential,
 // running sum.
@@ -29,15 +29,23 @@ double attended_limit(const AttentionShape& s) {
   return s.index_topk > 0 ? std::min(look_back(s), s.index_topk) : look_back(s);
 }
 
-Work streamed(double heads, double sharing, double qk_dim, double v_dim, double pairs,
-              double cache_bytes, double act_bytes, const AttentionSpan& span) {
+struct Stream {
+  double heads, sharing;  // query heads, and how many of them share one K and V
+  double qk_dim, v_dim;
+  double pairs, keys;  // per head and sequence
+  double cache_bytes;  // of the keys that are read, all heads
+};
+
+Work streamed(const Stream& a, double act_bytes, const AttentionSpan& span) {
   Work work;
-  work.flops = span.count * 2 * heads * pairs * (qk_dim + v_dim);
+  work.flops = span.count * 2 * a.heads * a.pairs * (a.qk_dim + a.v_dim);
   work.padded_flops = work.flops;
-  work.vector_flops = span.count * kSoftmaxOps * heads * pairs;
-  work.kv_bytes = span.count * cache_bytes;
-  work.act_bytes = span.count * span.fresh * heads * (qk_dim + v_dim) * act_bytes;
-  const double passes = std::max(1.0, span.fresh * sharing / kQueryRows);
+  work.vector_flops = span.count * kSoftmaxOps * a.heads * a.pairs;
+  work.kv_bytes = span.count * a.cache_bytes;
+  work.act_bytes = span.count * span.fresh * a.heads * (a.qk_dim + a.v_dim) * act_bytes;
+  // Each block of query rows passes over the keys it attends to, not over all of them.
+  const double attended = a.pairs / (span.fresh * a.keys);
+  const double passes = std::max(1.0, span.fresh * a.sharing / kQueryRows * attended);
   work.chip_bytes = work.kv_bytes * passes + work.act_bytes;
   return work;
 }
@@ -60,16 +68,19 @@ double visible_keys(const AttentionShape& s, const AttentionSpan& span) {
 }
 
 Work flash_attention_work(const AttentionShape& s, const AttentionSpan& span) {
-  const double cache =
-      visible_keys(s, span) * s.kv_heads * (s.head_dim + s.v_head_dim) * s.kv_bytes;
-  return streamed(s.heads, s.heads / s.kv_heads, s.head_dim, s.v_head_dim, attended_pairs(s, span),
-                  cache, s.act_bytes, span);
+  const double keys = visible_keys(s, span);
+  const double cache = keys * s.kv_heads * (s.head_dim + s.v_head_dim) * s.kv_bytes;
+  return streamed({s.heads, s.heads / s.kv_heads, s.head_dim, s.v_head_dim, attended_pairs(s, span),
+                   keys, cache},
+                  s.act_bytes, span);
 }
 
 Work mla_absorbed_work(const AttentionShape& s, const AttentionSpan& span) {
-  const double cache = visible_keys(s, span) * (s.kv_rank + s.rope_dim) * s.kv_bytes;
-  return streamed(s.heads, s.heads, s.kv_rank + s.rope_dim, s.kv_rank, attended_pairs(s, span),
-                  cache, s.act_bytes, span);
+  const double keys = visible_keys(s, span);
+  const double width = s.kv_rank + s.rope_dim;
+  return streamed({s.heads, s.heads, width, s.kv_rank, attended_pairs(s, span), keys,
+                   keys * width * s.kv_bytes},
+                  s.act_bytes, span);
 }
 
 Work naive_attention_work(const AttentionShape& s, const AttentionSpan& span) {

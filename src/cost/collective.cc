@@ -39,7 +39,11 @@ Traffic tree_traffic(double m, int ranks) {
   return {2 * m, 2 * std::ceil(std::log2(static_cast<double>(ranks)))};
 }
 
-Traffic direct_traffic(double m, int ranks) { return {(ranks - 1) * m, 1}; }
+Traffic one_shot_traffic(double m, int ranks) { return {(ranks - 1) * m, 1}; }
+
+Traffic two_shot_traffic(double m, int ranks) {
+  return {ring_traffic(Collective::all_reduce, m, ranks).bytes, 2};
+}
 
 double collective_seconds(Collective kind, double m, int ranks, double seconds_per_byte,
                           double latency) {
@@ -49,7 +53,8 @@ double collective_seconds(Collective kind, double m, int ranks, double seconds_p
   };
   const double ring = seconds(ring_traffic(kind, m, ranks));
   if (kind != Collective::all_reduce) return ring;
-  return std::min({ring, seconds(tree_traffic(m, ranks)), seconds(direct_traffic(m, ranks))});
+  return std::min({ring, seconds(tree_traffic(m, ranks)), seconds(one_shot_traffic(m, ranks)),
+                   seconds(two_shot_traffic(m, ranks))});
 }
 
 }  // namespace ridge

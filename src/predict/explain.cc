@@ -30,6 +30,7 @@ class Detective {
     reconstruct();
     find_useful_batch();
     judge();
+    compare_first_token();
     list_missing();
     x_.levers = rank_levers(request_, x_.prediction);
     promote_reaching_expected();
@@ -347,6 +348,21 @@ class Detective {
         x_.useful_tokens_per_s / seen_.tokens_per_s.value_or(x_.batch / x_.step_s));
   }
 
+  // Beside a decode observation the time to first token shows queueing, not the decode wall.
+  void compare_first_token() {
+    if (!seen_.ttft_s || &phase() == &x_.prediction.prefill) return;
+    const StepEstimate& prefill = x_.prediction.prefill;
+    const std::string text =
+        fmt::format("time to first token {}, expected {} - {} for {:.0f} prompt tokens",
+                    pretty_time(*seen_.ttft_s), pretty_time(prefill.low_s),
+                    pretty_time(prefill.high_s), request_.prompt);
+    if (*seen_.ttft_s > prefill.high_s) {
+      contradicts(text + ": requests queue before their prompt runs, or prompts are longer");
+    } else {
+      supports(text);
+    }
+  }
+
   void list_missing() {
     const auto missing = [&](bool absent, const char* text) {
       if (absent) x_.evidence.push_back({Bearing::missing, text});
@@ -370,7 +386,9 @@ class Detective {
     lever.next_wall = x_.prediction.decode.wall;
     lever.note =
         fmt::format("remove what the {} wall costs, at the same batch", wall_name(x_.wall));
-    x_.levers.insert(x_.levers.begin(), lever);
+    x_.levers.push_back(lever);
+    std::stable_sort(x_.levers.begin(), x_.levers.end(),
+                     [](const Lever& a, const Lever& b) { return a.gain > b.gain; });
   }
 
   Request request_;

@@ -19,8 +19,8 @@ class Levers {
   template <typename Change>
   void consider(std::string name, std::string note, Change change) {
     Request changed = request_;
-    change(changed);
     try {
+      change(changed);
       const Prediction p = predict(changed);
       Lever lever;
       lever.name = std::move(name);
