@@ -167,8 +167,8 @@ TEST(Claims, Claim15StreamingTakesMostOfATilesLife) {
   const Machine h100 = find_machine("h100-sxm");
   TileShape shape{.m = 128, .n = 128, .k = 128, .stages = 1};
   const PipelineResult single = simulate_pipeline(h100, shape);
-  // "About 70 %"; exactly 78 % with this machine's published latencies and L2 bandwidth.
-  EXPECT_NEAR(single.hbm, 0.78, 0.02);
+  // "About 70 %"; exactly 62 % with this machine's published latencies and L2 bandwidth.
+  EXPECT_NEAR(single.hbm, 0.62, 0.02);
   EXPECT_NEAR(single.hbm + single.cache + single.waiting + single.computing, 1, 1e-9);
   shape.stages = 2;
   const PipelineResult two = simulate_pipeline(h100, shape);
