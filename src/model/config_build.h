@@ -94,17 +94,19 @@ Layer gemma3n_layer(const ConfigContext& context, int index);
 Layer gemma4_layer(const ConfigContext& context, int index);
 double per_layer_embedding_parameters(const ConfigContext& context);
 
-// config_state.cc
+// config_mamba.cc
 Layer bamba_layer(const ConfigContext& context, int index);
 Layer falcon_h1_layer(const ConfigContext& context, int index);
 Layer granite_hybrid_layer(const ConfigContext& context, int index);
 Layer jamba_layer(const ConfigContext& context, int index);
-Layer kimi_linear_layer(const ConfigContext& context, int index);
-Layer lfm2_layer(const ConfigContext& context, int index);
 Layer mamba2_layer(const ConfigContext& context, int index);
 Layer mamba_layer(const ConfigContext& context, int index);
-Layer minimax_layer(const ConfigContext& context, int index);
 Layer nemotron_h_layer(const ConfigContext& context, int index);
+
+// config_state.cc
+Layer kimi_linear_layer(const ConfigContext& context, int index);
+Layer lfm2_layer(const ConfigContext& context, int index);
+Layer minimax_layer(const ConfigContext& context, int index);
 Layer qwen_delta_layer(const ConfigContext& context, int index);
 
 }  // namespace ridge

@@ -1,0 +1,263 @@
+// `ridge model`: what does this model need?
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "model/builtin.h"
+#include "model/describe.h"
+#include "model/read.h"
+
+namespace ridge {
+namespace {
+
+struct Options {
+  std::string name;
+  bool csv = false;
+};
+
+constexpr const char* kFooter = R"(Examples:
+  ridge model                                    the built-in models
+  ridge model llama-3-70b                        dimensions, parameters, bytes, KV per token
+  ridge model meta-llama/Llama-3.1-8B-Instruct   names are forgiven
+  ridge model ./config.json                      any Hugging Face config it understands
+  ridge model ~/models/Qwen3-8B                  a folder: exact bytes from its safetensors
+  ridge model model-Q4_K_M.gguf                  formats and bytes from the file's own header
+  ridge model --csv > models.csv
+
+Architectures it does not know are refused with the field that was not understood.
+
+JSON: the list is an array of {name, title, family, parameters, active_parameters, weight_bytes,
+kv_bytes_per_token, layers, max_context}; one model adds hidden, vocab, layer_groups, parts,
+formats, kv, extras, notes and published. Bytes; kv_bytes_per_token counts every layer that keeps
+KV, before any window cuts it.)";
+
+constexpr int kBarWidth = 24;
+constexpr double kContexts[] = {4096, 32768, 131072};
+
+// Counts and bytes are whole; JSON should show them so.
+int64_t whole(double value) { return std::llround(value); }
+
+double quoted_kv(const Model& model) { return kv_bytes_per_token_full(model, model.kv_format); }
+
+Json summary(const Model& model) {
+  Json entry;
+  entry["name"] = model.name;
+  entry["title"] = model.title;
+  entry["family"] = model.family;
+  entry["parameters"] = whole(parameters(model));
+  entry["active_parameters"] = whole(active_parameters(model));
+  entry["weight_bytes"] = whole(weight_bytes(model));
+  entry["kv_bytes_per_token"] = whole(quoted_kv(model));
+  entry["layers"] = model.layers();
+  entry["max_context"] = model.max_context > 0 ? Json(model.max_context) : Json();
+  return entry;
+}
+
+void print_list(const Options& options, const Global& global) {
+  Json list = Json::array();
+  Table table({"name", "parameters", "active", "weights", "KV/token", "layers", "context"});
+  size_t count = 0;
+  for (const std::string& name : builtin_model_names()) {
+    Model model = find_model(name);
+    ++count;
+    if (global.json) {
+      list.push_back(summary(model));
+      continue;
+    }
+    double kv = quoted_kv(model);
+    table.add({name, pretty_count(parameters(model)), pretty_count(active_parameters(model)),
+               pretty_bytes(weight_bytes(model)), kv > 0 ? pretty_bytes(kv) : "-",
+               fmt::format("{}", model.layers()),
+               model.max_context > 0 ? pretty_count(double(model.max_context)) : "?"});
+  }
+  if (global.json) {
+    fmt::print("{}\n", list.dump(2));
+  } else if (options.csv) {
+    fmt::print("{}", table.csv());
+  } else {
+    fmt::print("{}\n{} models; weights as released (bf16 unless quantized).\n", table.text(),
+               count);
+  }
+}
+
+Json part_json(const Part& part) {
+  return {
+      {"name", part.name}, {"parameters", whole(part.parameters)}, {"bytes", whole(part.bytes)}};
+}
+
+Json group_json(const LayerGroup& group) {
+  const Layer& layer = group.layer;
+  Json linears = Json::array();
+  double layer_parameters = layer.other_parameters;
+  for (const Linear& linear : layer.linears) {
+    layer_parameters += linear.parameters();
+    linears.push_back({{"name", linear.name},
+                       {"in", linear.in},
+                       {"out", linear.out},
+                       {"copies", linear.copies},
+                       {"format", linear.format.name}});
+  }
+  return {{"count", group.count},
+          {"kind", describe_layer(layer)},
+          {"parameters", whole(layer_parameters)},
+          {"window", layer.mixer.window},
+          {"experts", layer.experts},
+          {"top_k", layer.top_k},
+          {"linears", linears}};
+}
+
+Json details(const Model& model) {
+  Json entry = summary(model);
+  entry["source"] = model.source;
+  entry["hidden"] = model.hidden;
+  entry["vocab"] = model.vocab;
+  entry["tied_embeddings"] = model.tied_embeddings;
+  entry["weight_bytes_exact"] = model.exact_weight_bytes.has_value();
+  entry["layer_groups"] = Json::array();
+  for (const LayerGroup& group : model.groups) entry["layer_groups"].push_back(group_json(group));
+  entry["parts"] = Json::array();
+  for (const Part& part : parts_of(model)) entry["parts"].push_back(part_json(part));
+  entry["formats"] = Json::array();
+  for (const Part& part : formats_of(model)) entry["formats"].push_back(part_json(part));
+  entry["kv_format"] = model.kv_format.name;
+  entry["kv"] = Json::array();
+  for (double context : kContexts) {
+    entry["kv"].push_back({{"context", whole(context)},
+                           {"bytes", whole(sequence_bytes(model, context, model.kv_format))}});
+  }
+  entry["extras"] = Json::array();
+  for (const Extra& extra : model.extras) {
+    entry["extras"].push_back({{"name", extra.name},
+                               {"parameters", whole(extra.parameters)},
+                               {"format", extra.format.name},
+                               {"counted", extra.counted}});
+  }
+  entry["notes"] = model.notes;
+  if (auto published = model.source == "built in" ? published_counts(model.name) : std::nullopt) {
+    entry["published"] = {
+        {"parameters", whole(published->parameters)},
+        {"active_parameters",
+         published->active_parameters > 0 ? Json(whole(published->active_parameters)) : Json()},
+        {"source", published->source}};
+  }
+  return entry;
+}
+
+std::string difference(double ours, double theirs) {
+  double relative = ours / theirs - 1;
+  if (ours == theirs) return "the same to the last parameter";
+  if (std::abs(relative) < 5e-5) return "within 0.01 %";
+  return fmt::format("{:+.2f} %", 100 * relative);
+}
+
+void print_heading(const Model& model) {
+  fmt::print("{}  {}\n", paint(Colour::bold, model.title),
+             paint(Colour::dim, fmt::format("{}, {}", model.family, model.source)));
+  fmt::print("{} layers, hidden {}, vocabulary {}, {}{}\n\n", model.layers(), model.hidden,
+             model.vocab,
+             model.max_context > 0 ? fmt::format("context {}", model.max_context)
+                                   : std::string("no stated context"),
+             model.tied_embeddings ? ", tied embeddings" : "");
+  for (const LayerGroup& group : model.groups) {
+    fmt::print("  {:>3} x {}\n", group.count, describe_layer(group.layer));
+  }
+  fmt::print("\n");
+}
+
+void print_parts(const Model& model) {
+  double total = parameters(model);
+  Table table({"part", "parameters", "bytes", "share", ""});
+  for (const Part& part : parts_of(model)) {
+    double share = part.parameters / total;
+    table.add({part.name, pretty_count(part.parameters), pretty_bytes(part.bytes),
+               pretty_percent(share), bar(share, kBarWidth)});
+  }
+  table.rule();
+  table.add({"total", pretty_count(total), pretty_bytes(weight_bytes(model)), "", ""});
+  fmt::print("{}", table.text());
+  for (const Extra& extra : model.extras) {
+    if (!extra.counted) {
+      fmt::print("beside it: {}, {} parameters\n", extra.name, pretty_count(extra.parameters));
+    }
+  }
+  double active = active_parameters(model);
+  if (active < 0.95 * total) {
+    fmt::print("active per token: {} ({})\n", pretty_count(active), pretty_percent(active / total));
+  }
+  if (auto published = model.source == "built in" ? published_counts(model.name) : std::nullopt) {
+    fmt::print("published: {}, {} ({})\n", pretty_count(published->parameters),
+               difference(total, published->parameters), published->source);
+    if (published->active_parameters > 0) {
+      fmt::print("published active: {}, {}\n", pretty_count(published->active_parameters),
+                 difference(active, published->active_parameters));
+    }
+  }
+  fmt::print("\n");
+}
+
+void print_kv(const Model& model) {
+  double full = quoted_kv(model), grown = kv_bytes_per_token(model, model.kv_format);
+  if (full > 0) {
+    fmt::print("KV cache: {} a token in {}", pretty_bytes(full), model.kv_format.name);
+    if (grown < full) fmt::print(", {} past every window", pretty_bytes(grown));
+    fmt::print("\n");
+  }
+  double state = sequence_bytes(model, 0, model.kv_format);
+  if (state > 0) fmt::print("constant state: {} a sequence\n", pretty_bytes(state));
+  Table table({"context", "per sequence", "share of weights", ""});
+  for (double context : kContexts) {
+    double bytes = sequence_bytes(model, context, model.kv_format);
+    bool beyond = model.max_context > 0 && context > double(model.max_context);
+    table.add({fmt::format("{:.0f}k", context / 1024), pretty_bytes(bytes),
+               pretty_percent(bytes / weight_bytes(model)),
+               beyond ? "beyond the model's context" : ""});
+  }
+  fmt::print("{}", table.text());
+}
+
+void print_model(const Model& model) {
+  print_heading(model);
+  print_parts(model);
+  print_kv(model);
+  std::string formats;
+  double total = parameters(model);
+  for (const Part& format : formats_of(model)) {
+    formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", format.name,
+                           pretty_percent(format.parameters / total));
+  }
+  fmt::print("\nformats: {}\n", formats);
+  for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
+}
+
+void run(const Options& options, const Global& global) {
+  if (options.name.empty()) return print_list(options, global);
+  if (options.csv) throw Error("--csv is for the list; `ridge model --csv`, or --json here");
+  Model model = find_model(options.name);
+  if (global.json) {
+    // Names from files may hold bytes that are not UTF-8.
+    fmt::print("{}\n", details(model).dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    print_model(model);
+  }
+}
+
+}  // namespace
+
+void add_model_command(CLI::App& app, Global& global) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "model", "What does this model need? Dimensions, parameters, bytes, KV per token");
+  command->fallthrough();
+  command->footer(kFooter);
+  command->add_option("name", options->name,
+                      "Built-in name, config.json, folder, *.gguf or *.safetensors");
+  command->add_flag("--csv", options->csv, "The list as comma-separated values");
+  command->callback([options, &global] { run(*options, global); });
+}
+
+}  // namespace ridge
