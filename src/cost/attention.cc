@@ -29,6 +29,12 @@ double attended_limit(const AttentionShape& s) {
   return s.index_topk > 0 ? std::min(look_back(s), s.index_topk) : look_back(s);
 }
 
+// Up to the first boundary a chunk hides nothing; after it a query sees half a chunk on average.
+double chunked_pairs(const AttentionShape& s, const AttentionSpan& span) {
+  const double first = std::clamp(s.window - span.past, 0.0, span.fresh);
+  return capped_sum(first, span.past, s.window) + (span.fresh - first) * look_back(s);
+}
+
 struct Stream {
   double heads, sharing;  // query heads, and how many of them share one K and V
   double qk_dim, v_dim;
@@ -53,6 +59,7 @@ Work streamed(const Stream& a, double act_bytes, const AttentionSpan& span) {
 }  // namespace
 
 double attended_pairs(const AttentionShape& s, const AttentionSpan& span) {
+  if (s.window > 0 && s.chunked && s.index_topk <= 0) return chunked_pairs(s, span);
   const double limit = attended_limit(s);
   if (std::isinf(limit)) return span.fresh * span.past + span.fresh * (span.fresh + 1) / 2;
   return capped_sum(span.fresh, span.past, limit);
@@ -61,7 +68,7 @@ double attended_pairs(const AttentionShape& s, const AttentionSpan& span) {
 double visible_keys(const AttentionShape& s, const AttentionSpan& span) {
   const double all = span.past + span.fresh;
   const double limit = attended_limit(s);
-  if (std::isinf(limit)) return all;
+  if (std::isinf(limit) || (s.chunked && span.past < s.window)) return all;
   // A span of fresh queries sees the union of their windows; sparse picks may differ per query.
   const double unions = s.index_topk > 0 ? span.fresh * limit : limit + span.fresh - 1;
   return std::min(all, unions);
@@ -110,7 +117,8 @@ Work indexer_work(const AttentionShape& s, const AttentionSpan& span) {
   work.flops = span.count * 2 * s.index_heads * s.index_dim * pairs;
   work.padded_flops = work.flops;
   work.vector_flops = span.count * (2 * s.index_heads + 4) * pairs;  // ReLU, weights, top-k
-  work.kv_bytes = span.count * keys * s.index_dim;                   // fp8 keys
+  // fp8 keys, an fp32 scale per 128 elements (as model/model.cc counts the cache).
+  work.kv_bytes = span.count * keys * (s.index_dim + 4 * std::ceil(s.index_dim / 128));
   work.act_bytes = span.count * (span.fresh * s.index_heads * s.index_dim + 2 * 4 * pairs);
   const double passes = std::max(1.0, span.fresh * s.index_heads / kQueryRows);
   work.chip_bytes = work.kv_bytes * passes + work.act_bytes;

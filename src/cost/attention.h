@@ -10,7 +10,7 @@ struct AttentionShape {
   double heads = 0, kv_heads = 0;  // on this rank
   double head_dim = 0, v_head_dim = 0;
   double window = 0;     // tokens a query may look back on; 0: all
-  bool chunked = false;  // the window is a fixed chunk: on average half is visible
+  bool chunked = false;  // the window is a fixed chunk: past the first, half of one on average
   double kv_bytes = 2;   // per cached element
   double act_bytes = 2;  // per activation element
   // MLA: kv_rank > 0. The cache holds kv_rank + rope_dim per token, shared by all heads.

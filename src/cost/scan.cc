@@ -40,7 +40,10 @@ Work scan_work(const ScanShape& s, double count, double fresh) {
     work.padded_flops = work.flops;
   }
   work.kv_bytes = count * 2 * (entries * s.state_bytes + conv_state * s.act_bytes);
-  work.act_bytes = tokens * (2 * s.heads * s.value_dim + s.key_columns) * s.act_bytes;
+  // LFM2's convolution: two gates and the input in, one output (its config has no heads).
+  const double columns =
+      s.kind == ScanKind::conv ? 4 * s.conv_channels : 2 * s.heads * s.value_dim + s.key_columns;
+  work.act_bytes = tokens * columns * s.act_bytes;
   work.chip_bytes = work.kv_bytes + work.act_bytes;
   work.launches = s.conv_channels > 0 ? 2 : 1;  // convolution, scan
   return work;
