@@ -12,6 +12,8 @@
 namespace ridge {
 namespace {
 
+constexpr double kMaxChunks = 1e5;  // steps of one prefill; each is lowered and timed
+
 void check_request(const Request& r) {
   const auto between = [](double value, double low, double high, const char* name) {
     if (!(value >= low && value <= high)) {
@@ -27,10 +29,16 @@ void check_request(const Request& r) {
   between(r.plan.speculate, 0, 64, "speculate");
   between(r.plan.offload, 0, 1, "offload");
   between(r.plan.expert_skew, 0, 4, "expert-skew");
-  if (r.plan.devices() > r.system.devices()) {
-    throw Error("tp {} x pp {} x dp {} needs {} devices; {} has {} (write {}x{})", r.plan.tp,
-                r.plan.pp, r.plan.dp, r.plan.devices(), r.system.name(), r.system.devices(),
-                r.plan.devices(), r.system.device.name);
+  if (r.plan.chunk > 0 && r.prompt / r.plan.chunk > kMaxChunks) {
+    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, r.plan.chunk,
+                kMaxChunks);
+  }
+  // In floating point: absurd degrees must not wrap around into possible ones.
+  const double devices = double(r.plan.tp) * r.plan.pp * r.plan.dp;
+  if (devices > r.system.devices()) {
+    throw Error("tp {} x pp {} x dp {} needs {:.0f} devices; {} has {} (write {:.0f}x{})",
+                r.plan.tp, r.plan.pp, r.plan.dp, devices, r.system.name(), r.system.devices(),
+                devices, r.system.device.name);
   }
 }
 

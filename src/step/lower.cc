@@ -49,6 +49,7 @@ class Writer {
            collective_work(Collective::send, message, 2, plan_.tp * plan_.dp), DType::bf16,
            plan_.pp - 1);
     }
+    if (logits_ <= 0) return;  // a chunk before the prompt's last ends here
     norm("final_norm", logits_);
     project(rank_.head, logits_);
     if (plan_.tp > 1) {

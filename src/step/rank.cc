@@ -31,7 +31,9 @@ DType math_of(const Format& weights, const Plan& plan) {
     act = DType::fp4;
   }
   if (dtype_bits(act) <= 8) {
-    return dtype_bits(weights.dtype) <= dtype_bits(act) ? act : DType::bf16;
+    // Narrower weights widen to the activations' type; fp8 and int8 do not become each other.
+    const bool same = weights.dtype == act || dtype_bits(weights.dtype) < dtype_bits(act);
+    return same ? act : DType::bf16;
   }
   if (weights.dtype == DType::fp32 || weights.dtype == DType::fp16) return weights.dtype;
   return act;
@@ -113,8 +115,9 @@ void cut_attention(RankGroup& g, const Mixer& m, const Plan& plan, const Rank& r
   } else {
     g.kv_columns = a.kv_heads * (a.head_dim + a.v_head_dim);
   }
-  // The sparse indexer keeps one fp8 key per token beside the cache.
-  if (!m.shares_kv) g.cache_per_token = g.kv_columns * rank.kv_bytes + m.index_dim;
+  // The sparse indexer keeps one fp8 key per token beside the cache, scales as in model.cc.
+  const double index_bytes = m.index_dim + 4 * std::ceil(m.index_dim / 128.0);
+  if (!m.shares_kv) g.cache_per_token = g.kv_columns * rank.kv_bytes + index_bytes;
 }
 
 ScanKind scan_kind(MixerKind kind) {
@@ -199,8 +202,8 @@ void check_plan(const Model& model, const Plan& plan) {
   if (plan.ep > std::max(1, experts)) {
     throw Error("ep {} is more than the {} experts of {}", plan.ep, experts, model.name);
   }
-  if (plan.tp * plan.dp % plan.ep != 0) {
-    throw Error("ep {} must divide tp x dp = {}", plan.ep, plan.tp * plan.dp);
+  if (int64_t(plan.tp) * plan.dp % plan.ep != 0) {
+    throw Error("ep {} must divide tp x dp = {}", plan.ep, int64_t(plan.tp) * plan.dp);
   }
 }
 
