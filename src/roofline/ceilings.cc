@@ -50,7 +50,7 @@ void set_peaks(Ceilings& c, const Machine& machine) {
   }
 }
 
-void set_memory(Ceilings& c, const Machine& machine) {
+void set_memory(Ceilings& c, const Machine& machine, const Plan& plan) {
   const Level& memory = machine.memory();
   if (!memory.read_bandwidth) {
     throw Error("{}: the bandwidth of {} is unknown, so nothing can be predicted", machine.name,
@@ -63,6 +63,9 @@ void set_memory(Ceilings& c, const Machine& machine) {
   if (cache && cache->read_bandwidth) c.cache_s = 1 / *cache->read_bandwidth;
   if (const Level* host = machine.level("host"); host && host->read_bandwidth) {
     c.host_s = 1 / *host->read_bandwidth;
+  } else if (plan.offload > 0) {
+    throw Error("{}: its link to a host is unknown, so offloaded weights cannot be timed",
+                machine.name);
   }
 }
 
@@ -117,7 +120,7 @@ void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Sta
 Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack) {
   Ceilings c;
   set_peaks(c, system.device);
-  set_memory(c, system.device);
+  set_memory(c, system.device, plan);
   set_links(c, system, plan);
   set_launch(c, system.device, plan, stack);
   const bool cpu = system.device.kind == MachineKind::cpu;
