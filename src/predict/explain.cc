@@ -214,6 +214,8 @@ class Detective {
       x_.sentence = "Compute: the matrix units are busy with more work than the step described.";
     } else if (dram_busy()) {
       judge_slow_memory();
+    } else if (&phase() == &x_.prediction.prefill) {
+      judge_slow_prefill();
     } else {
       judge_slow_quiet();
     }
@@ -236,6 +238,20 @@ class Detective {
     }
     x_.sentence =
         fmt::format("Memory bandwidth: a resident kernel is not a fed kernel. {}", batch_advice());
+  }
+
+  // The prompt's own work does not explain its wait: something runs before it.
+  void judge_slow_prefill() {
+    x_.wall = Wall::launch;
+    x_.next_wall = phase().wall;
+    supports(fmt::format("the prompt's own work takes {}; {} go by before or around it",
+                         pretty_time(phase().expected_s),
+                         pretty_time(x_.step_s - phase().expected_s)));
+    contradicts("or the prompts are longer than given, or miss the prefix cache");
+    x_.sentence = fmt::format(
+        "Host and queue: {} of the time to first token is not this prompt's own work. Requests "
+        "wait for a slot, or prompts run behind each other.",
+        pretty_percent(1 - phase().expected_s / x_.step_s));
   }
 
   void judge_slow_quiet() {
@@ -332,7 +348,7 @@ class Detective {
   }
 
   void describe_batch() {
-    if (x_.useful_batch <= x_.batch) return;
+    if (x_.useful_batch <= x_.batch || &phase() == &x_.prediction.prefill) return;
     supports(
         fmt::format("batch {:.0f} of {:.0f} that would fill the machine ({} tok/s expected "
                     "there)",

@@ -36,9 +36,8 @@ void check_request(const Request& r) {
   // In floating point: absurd degrees must not wrap around into possible ones.
   const double devices = double(r.plan.tp) * r.plan.pp * r.plan.dp;
   if (devices > r.system.devices()) {
-    throw Error("tp {} x pp {} x dp {} needs {:.0f} devices; {} has {} (write {:.0f}x{})",
-                r.plan.tp, r.plan.pp, r.plan.dp, devices, r.system.name(), r.system.devices(),
-                devices, r.system.device.name);
+    throw Error("tp {} x pp {} x dp {} needs {:.0f} devices; {} has {}", r.plan.tp, r.plan.pp,
+                r.plan.dp, devices, r.system.name(), r.system.devices());
   }
 }
 
