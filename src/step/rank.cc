@@ -70,12 +70,16 @@ struct Cutter {
       const Format format = format_of(l, plan);
       bits += in * out * format.bits;
       size += in * out;
-      p.in = in;
       p.out += out;
       p.matrices += 1;
       p.math = math_of(format, plan);
     }
-    if (size > 0) p.weight_bits = bits / size;
+    if (size > 0) {
+      // Matrices of one stage share their input, but for the sparse indexer's: there the mean over
+      // outputs keeps FLOPs and weight bytes.
+      p.in = size / p.out;
+      p.weight_bits = bits / size;
+    }
     return p;
   }
 
@@ -241,7 +245,8 @@ Rank make_rank(const Model& model, const Plan& plan) {
         rank.math = math_of(format_of(l, plan), plan);
       }
     }
-    layer_bytes += source.count * source.layer.other_parameters * 2;  // norms stay 16-bit
+    // Norms and the like are stored as the embedding is, whatever the plan does to matrices.
+    layer_bytes += source.count * source.layer.other_parameters * model.embed_format.bytes();
   }
   rank.head.name = "lm_head";
   rank.head.in = model.hidden;
@@ -254,7 +259,7 @@ Rank make_rank(const Model& model, const Plan& plan) {
   for (const Extra& extra : model.extras) {
     if (extra.counted) rank.weight_bytes += extra.parameters * extra.format.bytes();
   }
-  rank.weight_bytes += model.other_parameters * 2;
+  rank.weight_bytes += model.other_parameters * model.embed_format.bytes();
   return rank;
 }
 
