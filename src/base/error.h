@@ -19,4 +19,15 @@ class Error : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// The same, where the fault is one option's: a form can then show the line beside its field.
+class OptionError : public Error {
+ public:
+  OptionError(std::string option, const std::string& message)
+      : Error(message), option_(std::move(option)) {}
+  const std::string& option() const { return option_; }  // without dashes: "batch"
+
+ private:
+  std::string option_;
+};
+
 }  // namespace ridge

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "predict/json.h"
+#include "predict/observe.h"
 
 namespace ridge {
 namespace {
@@ -20,25 +21,9 @@ Counters are those of DCGM (DRAM_ACTIVE, PIPE_TENSOR_ACTIVE), from 0 to 1.)";
 
 struct ExplainOptions {
   RequestOptions request;
-  std::string observed, itl, ttft, power;
-  std::optional<double> batch, dram, tensor, util, kv_usage, waiting;
+  ObservedOptions seen;
   size_t most = 8;
 };
-
-Observation observation_of(const ExplainOptions& o) {
-  Observation seen;
-  if (!o.observed.empty()) seen.tokens_per_s = parse_quantity(o.observed, "tok/s", "--observed");
-  if (!o.itl.empty()) seen.itl_s = parse_seconds(o.itl, "--itl");
-  if (!o.ttft.empty()) seen.ttft_s = parse_seconds(o.ttft, "--ttft");
-  if (!o.power.empty()) seen.power_w = parse_quantity(o.power, "W", "--power");
-  seen.batch = o.batch;
-  seen.dram_active = o.dram;
-  seen.tensor_active = o.tensor;
-  seen.gpu_util = o.util;
-  seen.kv_usage = o.kv_usage;
-  seen.waiting = o.waiting;
-  return seen;
-}
 
 void print_evidence(const Explanation& x) {
   const auto section = [&](Bearing bearing, const char* title, const char* mark) {
@@ -107,35 +92,20 @@ void add_explain_command(CLI::App& app, Global& global) {
       "explain", "Mine does X: which wall is that, what would each lever gain, what comes next?");
   add_request_options(*command, o->request);
   command->remove_option(command->get_option("--batch"));
-  const char* seen = "What you see";
-  command->add_option("--observed", o->observed, "Output tokens/s of the endpoint: 280tok/s")
-      ->group(seen);
-  command->add_option("--batch,-b", o->batch, "Sequences decoding at once")->group(seen);
-  command->add_option("--itl", o->itl, "Time between a user's tokens: 28ms")->group(seen);
-  command->add_option("--ttft", o->ttft, "Time to first token: 900ms")->group(seen);
-  command->add_option("--dram-active", o->dram, "Share of time device memory is busy")->group(seen);
-  command->add_option("--tensor-active", o->tensor, "Share of time the tensor pipe is busy")
-      ->group(seen);
-  command->add_option("--gpu-util", o->util, "nvidia-smi utilisation, 0 to 1")->group(seen);
-  command->add_option("--kv-usage", o->kv_usage, "Share of the KV cache in use")->group(seen);
-  command->add_option("--waiting", o->waiting, "Requests in the queue")->group(seen);
-  command->add_option("--power", o->power, "Drawn by one device: 690W")->group(seen);
+  for (const ObservedOption& option : observed_options()) {
+    std::string names = std::string("--") + option.name;
+    if (*option.letter) names += std::string(",-") + option.letter;
+    command->add_option(names, o->seen.*option.value, option.help)->group("What you see");
+  }
   command->add_option("--levers", o->most, "How many levers to print")->group("Output");
   command->footer(kExamples);
   command->callback([o, command, &global] {
-    const RequestGrid grid = make_requests(o->request);
-    if (!grid.axes.empty()) throw Error("explain takes one value of --{}", grid.axes[0].name);
-    const Request& request = grid.requests.front();
-    const Observation seen_values = observation_of(*o);
-    Explanation x = explain(request, seen_values);
-    if (command->count("--context") == 0) {
-      x.evidence.push_back({Bearing::missing, fmt::format("--context: {:.0f} tokens a sequence "
-                                                          "were assumed",
-                                                          request.context)});
-    }
+    const Request request = make_request(o->request);
+    const Observation seen = make_observation(o->seen);
+    const Explanation x = explain(request, seen, command->count("--context") > 0);
     if (global.json) {
       fmt::print("{}\n", to_json(request, x).dump(2));
-    } else if (seen_values.tokens_per_s || seen_values.itl_s) {
+    } else if (seen.tokens_per_s || seen.itl_s) {
       print_explanation(request, x, o->most);
     } else {
       print_prefill(request, x, o->most);

@@ -1,0 +1,64 @@
+#include "predict/observe.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace ridge {
+namespace {
+
+using O = ObservedOptions;
+
+constexpr ObservedOption kOptions[] = {
+    {"observed", "", "Output tokens/s of the endpoint: 280tok/s", &O::observed},
+    {"batch", "b", "Sequences decoding at once", &O::batch},
+    {"itl", "", "Time between a user's tokens: 28ms", &O::itl},
+    {"ttft", "", "Time to first token: 900ms", &O::ttft},
+    {"dram-active", "", "Share of time device memory is busy", &O::dram_active},
+    {"tensor-active", "", "Share of time the tensor pipe is busy", &O::tensor_active},
+    {"gpu-util", "", "nvidia-smi utilisation, 0 to 1", &O::gpu_util},
+    {"kv-usage", "", "Share of the KV cache in use", &O::kv_usage},
+    {"waiting", "", "Requests in the queue", &O::waiting},
+    {"power", "", "Drawn by one device: 690W", &O::power},
+};
+
+std::optional<double> read(const ObservedOptions& o, const ObservedOption& option) {
+  const std::string& text = o.*option.value;
+  if (text.empty()) return std::nullopt;
+  const std::string_view name = option.name;
+  const std::string what = "--" + std::string(name);
+  try {
+    if (name == "itl" || name == "ttft") return parse_seconds(text, what);
+    const char* unit = name == "observed" ? "tok/s" : name == "power" ? "W" : "";
+    return parse_quantity(text, unit, what);
+  } catch (const Error& error) {
+    throw OptionError(option.name, error.what());
+  }
+}
+
+}  // namespace
+
+std::span<const ObservedOption> observed_options() { return kOptions; }
+
+Observation make_observation(const ObservedOptions& o) {
+  Observation seen;
+  std::optional<double>* const into[] = {
+      &seen.tokens_per_s,  &seen.batch,    &seen.itl_s,    &seen.ttft_s,  &seen.dram_active,
+      &seen.tensor_active, &seen.gpu_util, &seen.kv_usage, &seen.waiting, &seen.power_w};
+  static_assert(std::size(kOptions) == std::size(into));
+  for (size_t i = 0; i < std::size(kOptions); ++i) *into[i] = read(o, kOptions[i]);
+  return seen;
+}
+
+Explanation explain(const Request& request, const Observation& observation, bool context_given) {
+  Explanation x = explain(request, observation);
+  if (!context_given) {
+    x.evidence.push_back(
+        {Bearing::missing,
+         fmt::format("--context: {:.0f} tokens a sequence were assumed", request.context)});
+  }
+  return x;
+}
+
+}  // namespace ridge

@@ -1,0 +1,275 @@
+#include "predict/request.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <functional>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "machine/atlas.h"
+#include "model/builtin.h"
+#include "model/read.h"
+
+namespace ridge {
+namespace {
+
+// One value of one parameter: what it is called and what it does to a request.
+struct Choice {
+  std::string label;
+  std::function<void(Request&)> apply;
+};
+
+struct Parameter {
+  std::string name;
+  std::vector<Choice> choices;
+};
+
+std::vector<std::string> split(const std::string& text, const char* what) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    if (part.empty()) throw Error("--{}: empty name in '{}'", what, text);
+    parts.push_back(part);
+  }
+  if (parts.empty()) throw Error("--{} needs a name", what);
+  return parts;
+}
+
+std::string label_of(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15 ? fmt::format("{:.0f}", value)
+                                                              : fmt::format("{}", value);
+}
+
+// Whatever goes wrong in `work` is the fault of that option.
+template <typename Work>
+auto naming(const char* option, Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw OptionError(option, error.what());
+  }
+}
+
+class Axes {
+ public:
+  template <typename Set>
+  void number(const char* name, const std::string& text, double low, double high, bool whole,
+              Set set) {
+    if (text.empty()) return;
+    Parameter axis{name, {}};
+    for (const double value : naming(name, [&] { return parse_sweep(text, "--" + axis.name); })) {
+      if (!(value >= low && value <= high) || (whole && value != std::floor(value))) {
+        throw OptionError(name, fmt::format("--{} must be {} from {} to {}, not {}", name,
+                                            whole ? "a whole number" : "a number", label_of(low),
+                                            label_of(high), label_of(value)));
+      }
+      axis.choices.push_back({label_of(value), [=](Request& r) { set(r, value); }});
+    }
+    axes_.push_back(std::move(axis));
+  }
+
+  // `make` turns a name into the edit; it runs once per name.
+  template <typename Make>
+  void names(const char* name, const std::string& text, Make make) {
+    if (text.empty()) return;
+    Parameter axis{name, {}};
+    naming(name, [&] {
+      for (const std::string& part : split(text, name)) axis.choices.push_back({part, make(part)});
+    });
+    axes_.push_back(std::move(axis));
+  }
+
+  RequestGrid product(size_t max_points) const {
+    size_t points = 1;
+    for (const Parameter& axis : axes_) {
+      points *= axis.choices.size();
+      if (points > max_points) throw Error("a sweep may have at most {} points", max_points);
+    }
+    RequestGrid grid;
+    for (const Parameter& axis : axes_) {
+      if (axis.choices.size() < 2) continue;
+      SweepAxis& shown = grid.axes.emplace_back(SweepAxis{axis.name, {}});
+      for (const Choice& choice : axis.choices) shown.labels.push_back(choice.label);
+    }
+    for (size_t point = 0; point < points; ++point) {
+      Request& request = grid.requests.emplace_back();
+      std::vector<size_t>& at = grid.at.emplace_back();
+      size_t rest = point, block = points;
+      for (const Parameter& axis : axes_) {
+        block /= axis.choices.size();
+        const size_t i = rest / block;
+        rest %= block;
+        axis.choices[i].apply(request);
+        if (axis.choices.size() > 1) at.push_back(i);
+      }
+    }
+    return grid;
+  }
+
+ private:
+  std::vector<Parameter> axes_;
+};
+
+// Without a word on parallelism a machine is used whole: tensor parallelism inside a node, as far
+// as the heads can be cut, pipeline stages across nodes.
+void spread_over_machine(Request& r) {
+  int heads = 0;
+  for (const LayerGroup& g : r.model->groups) {
+    heads = std::max({heads, g.layer.mixer.heads, g.layer.mixer.value_heads});
+  }
+  r.plan.tp = r.system.devices_per_node;
+  while (heads > 0 && heads % r.plan.tp != 0) --r.plan.tp;
+  r.plan.pp = std::min(r.system.nodes, r.model->layers());
+}
+
+void add_name_axes(Axes& axes, const RequestOptions& o, Sources sources) {
+  axes.names("model", o.model, [=](const std::string& name) {
+    auto model = std::make_shared<const Model>(find_model(name, sources));
+    return [model](Request& r) { r.model = model; };
+  });
+  axes.names("machine", o.machine, [=](const std::string& name) {
+    auto system = std::make_shared<const System>(find_system(name, sources));
+    return [system](Request& r) { r.system = *system; };
+  });
+  axes.names("stack", o.stack, [](const std::string& name) {
+    return [stack = find_stack(name)](Request& r) { r.stack = stack; };
+  });
+  axes.names("weights", o.weights, [](const std::string& name) {
+    return [format = format_from_name(name)](Request& r) { r.plan.weights = format; };
+  });
+  axes.names("kv", o.kv, [](const std::string& name) {
+    return [format = format_from_name(name)](Request& r) { r.plan.kv = format; };
+  });
+  axes.names("activations", o.activations, [](const std::string& name) {
+    return [dtype = dtype_from_name(name)](Request& r) { r.plan.activations = dtype; };
+  });
+  axes.names("draft", o.draft, [=](const std::string& name) {
+    auto model = std::make_shared<const Model>(find_model(name, sources));
+    return [model](Request& r) { r.draft = model; };
+  });
+}
+
+void add_number_axes(Axes& axes, const RequestOptions& o) {
+  axes.number("tp", o.tp, 1, 100000, true, [](Request& r, double v) { r.plan.tp = int(v); });
+  axes.number("pp", o.pp, 1, 100000, true, [](Request& r, double v) { r.plan.pp = int(v); });
+  axes.number("dp", o.dp, 1, 100000, true, [](Request& r, double v) { r.plan.dp = int(v); });
+  axes.number("ep", o.ep, 1, 100000, true, [](Request& r, double v) { r.plan.ep = int(v); });
+  axes.number("batch", o.batch, 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
+  axes.number("context", o.context, 1, 1e9, true, [](Request& r, double v) { r.context = v; });
+  axes.number("prompt", o.prompt, 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
+  axes.number("chunk", o.chunk, 0, 1e9, true, [](Request& r, double v) { r.plan.chunk = v; });
+  axes.number("prefix-hit", o.prefix_hit, 0, 1, false,
+              [](Request& r, double v) { r.plan.prefix_hit = v; });
+  axes.number("speculate", o.speculate, 0, 64, true,
+              [](Request& r, double v) { r.plan.speculate = int(v); });
+  axes.number("acceptance", o.acceptance, 0, 1, false,
+              [](Request& r, double v) { r.plan.acceptance = v; });
+  axes.number("expert-skew", o.expert_skew, 0, 4, false,
+              [](Request& r, double v) { r.plan.expert_skew = v; });
+  axes.number("offload", o.offload, 0, 1, false, [](Request& r, double v) { r.plan.offload = v; });
+  axes.number("reserve", o.reserve, 0, 1e9, false,
+              [](Request& r, double v) { r.plan.reserve = v; });
+  axes.number("price", o.price, 0, 1e6, false, [](Request& r, double v) { r.price_per_hour = v; });
+}
+
+using O = RequestOptions;
+constexpr const char* kWhere = "What runs where";
+constexpr const char* kLoad = "Load";
+constexpr const char* kPrecision = "Precision";
+constexpr const char* kParallelism = "Parallelism";
+constexpr const char* kTechniques = "Techniques";
+
+constexpr RequestOption text(const char* name, const char* letter, const char* group,
+                             const char* help, std::string O::*value) {
+  return {name, letter, group, help, value, nullptr};
+}
+constexpr RequestOption flag(const char* name, const char* help, bool O::*value) {
+  return {name, "", kTechniques, help, nullptr, value};
+}
+
+constexpr RequestOption kOptions[] = {
+    text("model", "m", kWhere, "Built-in name, config.json, GGUF or safetensors path", &O::model),
+    text("machine", "M", kWhere, "Machine: h200, 8xh100-sxm, 2x8xh100-sxm, this, a file",
+         &O::machine),
+    text("stack", "", kWhere, "Software: typical (default), ideal", &O::stack),
+    text("batch", "b", kLoad, "Sequences decoding at once, in all", &O::batch),
+    text("context", "c", kLoad, "Tokens in each sequence's cache", &O::context),
+    text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
+    text("weights", "", kPrecision, "bf16, fp8, int8, int4[-gN], nf4, mxfp4, nvfp4, q4_k ...",
+         &O::weights),
+    text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),
+    text("activations", "", kPrecision, "fp8 or int8 to run products in it; bf16", &O::activations),
+    text("tp", "", kParallelism, "Tensor parallel ranks (default: the machine's devices)", &O::tp),
+    text("pp", "", kParallelism, "Pipeline stages", &O::pp),
+    text("dp", "", kParallelism, "Replicas that share the batch", &O::dp),
+    text("ep", "", kParallelism, "Ranks the experts are spread over", &O::ep),
+    text("chunk", "", kTechniques, "Chunked prefill: prompt tokens per step; 0: off", &O::chunk),
+    text("prefix-hit", "", kTechniques, "Share of the prompt found in the prefix cache",
+         &O::prefix_hit),
+    text("speculate", "", kTechniques, "Draft tokens per step", &O::speculate),
+    text("acceptance", "", kTechniques, "Probability that a draft token is accepted",
+         &O::acceptance),
+    text("draft", "", kTechniques, "Draft model (default: drafting is free)", &O::draft),
+    text("expert-skew", "", kTechniques, "Routing skew: popularity falls as rank^-S",
+         &O::expert_skew),
+    text("offload", "", kTechniques, "Share of the weights streamed from host memory", &O::offload),
+    flag("no-flash", "Attention that materialises n x n", &O::no_flash),
+    flag("no-fusion", "Every elementwise operator a kernel", &O::no_fusion),
+    flag("no-graphs", "Kernels launched one by one", &O::no_graphs),
+    flag("no-paging", "Every sequence reserves its maximum", &O::no_paging),
+    text("reserve", "", kTechniques, "Tokens reserved per sequence with --no-paging", &O::reserve),
+    flag("no-continuous", "A batch ends with its longest sequence", &O::no_continuous),
+    text("price", "", "Cost", "Dollars per device and hour", &O::price),
+};
+
+}  // namespace
+
+std::span<const RequestOption> request_options() { return kOptions; }
+
+RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_points) {
+  Axes axes;
+  add_name_axes(axes, o, sources);
+  add_number_axes(axes, o);
+  RequestGrid grid = axes.product(max_points);
+  const bool spread = o.tp.empty() && o.pp.empty() && o.dp.empty();
+  for (Request& r : grid.requests) {
+    if (spread) spread_over_machine(r);
+    r.plan.flash = !o.no_flash;
+    r.plan.fusion = !o.no_fusion;
+    r.plan.graphs = !o.no_graphs;
+    r.plan.paging = !o.no_paging;
+    r.plan.continuous = !o.no_continuous;
+  }
+  return grid;
+}
+
+Request make_request(const RequestOptions& options, Sources sources) {
+  RequestGrid grid = make_requests(options, sources);
+  if (!grid.axes.empty()) {
+    const std::string& name = grid.axes.front().name;
+    throw OptionError(name, fmt::format("one value of --{} is asked for here", name));
+  }
+  return std::move(grid.requests.front());
+}
+
+System find_system(std::string_view name, Sources sources) {
+  const bool path = name.ends_with(".json") || name.find('/') != std::string_view::npos;
+  if (path && sources == Sources::names_only) {
+    throw Error("machines go by name here, not by file: \"{}\"", name);
+  }
+  return find_system(name);
+}
+
+Model find_model(std::string_view name, Sources sources) {
+  if (sources == Sources::names_and_files) return find_model(name);
+  if (std::optional<Model> model = builtin_model(name)) return *std::move(model);
+  const auto near = nearest_names(fold_model_name(name), builtin_model_names());
+  throw Error("unknown model \"{}\"{}", name,
+              near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, ", ")));
+}
+
+}  // namespace ridge
