@@ -60,11 +60,11 @@ class Writer {
   }
 
  private:
-  void push(const char* name, OpKind kind, const Work& work, DType math = DType::bf16) {
-    push(name, kind, work, math, count_);
+  Op& push(const char* name, OpKind kind, const Work& work, DType math = DType::bf16) {
+    return push(name, kind, work, math, count_);
   }
-  void push(const char* name, OpKind kind, const Work& work, DType math, double count) {
-    ops_.push_back({name, kind, math, work, count});
+  Op& push(const char* name, OpKind kind, const Work& work, DType math, double count) {
+    return ops_.emplace_back(Op{name, kind, math, work, count, {}});
   }
 
   // With fusion the residual add rides along; without it is a kernel of its own.
@@ -117,25 +117,38 @@ class Writer {
     if (!p.present()) return;
     before(p, rows);
     MatmulShape s = shape_of(p, rows);
-    if (!plan_.fusion && p.matrices > 1) {
-      // Apart, every matrix is a kernel and reads the input again.
-      s.n = p.out / p.matrices;
-      Work work = matmul_work(s);
-      offload(work);
-      push(p.name, OpKind::matmul, work, p.math, count_ * p.matrices);
-    } else {
-      Work work = matmul_work(s);
-      offload(work);
-      push(p.name, OpKind::matmul, work, p.math);
-    }
+    // Apart, every matrix is a kernel and reads the input again.
+    const double kernels = plan_.fusion ? 1 : p.matrices;
+    s.n = p.out / kernels;
+    Work work = matmul_work(s);
+    offload(work);
+    Dims& dims = push(p.name, OpKind::matmul, work, p.math, count_ * kernels).dims;
+    dims.m = s.m;
+    dims.k = s.k;
+    dims.n = s.n;
+    dims.weight_bits = s.weight_bits;
+    dims.in_bytes = s.in_bytes;
     after(p, rows);
   }
 
-  void project_experts(const Projection& p, double rows, double experts) {
+  void project_experts(const RankGroup& g, const Projection& p, double rows, double experts,
+                       double block) {
     before(p, rows);
-    Work work = grouped_matmul_work(shape_of(p, rows), experts);
+    const MatmulShape s = shape_of(p, rows);
+    Work work = grouped_matmul_work(s, experts);
     offload(work);
-    push(p.name, OpKind::expert_matmul, work, p.math);
+    Dims& dims = push(p.name, OpKind::expert_matmul, work, p.math).dims;
+    dims.m = tokens_ * (plan_.ep > 1 ? plan_.dp : 1);
+    dims.k = rank_.hidden;
+    dims.n = g.expert_in.inner;
+    dims.weight_bits = s.weight_bits;
+    dims.in_bytes = s.in_bytes;
+    dims.experts = g.routing.experts;
+    dims.top_k = g.routing.top_k;
+    dims.ranks = plan_.ep;
+    dims.block = block;
+    dims.gated = g.expert_in.gated;
+    dims.skewed = g.routing.skew > 0;
     after(p, rows);
   }
 
@@ -174,8 +187,30 @@ class Writer {
     }
   }
 
+  static Dims attention_dims(const RankGroup& g) {
+    const AttentionShape& a = g.attention;
+    Dims dims;
+    dims.heads = a.heads;
+    dims.kv_heads = a.kv_heads;
+    dims.qk_dim = a.head_dim;
+    dims.v_dim = a.v_head_dim;
+    dims.window = a.window;
+    dims.kv_bytes = a.kv_bytes;
+    dims.latent = g.kind == MixerKind::mla;
+    return dims;
+  }
+
+  // Means over the sequences that one kernel serves.
+  static void add_span(Dims& dims, const Sequences& s) {
+    const double all = dims.sequences + s.count;
+    dims.fresh = (dims.fresh * dims.sequences + s.fresh * s.count) / all;
+    dims.past = (dims.past * dims.sequences + s.past * s.count) / all;
+    dims.sequences = all;
+  }
+
   void attend(const RankGroup& g) {
     Work prefill{.launches = 0}, decode{.launches = 0}, index{.launches = 0};
+    Dims prefill_dims = attention_dims(g), decode_dims = prefill_dims;
     double expanded = 0;  // tokens whose compressed KV is expanded
     const bool mla = g.kind == MixerKind::mla;
     const bool sparse = g.attention.index_topk > 0;
@@ -183,6 +218,7 @@ class Writer {
       const AttentionSpan span{s.count, s.fresh, s.past};
       const bool decoding = s.fresh <= kDecodeTokens && s.past > 0;
       Work& sum = decoding ? decode : prefill;
+      add_span(decoding ? decode_dims : prefill_dims, s);
       // Sparse picks differ per query, so sparse prefill runs on the compressed cache too.
       if (mla && (decoding || sparse)) {
         add(sum, mla_absorbed_work(g.attention, span));
@@ -197,8 +233,12 @@ class Writer {
     // Absorbed, the up-projection runs on queries and outputs; expanded, on every key.
     if (mla) project(g.mla_up_kv, std::max(expanded, tokens_));
     if (index.launches > 0) push("indexer", OpKind::attention_decode, index, DType::fp8);
-    if (prefill.launches > 0) push("attention", OpKind::attention_prefill, prefill);
-    if (decode.launches > 0) push("attention", OpKind::attention_decode, decode);
+    if (prefill.launches > 0) {
+      push("attention", OpKind::attention_prefill, prefill).dims = prefill_dims;
+    }
+    if (decode.launches > 0) {
+      push("attention", OpKind::attention_decode, decode).dims = decode_dims;
+    }
   }
 
   void scan(const RankGroup& g) {
@@ -226,7 +266,8 @@ class Writer {
     project(g.router, tokens_);
     push("route", OpKind::elementwise,
          elementwise_work(tokens_ * g.routing.experts, tokens_ * g.routing.top_k, 4,
-                          4 * g.routing.experts / g.routing.top_k));
+                          4 * g.routing.experts / g.routing.top_k))
+        .dims.block = 0;  // a fused block's time counts with its products
     project(g.shared_in, tokens_);
     project(g.shared_out, tokens_);
 
@@ -237,8 +278,9 @@ class Writer {
     const double awake =
         std::min({here, pairs, distinct_experts(g.routing, all) / plan_.ep * load});
     if (spread()) exchange("dispatch", g, input_bytes(g.expert_in));
-    project_experts(g.expert_in, pairs, awake);
-    project_experts(g.expert_out, pairs, awake);
+    const double in_share = g.expert_in.gated ? 2.0 / 3 : 0.5;  // of the block's FLOPs
+    project_experts(g, g.expert_in, pairs, awake, in_share);
+    project_experts(g, g.expert_out, pairs, awake, 1 - in_share);
     if (spread()) exchange("combine", g, rank_.act_bytes);
     if (!plan_.fusion) {
       push("combine_sum", OpKind::elementwise,
