@@ -9,6 +9,7 @@
 #include "cli/machine_view.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
+#include "machine/summary.h"
 #include "model/read.h"
 
 namespace ridge {
@@ -42,27 +43,6 @@ std::string link_text(const Machine& machine) {
   if (machine.links.empty()) return "-";
   const Link& link = machine.links.front();
   return fmt::format("{} {}", link.name, or_unknown(link.bandwidth, pretty_rate));
-}
-
-nlohmann::json or_null(const Maybe& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
-}
-
-Json list_entry(const Machine& machine) {
-  const std::optional<DType> dtype = headline_dtype(machine);
-  Json entry;
-  entry["name"] = machine.name;
-  entry["title"] = machine.title;
-  entry["kind"] = machine_to_json(machine)["kind"];
-  entry["year"] = or_null(machine.year);
-  entry["dtype"] = dtype ? Json(std::string(dtype_name(*dtype))) : Json();
-  entry["peak"] = or_null(dtype ? machine.peak_of(*dtype) : std::nullopt);
-  entry["capacity"] = or_null(machine.memory().capacity);
-  entry["bandwidth"] = or_null(machine.memory().read_bandwidth);
-  entry["ridge"] = or_null(dtype ? machine.ridge(*dtype) : std::nullopt);
-  entry["link"] = or_null(machine.links.empty() ? std::nullopt : machine.links.front().bandwidth);
-  entry["power"] = or_null(machine.power);
-  return entry;
 }
 
 // GPUs that the driver shows, in one line each kind.
@@ -103,17 +83,10 @@ void run(const Options& options, const Global& global) {
 
 }  // namespace
 
-std::optional<DType> headline_dtype(const Machine& machine) {
-  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-    if (machine.peak_of(dtype)) return dtype;
-  }
-  return std::nullopt;
-}
-
 void print_machine_list(const std::vector<Machine>& machines, const MachineView& view) {
   if (view.json) {
     Json list = Json::array();
-    for (const Machine& machine : machines) list.push_back(list_entry(machine));
+    for (const Machine& machine : machines) list.push_back(machine_summary(machine));
     fmt::print("{}\n", list.dump(2));
     return;
   }

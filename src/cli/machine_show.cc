@@ -10,41 +10,13 @@
 #include "base/units.h"
 #include "cli/machine_view.h"
 #include "machine/atlas.h"
+#include "predict/pyramid.h"
 
 namespace ridge {
 namespace {
 
-constexpr double kTileBytes = 128 * 128 * 2;  // a 128 x 128 tile of 16-bit elements
-constexpr double kPageTokens = 16;            // what serving engines allocate at once
 constexpr int kBarWidth = 20;
 constexpr double kBarFloor = 1e9;  // bytes/s where the bars begin: below any link of today
-
-// Something whose place in the pyramid a reader wants to know.
-struct Piece {
-  const char* name;
-  double bytes;
-};
-
-double layer_bytes(const Model& model) {  // mean over the layers, for hybrids
-  double bytes = 0;
-  for (const LayerGroup& group : model.groups) {
-    for (const Linear& linear : group.layer.linears) bytes += group.count * linear.bytes();
-  }
-  return bytes / std::max(1, model.layers());
-}
-
-std::vector<Piece> pieces_of(const Model& model) {
-  return {{"tile", kTileBytes},
-          {"KV page", kPageTokens * kv_bytes_per_token_full(model, model.kv_format)},
-          {"layer", layer_bytes(model)},
-          {"model", weight_bytes(model)}};
-}
-
-// A piece lies in one instance of a level, so what is left over in each is lost.
-Maybe count_in(const Level& level, const Piece& piece) {
-  if (!level.capacity || piece.bytes <= 0) return std::nullopt;
-  return std::floor(*level.capacity / piece.bytes) * level.instances;
-}
 
 std::string count_text(const Level& level, const Piece& piece) {
   const Maybe count = count_in(level, piece);
@@ -210,39 +182,12 @@ void print_node(const System& system) {
   fmt::print("{}\nOne device:\n", table.text());
 }
 
-Json to_json(const System& system, const Model& model) {
-  const Machine& machine = system.device;
-  Json out;
-  out["system"] = {{"name", system.name()},
-                   {"devices", system.devices()},
-                   {"devices_per_node", system.devices_per_node},
-                   {"nodes", system.nodes}};
-  out["machine"] = machine_to_json(machine);
-  out["ridge"] = Json::object();
-  for (int i = 0; i < kDTypeCount; ++i) {
-    const DType dtype = static_cast<DType>(i);
-    if (const Maybe ridge = machine.ridge(dtype))
-      out["ridge"][std::string(dtype_name(dtype))] = *ridge;
-  }
-  out["fits"] = {{"model", model.name}, {"pieces", Json::array()}};
-  for (const Piece& piece : pieces_of(model)) {
-    Json counts = Json::object();
-    for (const Level& level : machine.levels) {
-      const Maybe count = count_in(level, piece);
-      counts[level.name] = count ? Json(*count) : Json();
-    }
-    out["fits"]["pieces"].push_back(
-        {{"name", piece.name}, {"bytes", piece.bytes}, {"count", std::move(counts)}});
-  }
-  return out;
-}
-
 }  // namespace
 
 void print_machine(const System& system, const Model& model, const MachineView& view) {
   const Machine& machine = system.device;
   if (view.json) {
-    fmt::print("{}\n", to_json(system, model).dump(2));
+    fmt::print("{}\n", pyramid_json(system, model).dump(2));
     return;
   }
   fmt::print("{}", paint(Colour::bold, system.name()));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "machine/machine.h"
+#include "machine/summary.h"
 #include "model/model.h"
 
 namespace ridge {
@@ -20,9 +21,6 @@ void print_machine_list(const std::vector<Machine>& machines, const MachineView&
 void print_machine(const System& system, const Model& model, const MachineView& view);
 void print_machine_history(const std::vector<Machine>& machines, const MachineView& view);
 void print_machine_comparison(const System& a, const System& b, const MachineView& view);
-
-// The format a machine is known by: bf16, else fp16, else fp32; nullopt when it has none of them.
-std::optional<DType> headline_dtype(const Machine& machine);
 
 // A value that may be unknown, in the caller's format; "?" when it is.
 template <typename Format>

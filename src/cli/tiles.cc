@@ -1,4 +1,6 @@
 // ridge tiles: one tile's way through the memory hierarchy, and what buffering buys.
+#include "roofline/tiles.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,7 +12,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "machine/atlas.h"
-#include "roofline/pipeline.h"
 
 namespace ridge {
 namespace {
@@ -19,29 +20,6 @@ constexpr const char* kExamples = R"(Examples:
   ridge tiles                                        128x128x64 tiles on an H100
   ridge tiles -M h200 --tile 128x256x64 --stages 4
   ridge tiles -M a100 --reuse 0.9                    most loads hit the cache, as in a large GEMM)";
-
-struct TilesOptions {
-  std::string machine = kDefaultMachine, tile = "128x128x64", dtype = "fp16";
-  int stages = 4, steps = 16;
-  double reuse = 0;
-};
-
-TileShape shape_of(const TilesOptions& o) {
-  TileShape shape;
-  int m = 0, n = 0, k = 0, used = 0;
-  if (std::sscanf(o.tile.c_str(), "%dx%dx%d%n", &m, &n, &k, &used) != 3 ||
-      used != static_cast<int>(o.tile.size())) {
-    throw Error("--tile must look like 128x128x64, not '{}'", o.tile);
-  }
-  shape.m = m;
-  shape.n = n;
-  shape.k = k;
-  shape.dtype = dtype_from_name(o.dtype);
-  shape.stages = o.stages;
-  shape.steps = o.steps;
-  shape.reuse = o.reuse;
-  return shape;
-}
 
 // One row per step: loading from memory, from the cache, waiting in shared memory, computing.
 std::string gantt(const PipelineResult& r, int width) {
@@ -111,41 +89,10 @@ void print_tiles(const Machine& machine, const TileShape& shape) {
   for (const std::string& note : r.notes) fmt::print("Note: {}.\n", note);
 }
 
-Json tiles_json(const Machine& machine, const TileShape& shape) {
-  const PipelineResult r = simulate_pipeline(machine, shape);
-  Json lives = Json::array();
-  for (const TileLife& t : r.lives) {
-    lives.push_back(Json{{"issued_s", t.issued},
-                         {"from_memory_s", t.from_hbm},
-                         {"in_shared_s", t.in_shared},
-                         {"computing_s", t.computing},
-                         {"done_s", t.done}});
-  }
-  return Json{{"machine", machine.name},
-              {"tile", {shape.m, shape.n, shape.k}},
-              {"dtype", dtype_name(shape.dtype)},
-              {"stages", shape.stages},
-              {"stage_bytes", shape.stage_bytes()},
-              {"shared_bytes", r.shared_bytes},
-              {"capacity_bytes", r.capacity},
-              {"fits", r.fits},
-              {"in_flight_bytes", r.in_flight},
-              {"needed_bytes", r.needed},
-              {"seconds", r.seconds},
-              {"memory_busy", r.memory_share},
-              {"compute_busy", r.compute_share},
-              {"life", Json{{"memory", r.hbm},
-                            {"cache", r.cache},
-                            {"waiting", r.waiting},
-                            {"computing", r.computing}}},
-              {"notes", r.notes},
-              {"steps", lives}};
-}
-
 }  // namespace
 
 void add_tiles_command(CLI::App& app, Global& global) {
-  auto o = std::make_shared<TilesOptions>();
+  auto o = std::make_shared<TileOptions>();
   CLI::App* command = app.add_subcommand(
       "tiles", "Follow tiles from memory to the matrix units: stages, bytes in flight, bubbles");
   command->add_option("--machine,-M", o->machine, "Machine");
@@ -157,7 +104,7 @@ void add_tiles_command(CLI::App& app, Global& global) {
   command->footer(kExamples);
   command->callback([o, &global] {
     const Machine machine = find_machine(o->machine);
-    const TileShape shape = shape_of(*o);
+    const TileShape shape = tile_shape(*o);
     if (global.json) {
       fmt::print("{}\n", tiles_json(machine, shape).dump(2));
     } else {
