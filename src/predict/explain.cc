@@ -20,6 +20,8 @@ constexpr double kRoofSlack = 0.97;
 // Throughput this far below what the machine could hold is not a matter of taste.
 constexpr double kUnderBatched = 0.5;
 constexpr double kIdleUtil = 0.5;
+// Metrics averaged over different windows disagree; beyond this they describe different runs.
+constexpr double kDisagree = 1.5;
 
 class Detective {
  public:
@@ -57,6 +59,17 @@ class Detective {
     share(seen_.tensor_active, "--tensor-active");
     share(seen_.gpu_util, "--gpu-util");
     share(seen_.kv_usage, "--kv-usage");
+    if (seen_.waiting && !(*seen_.waiting >= 0 && *seen_.waiting < 1e12)) {
+      throw Error("--waiting must be zero or more");
+    }
+    // Little's law: sequences at once = rate x time each takes per token.
+    if (seen_.batch && seen_.tokens_per_s && seen_.itl_s) {
+      const double running = *seen_.tokens_per_s * *seen_.itl_s;
+      if (running > kDisagree * *seen_.batch) {
+        throw Error("--observed x --itl means {} sequences decoding at once, but --batch says {}",
+                    pretty_number(running), pretty_number(*seen_.batch));
+      }
+    }
   }
 
   Prediction at_batch(double batch) const {
@@ -70,6 +83,13 @@ class Detective {
     const double per_step = tokens_per_step(request_.plan);
     if (seen_.batch) {
       x_.batch = *seen_.batch;
+      if (seen_.tokens_per_s && seen_.itl_s) {
+        const double running = *seen_.tokens_per_s * *seen_.itl_s;
+        if (running * kDisagree < x_.batch) {
+          contradicts(fmt::format("tok/s x inter-token latency: {} of the {:.0f} sequences decode",
+                                  pretty_number(running), x_.batch));
+        }
+      }
     } else if (seen_.tokens_per_s && seen_.itl_s) {
       x_.batch = std::max(1.0, std::round(*seen_.tokens_per_s * *seen_.itl_s));
       supports(
@@ -142,6 +162,14 @@ class Detective {
   }
 
   void judge() {
+    const MemoryFit& memory = x_.prediction.memory;
+    if (memory.capacity && memory.weights > *memory.capacity) return judge_too_large();
+    if (!memory.fits) {
+      contradicts(
+          fmt::format("as described it needs {} of {} a device: another context, precision "
+                      "or batch?",
+                      pretty_bytes(memory.used()), pretty_bytes(*memory.capacity)));
+    }
     if (x_.step_s < kRoofSlack * phase().roof_s) return judge_impossible();
     if (seen_.kv_usage && *seen_.kv_usage >= 0.9 && seen_.waiting.value_or(0) > 0) {
       return judge_full();
@@ -151,6 +179,17 @@ class Detective {
     }
     if (x_.step_s > phase().high_s) return judge_slow();
     judge_expected();
+  }
+
+  void judge_too_large() {
+    x_.verdict = Verdict::impossible;
+    const MemoryFit& memory = x_.prediction.memory;
+    supports(fmt::format("weights of {} a device, memory of {}", pretty_bytes(memory.weights),
+                         pretty_bytes(*memory.capacity)));
+    x_.sentence = fmt::format(
+        "Impossible as described: the weights alone ({}) do not fit {} ({}). Check precision, "
+        "devices and offload.",
+        pretty_bytes(memory.weights), request_.system.name(), pretty_bytes(*memory.capacity));
   }
 
   void judge_impossible() {
