@@ -5,6 +5,9 @@ namespace {
 
 Json known(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+// No step is without arithmetic, so a share of zero means that the peak is unknown.
+Json known_share(double share) { return share > 0 ? Json(share) : Json(nullptr); }
+
 Json phase_json(const StepEstimate& s) {
   Json on = Json::object();
   for (int i = 0; i < kTimedWalls; ++i) {
@@ -20,7 +23,7 @@ Json phase_json(const StepEstimate& s) {
               {"flops", s.flops},
               {"bytes", s.bytes},
               {"intensity", s.intensity()},
-              {"mfu", s.mfu},
+              {"mfu", known_share(s.mfu)},
               {"mbu", s.mbu}};
 }
 
@@ -131,7 +134,7 @@ Json to_json(const Request& r, const Explanation& x) {
                                 {"share_of_roof", x.share_of_roof},
                                 {"over_expected", x.over_expected},
                                 {"mbu", x.mbu},
-                                {"mfu", x.mfu}}},
+                                {"mfu", known_share(x.mfu)}}},
               {"useful_batch", x.useful_batch},
               {"useful_tokens_per_s", x.useful_tokens_per_s},
               {"evidence", evidence},
