@@ -44,6 +44,7 @@ int run_command_line(int argc, char** argv) {
   add_machine_command(app, global);
   add_model_command(app, global);
   add_tiles_command(app, global);
+  add_measure_command(app, global);
   // Options are known before any command runs.
   app.parse_complete_callback([&] {
     if (!global.atlas.empty()) set_atlas_folder(global.atlas);
@@ -58,7 +59,7 @@ int run_command_line(int argc, char** argv) {
     throw Error("{} (see ridge --help)", error.what());
   }
   if (app.get_subcommands().empty()) print_tour(global);
-  return 0;
+  return global.exit_code;
 }
 
 }  // namespace ridge

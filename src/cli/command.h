@@ -10,6 +10,7 @@ namespace ridge {
 struct Global {
   bool json = false;
   std::string atlas;
+  int exit_code = 0;  // 1: the answer to a check is no
 };
 
 void add_machine_command(CLI::App& app, Global& global);
@@ -17,6 +18,7 @@ void add_model_command(CLI::App& app, Global& global);
 void add_predict_command(CLI::App& app, Global& global);
 void add_explain_command(CLI::App& app, Global& global);
 void add_tiles_command(CLI::App& app, Global& global);
+void add_measure_command(CLI::App& app, Global& global);
 
 // One screen about this machine; what bare `ridge` and `./run` print.
 void print_tour(const Global& global);

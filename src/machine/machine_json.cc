@@ -181,10 +181,12 @@ json peaks_to_json(const std::array<Maybe, kDTypeCount>& peaks) {
 
 Machine machine_from_json(const json& object, std::string_view where_view) {
   const std::string where(where_view);
+  // "measurement" is what `ridge measure` saw beside the numbers (src/measure/report.cc reads it).
   check_object(object, where,
-               {"name",  "title",  "aliases", "vendor", "architecture",   "isa",       "kind",
-                "year",  "units",  "lanes",   "clock",  "peak",           "sustained", "levels",
-                "links", "launch", "power",   "notes",  "price_per_hour", "provenance"});
+               {"name",           "title",      "aliases",    "vendor", "isa",   "kind",
+                "architecture",   "year",       "units",      "lanes",  "clock", "peak",
+                "sustained",      "levels",     "links",      "launch", "power", "notes",
+                "price_per_hour", "provenance", "measurement"});
   Machine machine;
   machine.name = part_name(object, where);
   machine.title = string_field(object, "title", where).value_or("");

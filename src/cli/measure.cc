@@ -1,0 +1,196 @@
+// `ridge measure`: runs the microbenchmarks, shows them, writes machine files, compares.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/measure_view.h"
+#include "machine/atlas.h"
+#include "measure/cpu/measure_cpu.h"
+#include "measure/cuda/measure_cuda.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MeasureOptions {
+  std::string device = "all";
+  bool quick = false, full = false;
+  std::string out, svg, before, disk;
+  double tolerance = 5;  // per cent
+
+  Effort effort() const { return full ? Effort::full : Effort::quick; }
+};
+
+constexpr const char* kFooter = R"(Examples:
+  ridge measure                              this CPU and every GPU, about 20 s each
+  ridge measure --device cpu --full          longer, closer steps
+  ridge measure --device cuda:0 -o h200.json
+  ridge measure --compare baseline.json --tolerance 3     exit 1 when a ceiling fell
+The files go to ~/.config/ridge/machines and are used from then on: `ridge machine this`.)";
+
+// One line that is overwritten on a terminal; nothing elsewhere but a start and an end.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string device) : device_(std::move(device)), tty_(isatty(2) != 0) {
+    fmt::print(stderr, "Measuring {} ...{}", device_, tty_ ? "" : "\n");
+  }
+  ~ProgressLine() {
+    if (tty_) fmt::print(stderr, "\r\x1b[K");
+  }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void operator()(const std::string& step) const {
+    if (tty_) fmt::print(stderr, "\r\x1b[KMeasuring {}: {}", device_, step);
+  }
+
+ private:
+  std::string device_;
+  bool tty_;
+};
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+std::string default_path(const std::string& machine) {
+  std::string folder;
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) {
+    folder = std::string(config) + "/ridge/machines";
+  } else if (const char* home = std::getenv("HOME"); home && *home) {
+    folder = std::string(home) + "/.config/ridge/machines";
+  } else {
+    throw Error("neither XDG_CONFIG_HOME nor HOME is set: say where to write with -o FILE");
+  }
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error("{}: {} (write elsewhere with -o FILE)", folder, error.message());
+  return folder + "/" + machine + ".json";
+}
+
+// "cpu", "cuda", "cuda:1", "all" -> -1 for the CPU, else the GPU's index.
+std::vector<int> chosen_devices(const std::string& text) {
+  if (text == "cpu") return {-1};
+  const CudaDevices gpus = cuda_devices();
+  const int count = static_cast<int>(gpus.names.size());
+  if (text == "all") {
+    std::vector<int> devices = {-1};
+    for (int i = 0; i < count; ++i) devices.push_back(i);
+    if (count == 0) fmt::print(stderr, "No GPU is measured: {}.\n", gpus.why_none);
+    return devices;
+  }
+  const std::string rest = text == "cuda" ? "0" : text.substr(std::min<size_t>(5, text.size()));
+  const bool number =
+      !rest.empty() && rest.size() < 4 && rest.find_first_not_of("0123456789") == std::string::npos;
+  if ((text != "cuda" && !text.starts_with("cuda:")) || !number) {
+    throw Error("--device must be cpu, cuda:N or all, not \"{}\"", text);
+  }
+  const int index = std::stoi(rest);
+  if (count == 0) throw Error("{}: no GPU can be measured: {}", text, gpus.why_none);
+  if (index >= count)
+    throw Error("{}: there are only {} GPUs, cuda:0 to cuda:{}", text, count, count - 1);
+  return {index};
+}
+
+Report measure(int device, const MeasureOptions& options) {
+  if (device < 0) {
+    const ProgressLine line("the CPU");
+    CpuOptions cpu;
+    cpu.effort = options.effort();
+    const char* temporary = std::getenv("TMPDIR");
+    cpu.disk_folder = !options.disk.empty()     ? options.disk
+                      : temporary && *temporary ? temporary
+                                                : "/var/tmp";
+    return measure_cpu(cpu, [&](const std::string& step) { line(step); });
+  }
+  const ProgressLine line(fmt::format("cuda:{}", device));
+  Report report =
+      measure_cuda(device, options.effort(), [&](const std::string& step) { line(step); });
+  // Another card of the same kind is another machine, with all of its numbers.
+  if (device > 0) report.base.name += fmt::format("-cuda{}", device);
+  return report;
+}
+
+nlohmann::json file_of(const Report& report, int device, Effort effort) {
+  nlohmann::json file = report_to_json(report, today(), effort);
+  if (device <= 0) return file;
+  nlohmann::json whole = machine_to_json(overlay(report.base, measured_machine(report, today())));
+  whole["measurement"] = file["measurement"];
+  return whole;
+}
+
+int run_measure(const MeasureOptions& options, bool json) {
+  const std::vector<int> devices = chosen_devices(options.device);
+  if (devices.size() > 1 && !options.out.empty()) {
+    throw Error("-o FILE holds one device: choose it with --device cpu or --device cuda:N");
+  }
+  std::vector<Reading> before;
+  if (!options.before.empty()) {
+    before = readings_from_json(read_json(options.before), options.before);
+  }
+  nlohmann::json documents = nlohmann::json::array();
+  std::string pictures;
+  bool fell = false;
+  for (const int device : devices) {
+    const Report report = measure(device, options);
+    const nlohmann::json file = file_of(report, device, options.effort());
+    if (!json) print_report(report);
+    documents.push_back(file);
+    // A comparison leaves the baseline alone unless told where to write.
+    if (options.before.empty() || !options.out.empty()) {
+      const std::string path = options.out.empty() ? default_path(report.base.name) : options.out;
+      write_file(path, file.dump(2) + "\n");
+      fmt::print(stderr, "Wrote {}\n", path);
+    }
+    if (!options.svg.empty()) {
+      const std::string path = devices.size() == 1 || device < 0
+                                   ? options.svg
+                                   : fmt::format("{}.{}.svg", options.svg, report.base.name);
+      write_file(path, report_svg(report));
+      fmt::print(stderr, "Wrote {}\n", path);
+    }
+    if (!before.empty()) {
+      const std::vector<Drift> drifts = compare(before, report.readings, options.tolerance / 100);
+      if (drifts.empty() && devices.size() == 1) {
+        throw Error("{}: holds no reading of this device", options.before);
+      }
+      for (const Drift& drift : drifts) fell |= drift.fell;
+      if (!json && !drifts.empty()) print_drift(drifts, options.tolerance / 100);
+    }
+  }
+  if (json) fmt::print("{}\n", (documents.size() == 1 ? documents[0] : documents).dump(2));
+  return fell ? 1 : 0;
+}
+
+}  // namespace
+
+void add_measure_command(CLI::App& app, Global& global) {
+  auto options = std::make_shared<MeasureOptions>();
+  CLI::App* command =
+      app.add_subcommand("measure", "What this machine really does: measured pyramid and peaks");
+  command->footer(kFooter);
+  command->add_option("--device", options->device, "cpu, cuda:N or all")->capture_default_str();
+  CLI::Option* quick =
+      command->add_flag("--quick", options->quick, "Within 20 s a device (the default)");
+  command->add_flag("--full", options->full, "Within 3 minutes a device")->excludes(quick);
+  command->add_option("-o,--output", options->out,
+                      "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
+  command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
+  command->add_option("--compare", options->before,
+                      "Show the drift against an earlier file; exit 1 when a ceiling fell");
+  command->add_option("--tolerance", options->tolerance, "Per cent a ceiling may fall")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--disk", options->disk, "Folder whose disk to read (default: $TMPDIR)");
+  command->callback([options, &global] { global.exit_code = run_measure(*options, global.json); });
+}
+
+}  // namespace ridge

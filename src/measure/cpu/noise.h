@@ -1,0 +1,28 @@
+// What disturbs a measurement from outside: other guests, other processes, limits, clocks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "measure/cpu/team.h"
+
+namespace ridge {
+
+// Counters of the kernel at one moment.
+struct Disturbance {
+  double steal = 0;      // clock ticks the hypervisor kept from us, all processors
+  double total = 0;      // all ticks
+  double throttled = 0;  // times the control group's quota stopped us
+  double load = 0;       // runnable processes, one-minute mean
+};
+Disturbance disturbance_now();
+
+// One line for each thing a reader must know about what happened between two moments.
+std::vector<std::string> disturbances_between(const Disturbance& before, const Disturbance& after,
+                                              int threads);
+
+// The clock with all threads of the team busy, Hz: a chain of dependent additions, one a clock on
+// every core there is.
+double chain_clock(Team& team);
+
+}  // namespace ridge
