@@ -72,7 +72,9 @@ void collect(std::vector<OpEstimate>& list, std::span<const Op> ops, const Ceili
       return known.prefill == prefill && known.kind == op.kind && known.name == op.name;
     });
     if (it == list.end()) {
-      it = list.insert(list.end(), OpEstimate{op.name, prefill, op.kind, op.math});
+      it = list.insert(
+          list.end(),
+          OpEstimate{.name = op.name, .prefill = prefill, .kind = op.kind, .math = op.math});
     }
     const double seconds = op.count * e.expected_s;
     if (seconds >= it->expected_s) it->wall = e.wall;
@@ -80,6 +82,7 @@ void collect(std::vector<OpEstimate>& list, std::span<const Op> ops, const Ceili
     it->flops += op.count * (op.work.flops + op.work.vector_flops);
     it->bytes += op.count * op.work.device_bytes();
     it->roof_s += op.count * e.roof_s;
+    for (int i = 0; i < kTimedWalls; ++i) it->on[i] += op.count * e.on[i];
     it->expected_s += seconds;
   }
 }
@@ -175,7 +178,7 @@ void mark_capacity(StepEstimate& step) {
 Prediction predict(const Request& r) {
   check_request(r);
   const Rank rank = make_rank(*r.model, r.plan);
-  const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack);
+  const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack, r.model->layers());
   Ceilings decode_ceilings = ceilings;
 
   Prediction p;

@@ -50,6 +50,7 @@ struct OpEstimate {
   double flops = 0, bytes = 0;
   double roof_s = 0, expected_s = 0;
   Wall wall = Wall::memory;  // of the longest
+  WallTimes on{};            // expected seconds on each ceiling
 
   double intensity() const { return bytes > 0 ? flops / bytes : 0; }
 };

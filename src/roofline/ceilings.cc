@@ -117,7 +117,7 @@ void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Sta
 
 }  // namespace
 
-Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack) {
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers) {
   Ceilings c;
   set_peaks(c, system.device);
   set_memory(c, system.device, plan);
@@ -136,7 +136,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
   c.link_factor = 1 / stack.link;
   c.link_extra_s = stack.link_latency;
-  c.step_s = cpu ? 0 : stack.step;
+  c.step_s = cpu ? 0 : stack.step + stack.layer * layers;
   c.low = stack.low;
   c.high = stack.high;
   return c;

@@ -60,8 +60,9 @@ struct Ceilings {
   std::vector<std::string> notes;            // what was unknown and what was done about it
 };
 
-// Throws Error if the machine's memory bandwidth is unknown.
-Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack);
+// For a model of `layers` layers (the host's work per step may grow with them). Throws Error if the
+// machine's memory bandwidth is unknown.
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers = 0);
 
 // When everything a step reads fits the last cache, the cache is what it streams from.
 void place_working_set(Ceilings& ceilings, const Machine& machine, double bytes);

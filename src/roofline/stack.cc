@@ -41,6 +41,11 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.stream_launch = seconds(json, "stream_launch", where);
   stack.cpu_launch = seconds(json, "cpu_launch", where);
   stack.step = seconds(json, "step", where);
+  stack.layer = seconds(json, "layer", where);
+  stack.prompt_step = seconds(json, "prompt_step", where);
+  stack.first = seconds(json, "first", where);
+  stack.burst = number_field(json, "burst", where, 0, 1).value_or(0);
+  stack.chunk = number_field(json, "chunk", where, 1, 1e9).value_or(stack.chunk);
   stack.low = number_field(json, "low", where, 0.1, 1).value_or(1);
   stack.high = number_field(json, "high", where, 1, 10).value_or(1);
   return stack;

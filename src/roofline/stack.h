@@ -30,6 +30,11 @@ struct Stack {
   double stream_launch = 0;
   double cpu_launch = 0;     // a parallel region on a CPU
   double step = 0;           // seconds of host work per step (scheduling, sampling, sync)
+  double layer = 0;          // seconds a layer costs beyond its kernels
+  double prompt_step = 0;    // seconds of host work a step with prompt tokens adds
+  double first = 0;          // seconds before and after a request's first step
+  double burst = 0;          // share of the other clients' prompts that run before one's own
+  double chunk = 8192;       // prompt tokens a step takes at most
   double low = 1, high = 1;  // the band, as multiples of the expected time
 
   const Efficiency& of(OpKind kind) const { return kinds[static_cast<int>(kind)]; }

@@ -1,0 +1,28 @@
+// An endpoint in steady state: clients that each send a prompt, read the answer, and send the next.
+#pragma once
+
+#include "predict/predict.h"
+
+namespace ridge {
+
+struct Load {
+  double clients = 1;    // requests in the system at once
+  double prompt = 1024;  // tokens
+  double output = 1024;  // tokens
+};
+
+struct ServingEstimate {
+  double running = 0;   // sequences that decode at once: the clients, or what the memory holds
+  double decode_s = 0;  // a step without prompt tokens
+  double prompt_s = 0;  // what one prompt adds to the steps that carry it
+  double tpot_s = 0;    // mean time between a user's tokens
+  double ttft_s = 0;    // mean time to first token
+  double tokens_per_s = 0;
+};
+
+// A step that carries prompt tokens beside the decoding sequences reads the weights once for both,
+// so a prompt costs only what it adds. Every sequence waits for the prompts of the others:
+// (running - 1) / output of a prompt per step.
+ServingEstimate estimate_serving(const Request& request, const Load& load);
+
+}  // namespace ridge
