@@ -68,7 +68,7 @@ struct Op {
   DType math = DType::bf16;  // what the matrix units run in
   Work work;                 // of one execution
   double count = 1;          // executions per step (identical layers)
-  Dims dims{};  // default, so that tests may write an operator without it
+  Dims dims{};               // default, so that tests may write an operator without it
 
   double intensity() const {
     const double bytes = work.device_bytes();
