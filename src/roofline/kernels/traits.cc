@@ -1,0 +1,76 @@
+#include "roofline/kernels/traits.h"
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr std::string_view kArchNames[kArchCount] = {"ampere",    "ada",           "hopper",
+                                                     "blackwell", "blackwell-rtx", "other"};
+
+Arch arch_of(const Machine& machine) {
+  // Compute capability decides: sm_120 shares a name with sm_100 but not its tensor cores or
+  // copy engines.
+  const std::string& isa = machine.isa;
+  if (isa == "sm_80" || isa == "sm_86" || isa == "sm_87") return Arch::ampere;
+  if (isa == "sm_89") return Arch::ada;
+  if (isa == "sm_90" || isa == "sm_90a") return Arch::hopper;
+  if (isa.starts_with("sm_10")) return Arch::blackwell;
+  if (isa.starts_with("sm_12")) return Arch::blackwell_rtx;
+  return Arch::other;
+}
+
+}  // namespace
+
+std::string_view arch_name(Arch arch) { return kArchNames[static_cast<int>(arch)]; }
+
+Arch arch_from_name(std::string_view name) {
+  for (int i = 0; i < kArchCount; ++i)
+    if (kArchNames[i] == name) return static_cast<Arch>(i);
+  throw Error("unknown architecture '{}': ampere, ada, hopper, blackwell, blackwell-rtx or other",
+              name);
+}
+
+GpuTraits gpu_traits(const Machine& machine) {
+  GpuTraits traits;
+  const Maybe bf16 = machine.peak_of(DType::bf16);
+  const Maybe fp16 = machine.peak_of(DType::fp16);
+  const Maybe bandwidth = machine.memory().read_bandwidth;
+  if (!machine.units || !bandwidth || !(bf16 || fp16))
+    throw Error("{}: kernel times need units, a memory bandwidth and a 16-bit peak", machine.name);
+  traits.arch = arch_of(machine);
+  traits.sms = *machine.units;
+  traits.clock = machine.clock.value_or(1.5e9);
+  traits.tick = 2e9 / traits.clock;
+  traits.bandwidth = *bandwidth;
+  const Level* l2 = machine.cache();
+  traits.l2_bytes = l2 ? l2->total_capacity().value_or(0) : 0;
+  // GB300 does not publish its L2; Blackwell data-centre parts share one die pair.
+  if (traits.l2_bytes < 4e6) traits.l2_bytes = traits.arch == Arch::blackwell ? 132e6 : 6e6;
+  traits.l2_total = traits.l2_bytes;
+  // A100, H100 and the Blackwell die pair split their L2; data used from both sides is held twice.
+  const bool split =
+      machine.isa == "sm_80" || traits.arch == Arch::hopper || traits.arch == Arch::blackwell;
+  if (split) traits.l2_bytes /= 2;
+  for (const Link& link : machine.links) {
+    if (!link.bandwidth) continue;
+    traits.link = *link.bandwidth;
+    traits.link_devices = link.max_devices;
+    traits.switched = link.name.starts_with("NVLink");
+    break;
+  }
+  const double half = bf16.value_or(fp16.value_or(0));
+  traits.peak.fill(half);
+  const auto set = [&](DType dtype, double fallback) {
+    traits.peak[static_cast<int>(dtype)] = machine.peak_of(dtype).value_or(fallback);
+  };
+  set(DType::fp32, half / 16);
+  set(DType::tf32, half / 2);
+  set(DType::fp16, half);
+  set(DType::fp8, half);  // without fp8 units the product runs in 16 bits
+  set(DType::int8, half);
+  set(DType::fp4, traits.peak_of(DType::fp8));
+  return traits;
+}
+
+}  // namespace ridge

@@ -1,0 +1,271 @@
+// ridge_fit: fits the calibrated stacks to measured kernels and prints how right they are.
+//
+//   ridge_fit DATA --write atlas/stacks     fit, score by halves, write the stack files
+//   ridge_fit DATA --without h200_sxm       fit without one GPU, score that GPU
+//
+// Each shape site falls into one of two halves. Every row is scored by a fit that saw only the
+// other half; the numbers written come from a last fit to both. The data stays where it is.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "fit/fit.h"
+
+namespace ridge {
+namespace {
+
+struct Score {
+  std::vector<float> errors;  // |predicted / measured - 1|
+  size_t inside = 0, banded = 0;
+
+  void add(double predicted, double measured) {
+    errors.push_back(static_cast<float>(std::fabs(predicted / measured - 1)));
+  }
+  double mape() const {
+    double sum = 0;
+    for (float e : errors) sum += e;
+    return errors.empty() ? 0 : 100 * sum / static_cast<double>(errors.size());
+  }
+  double quantile(double q) const {
+    if (errors.empty()) return 0;
+    std::vector<float> sorted = errors;
+    const auto at =
+        sorted.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(sorted.size() - 1));
+    std::nth_element(sorted.begin(), at, sorted.end());
+    return 100 * *at;
+  }
+};
+
+// The middle 80 % of measured / predicted. Few rows: the neighbours' band.
+Band band_from(std::vector<double> ratios, const Band& otherwise) {
+  if (ratios.size() < 40) return otherwise;
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double q) {
+    return ratios[static_cast<size_t>(q * static_cast<double>(ratios.size() - 1))];
+  };
+  return {std::min(1.0, at(0.1)), std::max(1.0, at(0.9))};
+}
+
+using Residuals = std::array<std::vector<double>, kMostStrata>;
+std::vector<Band> bands_from(const Residuals& residuals, KernelFamily family) {
+  std::vector<double> all;
+  for (const auto& part : residuals) all.insert(all.end(), part.begin(), part.end());
+  const Band whole = band_from(all, {0.7, 1.4});
+  std::vector<Band> bands;
+  for (size_t i = 0; i < stratum_names(family).size(); ++i)
+    bands.push_back(band_from(residuals[i], whole));
+  return bands;
+}
+
+struct Options {
+  std::string data, write, without, only;
+  FitEffort effort;
+};
+
+KernelFit describe(const FitGroup& group, const Dataset& data) {
+  KernelFit fit;
+  fit.stack = group.stack;
+  fit.family = group.family;
+  fit.arch = group.arch;
+  fit.dtype = group.dtype;
+  fit.kernel = group.kernel;
+  fit.head_dims = group.head_dims;
+  fit.rows = static_cast<double>(group.rows.size());
+  std::array<bool, 256> seen{};
+  for (const FitRow& row : group.rows) seen[row.gpu] = true;
+  for (size_t i = 0; i < data.gpus.size(); ++i)
+    if (seen[i]) fit.gpus.push_back(data.gpus[i]);
+  return fit;
+}
+
+std::vector<const FitRow*> pick(const FitGroup& group,
+                                const std::function<bool(const FitRow&)>& use) {
+  std::vector<const FitRow*> rows;
+  for (const FitRow& row : group.rows)
+    if (use(row)) rows.push_back(&row);
+  return rows;
+}
+
+void print_scores(const std::map<std::string, Score>& scores) {
+  for (const auto& [name, score] : scores) {
+    fmt::print("{:<58} {:>7} rows  MAPE {:5.1f}  median {:5.1f}  p90 {:5.1f}", name,
+               score.errors.size(), score.mape(), score.quantile(0.5), score.quantile(0.9));
+    if (score.banded)
+      fmt::print("  in band {:4.1f} %",
+                 100 * static_cast<double>(score.inside) / static_cast<double>(score.banded));
+    fmt::print("\n");
+  }
+}
+
+// Scores by halves, then fits both.
+Calibration cross_fit(const Dataset& data, const Options& options) {
+  Calibration calibration;
+  std::map<std::string, Score> totals, by_gpu, by_stratum;
+  for (const FitGroup& group : data.groups) {
+    KernelFit fit = describe(group, data);
+    std::array<Residuals, 2> residuals;
+    Score score;
+    const std::string name(family_name(group.family));
+    std::array<KernelFit, 2> half = {fit, fit};
+    for (uint8_t fold = 0; fold < 2; ++fold) {
+      half[fold].params =
+          fit_params(group.family, pick(group, [&](const FitRow& r) { return r.fold != fold; }),
+                     data.traits, options.effort);
+      for (const FitRow& row : group.rows) {
+        if (row.fold != fold) continue;
+        const double predicted = kernel_seconds(half[fold], row.call, data.traits[row.gpu]);
+        residuals[fold][row.stratum].push_back(row.seconds / predicted);
+        score.add(predicted, row.seconds);
+        totals[name].add(predicted, row.seconds);
+        by_gpu[name + " " + data.gpus[row.gpu]].add(predicted, row.seconds);
+        by_stratum[name + " " + stratum_names(group.family)[row.stratum]].add(predicted,
+                                                                              row.seconds);
+      }
+    }
+    // Do bands from one half hold the other half's rows?
+    for (int fold = 0; fold < 2; ++fold) {
+      const std::vector<Band> bands = bands_from(residuals[1 - fold], group.family);
+      for (size_t s = 0; s < bands.size(); ++s)
+        for (double ratio : residuals[fold][s]) {
+          Score& total = totals[name];
+          total.inside += ratio >= bands[s].low && ratio <= bands[s].high;
+          ++total.banded;
+        }
+    }
+    Residuals both;
+    for (int s = 0; s < kMostStrata; ++s)
+      for (const Residuals& part : residuals)
+        both[s].insert(both[s].end(), part[s].begin(), part[s].end());
+    fit.bands = bands_from(both, group.family);
+    fit.mape = score.mape();
+    fit.median = score.quantile(0.5);
+    fit.params = fit_params(group.family, pick(group, [](const FitRow&) { return true; }),
+                            data.traits, options.effort);
+    print_scores({{fmt::format("{} {} {} {} {}", name, group.stack, arch_name(group.arch),
+                               group.dtype, group.kernel.substr(0, 24)),
+                   score}});
+    std::fflush(stdout);
+    calibration.fits.push_back(std::move(fit));
+  }
+  for (const FitGroup& pool : data.pools) {  // never scored: their rows are above
+    KernelFit fit = describe(pool, data);
+    fit.bands.assign(3, {0.7, 1.35});
+    fit.params = fit_params(pool.family, pick(pool, [](const FitRow&) { return true; }),
+                            data.traits, options.effort);
+    calibration.fits.push_back(std::move(fit));
+  }
+  fmt::print("\nHeld-out halves, by operator, GPU and stratum\n");
+  print_scores(totals);
+  print_scores(by_gpu);
+  print_scores(by_stratum);
+  return calibration;
+}
+
+// Fits every group without one GPU and scores that GPU with the nearest fits.
+void leave_out(const Dataset& data, const Options& options) {
+  const auto at = std::find(data.gpus.begin(), data.gpus.end(), options.without);
+  if (at == data.gpus.end()) throw Error("{}: no rows of GPU '{}'", options.data, options.without);
+  const auto gpu = static_cast<uint8_t>(at - data.gpus.begin());
+  Calibration calibration;
+  Dataset rest{data.gpus, data.traits, {}, {}};
+  for (const FitGroup& group : data.groups) {
+    FitGroup part = group;
+    std::erase_if(part.rows, [&](const FitRow& row) { return row.gpu == gpu; });
+    if (part.rows.size() >= 20) rest.groups.push_back(std::move(part));
+  }
+  for (FitGroup& pool : pooled_groups(rest)) rest.groups.push_back(std::move(pool));
+  for (const FitGroup& group : rest.groups) {
+    const auto rows = pick(group, [](const FitRow&) { return true; });
+    KernelFit fit = describe(group, data);
+    fit.params = fit_params(group.family, rows, data.traits, options.effort);
+    calibration.fits.push_back(std::move(fit));
+  }
+  std::map<std::string, Score> totals, by_group;
+  for (const FitGroup& group : data.groups) {
+    KernelKey key{group.family, group.stack, group.dtype, group.kernel, group.arch, 0};
+    for (const FitRow& row : group.rows) {
+      if (row.gpu != gpu) continue;
+      if (!group.head_dims.empty()) key.head_dim = std::get<AttentionCall>(row.call).qk_dim;
+      const KernelMatch match = find_fit(calibration, key);
+      if (!match.fit) continue;
+      const double predicted = kernel_seconds(*match.fit, row.call, data.traits[gpu]);
+      const std::string name(family_name(group.family));
+      totals[name].add(predicted, row.seconds);
+      by_group[fmt::format("{} {} {} {} <- {} {} ({:.1f})", name, group.stack, group.dtype,
+                           group.kernel.substr(0, 16), match.fit->stack, arch_name(match.fit->arch),
+                           match.distance)]
+          .add(predicted, row.seconds);
+    }
+  }
+  fmt::print("{} left out\n", options.without);
+  print_scores(by_group);
+  print_scores(totals);
+}
+
+// The rest of each stack file is kept; only its "calibration" is replaced.
+void write_stacks(Calibration calibration, const Options& options) {
+  // NCCL belongs to every stack.
+  std::vector<KernelFit> nccl;
+  std::erase_if(calibration.fits, [&](const KernelFit& fit) {
+    if (fit.stack == "nccl") nccl.push_back(fit);
+    return fit.stack == "nccl";
+  });
+  for (const std::string stack : {"vllm", "sglang", "trtllm"}) {
+    Calibration own;
+    for (const KernelFit& fit : calibration.fits)
+      if (fit.stack == stack) own.fits.push_back(fit);
+    for (KernelFit fit : nccl) {
+      fit.stack = stack;
+      own.fits.push_back(fit);
+    }
+    const std::string path = fmt::format("{}/{}.json", options.write, stack);
+    Json file = Json::parse(read_file(path, kMaxJsonBytes));
+    file["calibration"] = "@";
+    std::string text = file.dump(2);
+    const std::string mark = "\"@\"";
+    text.replace(text.find(mark), mark.size(), write_calibration(own, stack));
+    write_file(path, text + "\n");
+    fmt::print("wrote {} ({} fits)\n", path, own.fits.size());
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Fits the calibrated stacks to measured kernels");
+  app.add_option("data", options.data, "folder in the silicon layout")->required();
+  app.add_option("--write", options.write, "folder of the stack files to update");
+  app.add_option("--without", options.without, "GPU to leave out of the fit and score");
+  app.add_option("--only", options.only, "one kernel family");
+  app.add_option("--evaluations", options.effort.evaluations, "of the objective, per fit");
+  app.add_option("--rows", options.effort.rows, "rows used per fit");
+  CLI11_PARSE(app, argc, argv);
+  Dataset data = load_dataset(options.data, options.only);
+  if (!options.without.empty()) {
+    leave_out(data, options);
+  } else {
+    data.pools = pooled_groups(data);
+    const Calibration calibration = cross_fit(data, options);
+    if (!options.write.empty()) write_stacks(calibration, options);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ridge
+
+int main(int argc, char** argv) {
+  try {
+    return ridge::run(argc, argv);
+  } catch (const ridge::Error& error) {
+    fmt::print(stderr, "ridge_fit: {}\n", error.what());
+    return 2;
+  }
+}
