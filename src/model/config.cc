@@ -139,7 +139,8 @@ std::vector<std::string> read_layer_types(const Fields& fields, int64_t layers) 
 }
 
 int64_t read_layer_count(const Fields& fields) {
-  const Fields::Keys keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
+  const Fields::Keys keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers",
+                             "num_transformer_layers"};
   if (auto count = fields.maybe_integer(keys, 1, kMaxLayers)) return *count;
   // Hybrids may only write their layers out.
   if (auto pattern = fields.text("hybrid_override_pattern"); pattern && !pattern->empty()) {
@@ -155,13 +156,13 @@ Model read_language_model(const Fields& outer, const Fields& fields, const Famil
   model.source = outer.where();
   ConfigContext context(fields, family);
   context.notes = &model.notes;
-  context.hidden =
-      fields.integer({"hidden_size", "n_embd", "d_model", "hidden_dim", "n_embed"}, 1, kMaxWidth);
+  context.hidden = fields.integer(
+      {"hidden_size", "n_embd", "d_model", "hidden_dim", "n_embed", "model_dim"}, 1, kMaxWidth);
   context.layers = read_layer_count(fields);
   context.layer_types = read_layer_types(fields, context.layers);
   context.context =
       fields.integer_or({"max_position_embeddings", "n_positions", "max_seq_len", "seq_length",
-                         "max_sequence_length", "model_max_length", "n_ctx"},
+                         "max_sequence_length", "model_max_length", "n_ctx", "max_context_length"},
                         0, 0, kMaxContext);
   if (context.context == 0) {
     context.context = kMaxContext;

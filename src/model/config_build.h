@@ -83,9 +83,11 @@ Layer deci_layer(const ConfigContext& context, int index);
 Layer falcon_layer(const ConfigContext& context, int index);
 Layer glm_dsa_layer(const ConfigContext& context, int index);
 Layer gpt_bigcode_layer(const ConfigContext& context, int index);
+Layer gpt_neo_layer(const ConfigContext& context, int index);
 Layer gpt_oss_layer(const ConfigContext& context, int index);
 Layer llama4_layer(const ConfigContext& context, int index);
 Layer mpt_layer(const ConfigContext& context, int index);
+Layer openelm_layer(const ConfigContext& context, int index);
 Layer qwen1_layer(const ConfigContext& context, int index);
 Layer step3_layer(const ConfigContext& context, int index);
 

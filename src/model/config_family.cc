@@ -38,6 +38,8 @@ constexpr const char* kGemma3nDefaults = R"({"hidden_size": 2048, "intermediate_
   "vocab_size": 262400, "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256,
   "max_position_embeddings": 32768, "sliding_window": 512, "num_kv_shared_layers": 15,
   "laurel_rank": 64, "altup_num_inputs": 4})";
+constexpr const char* kDeepseekDefaults = R"({"kv_lora_rank": 512, "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64, "v_head_dim": 128})";
 constexpr const char* kLlama4Defaults = R"({"hidden_size": 5120, "intermediate_size": 8192,
   "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
   "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048, "num_local_experts": 16,
@@ -99,7 +101,7 @@ std::vector<Family> make_families() {
 
   return {
       // Llama and those that follow it field by field.
-      llama, named(llama, "helium"), named(llama, "granite"), named(llama, "smollm3"),
+      llama, named(llama, "helium"), named(llama, "granite"), named(llama, "smollm3"), named(llama, "cwm"),
       {.type = "arcee", .gated = false},
       {.type = "apertus", .mlp_bias = kNever, .gated = false, .qk_norm = QkNorm::head},
       {.type = "minicpm", .tied = kTied, .mlp_bias = kNever},
@@ -135,7 +137,7 @@ std::vector<Family> make_families() {
       // DeepSeek and kin
       {.type = "deepseek", .mlp_bias = kNever, .embedding_counts = false},
       {.type = "deepseek_v2", .mlp_bias = kNever, .embedding_counts = false,
-       .layer = deepseek_layer},
+       .defaults = kDeepseekDefaults, .layer = deepseek_layer},
       deepseek_v3, named(deepseek_v3, "kimi_k2"), named(deepseek_v3, "glm4_moe_lite"),
       {.type = "deepseek_v32", .mlp_bias = kNever, .router_correction = true,
        .embedding_counts = false, .layer = deepseek_sparse_layer},
@@ -191,6 +193,9 @@ std::vector<Family> make_families() {
       {.type = "gpt_neox", .qkv_bias = {"attention_bias", true}, .o_bias = {"attention_bias", true},
        .mlp_bias = kAlways, .gated = false, .norm = NormKind::layer},
       gptj, named(gptj, "codegen"),
+      {.type = "gpt_neo", .tied = kTied, .qkv_bias = kNever, .o_bias = kAlways,
+       .mlp_bias = kAlways, .gated = false, .norm = NormKind::layer, .learned_positions = true,
+       .layer = gpt_neo_layer},
       {.type = "opt", .tied = kTied, .qkv_bias = {"enable_bias", true},
        .o_bias = {"enable_bias", true}, .mlp_bias = {"enable_bias", true}, .gated = false,
        .norm = NormKind::layer, .learned_positions = true},
@@ -220,6 +225,7 @@ std::vector<Family> make_families() {
       {.type = "exaone", .tied = kTied, .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever},
       {.type = "exaone4", .qkv_bias = kNever, .o_bias = kNever, .mlp_bias = kNever,
        .qk_norm = QkNorm::head, .window = WindowRule::pattern, .window_pattern = 4},
+      {.type = "openelm", .tied = {"share_input_output_layers", true}, .layer = openelm_layer},
       {.type = "internlm", .qkv_bias = {"bias", true}, .o_bias = {"bias", true},
        .mlp_bias = kNever},
       {.type = "internlm2", .qkv_bias = {"bias", true}, .o_bias = {"bias", true},

@@ -7,8 +7,8 @@ namespace ridge {
 
 namespace {
 
-// Longer than any list a config holds per layer or per module.
-constexpr size_t kMaxListLength = 100'000;
+// Longer than any list of modules; lists of numbers are per layer and never this long.
+constexpr size_t kMaxListLength = 20'000;
 
 const nlohmann::json kEmptyObject = nlohmann::json::object();
 
@@ -66,7 +66,13 @@ const nlohmann::json& Fields::list(const char* key) const {
 std::vector<int64_t> Fields::integers(const char* key, int64_t low, int64_t high) const {
   std::vector<int64_t> values;
   if (!has(key)) return values;
-  for (const auto& item : list(key)) {
+  const nlohmann::json& items = list(key);
+  // Lists are read again for every layer, so a hostile length must not multiply.
+  if (items.size() > size_t(kMaxLayers)) {
+    throw Error("{}: {} has {} entries, more than {} layers", where_, key, items.size(),
+                kMaxLayers);
+  }
+  for (const auto& item : items) {
     // JSON integers above 2^63 are unsigned in the parser; the bound rejects them as it should.
     bool valid = item.is_number_integer() &&
                  !(item.is_number_unsigned() && item.get<uint64_t>() > uint64_t(INT64_MAX));

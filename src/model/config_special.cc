@@ -1,5 +1,6 @@
 // Families whose layers differ from the plain decoder in more than the family table can say.
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/config_build.h"
@@ -274,6 +275,63 @@ Layer deci_layer(const ConfigContext& context, int index) {
     ++norms;
   }
   add_norms(layer, context, norms);
+  return layer;
+}
+
+// Local and global layers alternate; the config may spell the list out or as repeated patterns.
+Layer gpt_neo_layer(const ConfigContext& context, int index) {
+  const Fields& fields = context.fields;
+  Layer layer;
+  add_attention(layer, context, read_attention(context));
+  auto types = fields.texts("attention_layers");
+  if (types.empty()) fields.missing({"attention_layers"});
+  if (int64_t(types.size()) != context.layers) {
+    throw Error("{}: attention_layers has {} entries for {} layers", fields.where(), types.size(),
+                context.layers);
+  }
+  if (types[size_t(index)] == "local") {
+    layer.mixer.window = int(fields.integer({"window_size"}, 1, 1 << 30));
+  }
+  add_mlp(layer, context, mlp_width(context));
+  add_norms(layer, context, 2);
+  return layer;
+}
+
+// OpenELM: heads and MLP widths grow with depth, one figure a layer.
+Layer openelm_layer(const ConfigContext& context, int index) {
+  const Fields& fields = context.fields;
+  auto heads = fields.integers("num_query_heads", 1, kMaxHeads);
+  auto kv_heads = fields.integers("num_kv_heads", 1, kMaxHeads);
+  const char* key = "ffn_multipliers";
+  if (!fields.has(key)) fields.missing({key});
+  const auto& multipliers = fields.json().at(key);
+  size_t layers = size_t(context.layers), at = size_t(index);
+  if (heads.size() != layers || kv_heads.size() != layers || !multipliers.is_array() ||
+      multipliers.size() != layers || !multipliers[at].is_number()) {
+    throw Error("{}: num_query_heads, num_kv_heads and {} must have {} numbers each",
+                fields.where(), key, layers);
+  }
+  AttentionShape shape;
+  shape.heads = heads[at];
+  shape.kv_heads = kv_heads[at];
+  shape.head_dim = fields.integer({"head_dim"}, 1, 65536);
+  if (shape.heads % shape.kv_heads != 0 || shape.heads * shape.head_dim > kMaxWidth) {
+    throw Error("{}: num_query_heads ({}) does not fit num_kv_heads or head_dim", fields.where(),
+                shape.heads);
+  }
+  if (fields.flag("normalize_qk_projections", false)) shape.qk_norm = QkNorm::head;
+  double divisor = double(fields.integer_or({"ffn_dim_divisor"}, 256, 1, 65536));
+  double raw = multipliers[at].get<double>() * double(context.hidden);
+  if (!(raw > 0 && raw < double(kMaxWidth))) {
+    throw Error("{}: {} makes layer {} {:g} wide", fields.where(), key, index, raw);
+  }
+  // To the nearest multiple of the divisor, never more than a tenth down.
+  double width = std::max(divisor, std::floor((raw + divisor / 2) / divisor) * divisor);
+  if (width < 0.9 * raw) width += divisor;
+  Layer layer;
+  add_attention(layer, context, shape);
+  add_mlp(layer, context, int64_t(width));
+  add_norms(layer, context, 2);
   return layer;
 }
 

@@ -292,9 +292,37 @@ GgufHeader parse_gguf(std::string_view file, const std::string& where) {
   return header;
 }
 
+namespace {
+
+// Large models come in pieces, "name-00001-of-00003.gguf"; the first holds the metadata.
+std::vector<std::string> pieces_of(const std::string& path, uint64_t count) {
+  constexpr uint64_t kMaxPieces = 1000;
+  constexpr size_t kTail = sizeof("-00001-of-00003.gguf") - 1;
+  std::string tail = path.size() > kTail ? path.substr(path.size() - kTail) : "";
+  if (count > kMaxPieces || tail != fmt::format("-00001-of-{:05}.gguf", count)) {
+    throw Error("{}: one of {} pieces: name the first, *-00001-of-{:05}.gguf", path, count, count);
+  }
+  std::vector<std::string> pieces;
+  std::string stem = path.substr(0, path.size() - kTail);
+  for (uint64_t i = 2; i <= count; ++i) {
+    pieces.push_back(fmt::format("{}-{:05}-of-{:05}.gguf", stem, i, count));
+  }
+  return pieces;
+}
+
+}  // namespace
+
 Model model_from_gguf(const std::string& path) {
-  MappedFile file(path);
-  Model model = model_from_gguf_header(parse_gguf(file.bytes(), path), path);
+  GgufHeader header = parse_gguf(MappedFile(path).bytes(), path);
+  auto split = header.values.find("split.count");
+  if (split != header.values.end() && split->second.is_number_unsigned() && split->second > 1u) {
+    for (const std::string& piece : pieces_of(path, split->second.get<uint64_t>())) {
+      GgufHeader other = parse_gguf(MappedFile(piece).bytes(), piece);
+      header.tensor_bytes += other.tensor_bytes;
+      header.tensors.merge(other.tensors);
+    }
+  }
+  Model model = model_from_gguf_header(header, path);
   model.source = path;
   return model;
 }

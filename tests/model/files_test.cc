@@ -40,6 +40,21 @@ TEST(GgufFile, GivesDimensionsFormatsAndExactBytes) {
   }
 }
 
+TEST(GgufFile, PiecesAddUp) {
+  Folder folder;
+  Gguf first = tiny_llama_gguf();
+  first.number("split.count", 2);
+  write_file(folder / "m-00001-of-00002.gguf", first.bytes());
+  EXPECT_NE(failure([&] { find_model(folder / "m-00001-of-00002.gguf"); }).find("00002-of"),
+            std::string::npos);
+  write_file(folder / "m-00002-of-00002.gguf", Gguf().tensor("extra", {64}, 0, 256).bytes());
+  double alone = double(parse_gguf(first.bytes(), "first").tensor_bytes);
+  EXPECT_EQ(weight_bytes(find_model(folder / "m-00001-of-00002.gguf")), alone + 256);
+  write_file(folder / "odd.gguf", first.bytes());
+  EXPECT_NE(failure([&] { find_model(folder / "odd.gguf"); }).find("00001-of-00002"),
+            std::string::npos);
+}
+
 TEST(GgufFile, EveryTruncationIsRefused) {
   std::string bytes = tiny_llama_gguf().bytes();
   for (size_t length = 0; length < bytes.size(); ++length) {
