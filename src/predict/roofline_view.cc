@@ -1,0 +1,160 @@
+#include "predict/roofline_view.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "cost/elementwise.h"
+#include "cost/matmul.h"
+#include "predict/json.h"
+
+namespace ridge {
+namespace {
+
+constexpr double kMostBatch = 65536;
+constexpr double kDenseSide = 4096;  // the square product people know from GEMM benchmarks
+
+Json or_null(const Maybe& value) { return value ? Json(*value) : Json(); }
+
+Json machine_json(const System& system) {
+  const Machine& m = system.device;
+  Json roofs = Json::array(), levels = Json::array();
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (!m.peak[i]) continue;
+    const DType dtype = static_cast<DType>(i);
+    roofs.push_back({{"dtype", dtype_name(dtype)},
+                     {"peak", *m.peak[i]},
+                     {"sustained", or_null(m.sustained[i])},
+                     {"ridge", or_null(m.ridge(dtype))}});
+  }
+  for (const Level& level : m.levels) {
+    if (!level.read_bandwidth) continue;
+    const std::string path = "levels." + level.name + ".read_bandwidth";
+    const Provenance* from = provenance_of(m, path);
+    levels.push_back({{"name", level.name},
+                      {"bandwidth", *level.read_bandwidth},
+                      {"memory", &level == &m.memory()},
+                      {"measured", from && from->origin == Origin::measured}});
+  }
+  return {{"name", m.name}, {"title", m.title}, {"roofs", roofs}, {"levels", levels}};
+}
+
+double intensity(const Work& work) {
+  return (work.flops + work.vector_flops) / work.device_bytes();
+}
+
+// Work everybody knows, to read the axis by.
+Json landmarks_json(const Request& r, const Prediction& p) {
+  const double hidden = r.model->hidden;
+  const MatmulShape square{.m = kDenseSide, .k = kDenseSide, .n = kDenseSide};
+  return Json::array(
+      {{{"name", "elementwise"}, {"intensity", intensity(residual_work(1, hidden, 2))}},
+       {{"name", "decode"}, {"intensity", p.decode.intensity()}},
+       {{"name", "prefill"}, {"intensity", p.prefill.intensity()}},
+       {{"name", "dense 4096 matmul"}, {"intensity", intensity(matmul_work(square))}}});
+}
+
+// What the picture needs beyond the prediction's own list: where the dot is, and both times at
+// full rate, from the numbers printed beside them.
+void add_op_fields(Json& ops, const Request& r, const Prediction& p) {
+  const Ceilings c = make_ceilings(r.system, r.plan, r.stack);
+  for (size_t i = 0; i < p.ops.size(); ++i) {
+    const OpEstimate& op = p.ops[i];
+    Json& json = ops[i];
+    const double peak = c.peak[static_cast<int>(op.math)];
+    const double phase = op.prefill ? p.prefill.expected_s : p.decode.expected_s;
+    json["runs_as"] = dtype_name(c.runs_as[static_cast<int>(op.math)]);
+    json["flops_per_s"] = op.expected_s > 0 ? op.flops / op.expected_s : 0;
+    json["share"] = phase > 0 ? op.expected_s / phase : 0;
+    json["peak"] = peak > 0 ? Json(peak) : Json();
+    json["bandwidth"] = c.bandwidth;
+    json["at_peak_s"] = peak > 0 ? Json(op.flops / peak) : Json();
+    json["at_bandwidth_s"] = op.bytes / c.bandwidth;
+    for (int w = 0; w < kTimedWalls; ++w) {
+      json["on_s"][std::string(wall_name(static_cast<Wall>(w)))] = op.on[w];
+    }
+  }
+}
+
+std::string_view cause(Wall wall) {
+  switch (wall) {
+    case Wall::compute:
+      return "arithmetic decides";
+    case Wall::memory:
+      return "it waits for memory";
+    case Wall::launch:
+      return "starting kernels takes longer than what they do";
+    case Wall::interconnect:
+      return "talking between devices decides";
+    case Wall::host_link:
+      return "the host link decides";
+    case Wall::capacity:
+      return "it does not fit the memory";
+    default:
+      return "power decides";
+  }
+}
+
+}  // namespace
+
+std::optional<double> ridge_batch(const Request& request) {
+  Request at = request;
+  for (double batch = 1; batch <= kMostBatch; batch *= 2) {
+    at.batch = batch;
+    const Prediction p = predict(at);
+    // What does not fit is marked so; the wall it would meet is then the next.
+    if ((p.memory.fits ? p.decode.wall : p.decode.next_wall) == Wall::compute) return batch;
+  }
+  return std::nullopt;
+}
+
+std::string roofline_sentence(const Request& r, const Prediction& p) {
+  const Ceilings c = make_ceilings(r.system, r.plan, r.stack);
+  const int math = static_cast<int>(p.math);
+  const Machine& machine = r.system.device;
+  const std::string memory = machine.memory().name;
+  if (c.peak[math] <= 0) {
+    return fmt::format(
+        "Decode does {} FLOP for every byte of {}; the peak of {} is unknown, so "
+        "there is no ridge to compare it with.",
+        pretty_number(p.decode.intensity()), memory, machine.name);
+  }
+  const double ridge = c.peak[math] / c.bandwidth;
+  const auto side = [&](const StepEstimate& s) {
+    return s.intensity() < ridge ? fmt::format("left of the {} ridge at {}",
+                                               dtype_name(c.runs_as[math]), pretty_number(ridge))
+                                 : fmt::format("right of the {} ridge at {}",
+                                               dtype_name(c.runs_as[math]), pretty_number(ridge));
+  };
+  std::string text = fmt::format(
+      "Decode does {} FLOP per byte of {}, {}: {}. Prefill does {}, {}: {}.",
+      pretty_number(p.decode.intensity()), memory, side(p.decode), cause(p.decode.wall),
+      pretty_number(p.prefill.intensity()),
+      p.prefill.intensity() < ridge ? "left of it" : "right of it", cause(p.prefill.wall));
+  if (p.decode.intensity() < ridge) {
+    const std::optional<double> batch = ridge_batch(r);
+    if (!batch) {
+      text +=
+          " No batch brings decode to the ridge at this context: every sequence reads a cache "
+          "of its own.";
+    } else if (*batch > r.batch) {
+      const bool held = !p.memory.capacity || *batch <= p.memory.max_batch;
+      text += fmt::format(
+          " Decode turns compute-bound near batch {:.0f}{}.", *batch,
+          held ? "" : fmt::format(", beyond the {:.0f} that memory holds", p.memory.max_batch));
+    }
+  }
+  return text;
+}
+
+Json roofline_json(const Request& r, const Prediction& p, std::span<const System> others) {
+  Json machines = Json::array({machine_json(r.system)});
+  for (const System& other : others) machines.push_back(machine_json(other));
+  Json prediction = to_json(r, p);
+  add_op_fields(prediction["ops"], r, p);
+  return {{"machines", machines},
+          {"landmarks", landmarks_json(r, p)},
+          {"sentence", roofline_sentence(r, p)},
+          {"prediction", prediction}};
+}
+
+}  // namespace ridge

@@ -1,0 +1,262 @@
+#include "serve/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "machine/atlas.h"
+#include "machine/history.h"
+#include "machine/summary.h"
+#include "model/model_json.h"
+#include "model/read.h"
+#include "predict/json.h"
+#include "predict/observe.h"
+#include "predict/pyramid.h"
+#include "predict/roofline_view.h"
+#include "predict/sweep.h"
+#include "predict/users.h"
+#include "roofline/tiles.h"
+
+namespace ridge {
+namespace {
+
+// What one call may cost, in forward passes lowered and timed (each tens of microseconds).
+constexpr double kMaxSteps = 50000;
+constexpr size_t kMaxPoints = 20000;
+// Predictions behind an answer beyond the one asked for: levers, bisections, the ridge's batch.
+constexpr double kDeepPredictions = 100;
+
+constexpr const char* kTileOptions[][2] = {
+    {"machine", "Machine, by name"},
+    {"tile", "Output tile and depth of a step: 128x128x64"},
+    {"dtype", "Element type of both operands"},
+    {"stages", "Buffers in shared memory"},
+    {"steps", "Steps along K"},
+    {"reuse", "Share of loads that hit the cache, 0 to 1"},
+};
+
+void check_effort(std::span<const Request> requests, double each) {
+  double steps = 0;
+  for (const Request& r : requests) {
+    steps += each * (r.plan.chunk > 0 ? r.prompt / r.plan.chunk + 2 : 2);
+  }
+  if (steps > kMaxSteps) {
+    throw Error("too much for one call: {} steps of at most {}; fewer points or larger chunks",
+                pretty_count(steps), pretty_count(kMaxSteps));
+  }
+}
+
+bool is_true(const std::string& name, const std::string& value) {
+  if (value == "true" || value == "1" || value.empty()) return true;
+  if (value == "false" || value == "0") return false;
+  throw OptionError(name, fmt::format("{} is true or false, not '{}'", name, value));
+}
+
+RequestOptions request_options_of(const ApiOptions& given) {
+  RequestOptions options;
+  for (const RequestOption& option : request_options()) {
+    const auto found = given.find(option.name);
+    if (found == given.end()) continue;
+    if (option.value) {
+      options.*option.value = found->second;
+    } else {
+      options.*option.flag = is_true(option.name, found->second);
+    }
+  }
+  return options;
+}
+
+Request request_of(const ApiOptions& given, double predictions) {
+  Request request = make_request(request_options_of(given), Sources::names_only);
+  check_effort({&request, 1}, predictions);
+  return request;
+}
+
+const std::string* find(const ApiOptions& given, const char* name) {
+  const auto found = given.find(name);
+  return found == given.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+Json machines(const ApiOptions&) {
+  Json list = Json::array();
+  for (const Machine& machine : all_machines()) list.push_back(machine_summary(machine));
+  return list;
+}
+
+Json models(const ApiOptions& given) {
+  if (const std::string* name = find(given, "name")) {
+    return model_details(find_model(*name, Sources::names_only));
+  }
+  // The embedded models cannot change while the program runs.
+  static const Json list = [] {
+    Json all = Json::array();
+    for (const std::string& name : builtin_model_names()) {
+      all.push_back(model_summary(find_model(name)));
+    }
+    return all;
+  }();
+  return list;
+}
+
+Json prediction(const ApiOptions& given) {
+  const Request request = request_of(given, 1);
+  return to_json(request, predict(request));
+}
+
+Json explanation(const ApiOptions& given) {
+  ObservedOptions seen;
+  for (const ObservedOption& option : observed_options()) {
+    if (const std::string* value = find(given, option.name)) seen.*option.value = *value;
+  }
+  ApiOptions rest = given;
+  rest.erase("batch");  // here it is what was seen
+  const Request request = request_of(rest, kDeepPredictions);
+  return to_json(request, explain(request, make_observation(seen), given.contains("context")));
+}
+
+Json roofline(const ApiOptions& given) {
+  const Request request = request_of(given, kDeepPredictions);
+  std::vector<System> others;
+  if (const std::string* names = find(given, "compare")) {
+    std::stringstream stream(*names);
+    for (std::string name; std::getline(stream, name, ',');) {
+      if (others.size() == 8) throw OptionError("compare", "at most 8 machines beside the first");
+      try {
+        others.push_back(find_system(name, Sources::names_only));
+      } catch (const Error& error) {
+        throw OptionError("compare", error.what());
+      }
+    }
+  }
+  return roofline_json(request, predict(request), others);
+}
+
+Json pyramid(const ApiOptions& given) {
+  const Request request = request_of(given, 1);
+  const Prediction p = predict(request);
+  Json json = pyramid_json(request.system, *request.model);
+  json["residents"] = residents_json(request, p);
+  return json;
+}
+
+double number(const ApiOptions& given, const char* name, double otherwise) {
+  const std::string* text = find(given, name);
+  return text ? parse_quantity(*text, "", name) : otherwise;
+}
+
+Json tiles(const ApiOptions& given) {
+  TileOptions options;
+  if (const std::string* tile = find(given, "tile")) options.tile = *tile;
+  if (const std::string* dtype = find(given, "dtype")) options.dtype = *dtype;
+  if (const std::string* machine = find(given, "machine")) options.machine = *machine;
+  const double stages = number(given, "stages", options.stages);
+  const double steps = number(given, "steps", options.steps);
+  if (!(stages >= 1 && stages <= 64)) throw OptionError("stages", "stages must be from 1 to 64");
+  if (!(steps >= 1 && steps <= 1000)) throw OptionError("steps", "steps must be from 1 to 1000");
+  options.stages = int(stages);
+  options.steps = int(steps);
+  options.reuse = number(given, "reuse", options.reuse);
+  return tiles_json(find_system(options.machine, Sources::names_only).device, tile_shape(options));
+}
+
+Json sweep(const ApiOptions& given) {
+  const RequestGrid grid =
+      make_requests(request_options_of(given), Sources::names_only, kMaxPoints);
+  check_effort(grid.requests, 1);
+  return sweep_json(grid, predict_all(grid.requests));
+}
+
+Json users(const ApiOptions& given) {
+  const std::string* target = find(given, "target");
+  if (!target) throw OptionError("target", "target: a time per token such as 50ms is asked for");
+  double seconds = 0;
+  try {
+    seconds = parse_seconds(*target, "target");
+  } catch (const Error& error) {
+    throw OptionError("target", error.what());
+  }
+  return users_json(request_of(given, kDeepPredictions), seconds);
+}
+
+Json history(const ApiOptions&) {
+  const std::vector<Machine> all = all_machines();
+  const std::vector<Epoch> epochs = peak_records(all);
+  if (epochs.empty()) throw Error("no data-centre GPU with a known year, peak and bandwidth");
+  return history_json(epochs);
+}
+
+Json openapi(const ApiOptions&) { return openapi_json(); }
+
+constexpr Endpoint kEndpoints[] = {
+    {"/api/machines", "Every machine of the atlas", OptionSet::none, "", "", machines},
+    {"/api/models", "Every built-in model, or one with all its parts", OptionSet::none, "name",
+     "One model by name", models},
+    {"/api/predict", "How fast can it go: ridge predict --json", OptionSet::request, "", "",
+     prediction},
+    {"/api/explain", "Which wall is that: ridge explain --json", OptionSet::explain, "", "",
+     explanation},
+    {"/api/roofline", "Roofs, ridges and every operator's place", OptionSet::request, "compare",
+     "Machines to draw beside the first, comma-separated", roofline},
+    {"/api/pyramid", "Memory levels, and what of the model lives where", OptionSet::request, "", "",
+     pyramid},
+    {"/api/tiles", "Tiles on their way to the matrix units: ridge tiles --json", OptionSet::tiles,
+     "", "", tiles},
+    {"/api/sweep", "Many predictions, one line each", OptionSet::request, "", "", sweep},
+    {"/api/users", "Users at once within a latency target", OptionSet::request, "target",
+     "Time per token, for example 50ms", users},
+    {"/api/history", "Peak, bandwidth and ridge by year", OptionSet::none, "", "", history},
+    {"/api/openapi.json", "This description", OptionSet::none, "", "", openapi},
+};
+
+}  // namespace
+
+std::span<const Endpoint> endpoints() { return kEndpoints; }
+
+const Endpoint* find_endpoint(std::string_view path) {
+  const auto* found = std::find_if(std::begin(kEndpoints), std::end(kEndpoints),
+                                   [&](const Endpoint& e) { return path == e.path; });
+  return found == std::end(kEndpoints) ? nullptr : found;
+}
+
+std::vector<std::pair<std::string, std::string>> options_of(const Endpoint& endpoint) {
+  std::vector<std::pair<std::string, std::string>> options;
+  if (endpoint.set == OptionSet::explain) {
+    for (const ObservedOption& option : observed_options()) {
+      options.emplace_back(option.name, option.help);
+    }
+  }
+  if (endpoint.set == OptionSet::request || endpoint.set == OptionSet::explain) {
+    for (const RequestOption& option : request_options()) {
+      const bool taken = std::any_of(options.begin(), options.end(),
+                                     [&](const auto& known) { return known.first == option.name; });
+      if (!taken) options.emplace_back(option.name, option.help);
+    }
+  }
+  if (endpoint.set == OptionSet::tiles) {
+    for (const auto& [name, help] : kTileOptions) options.emplace_back(name, help);
+  }
+  if (*endpoint.extra) options.emplace_back(endpoint.extra, endpoint.extra_help);
+  return options;
+}
+
+Json answer(const Endpoint& endpoint, const ApiOptions& options) {
+  const auto known = options_of(endpoint);
+  for (const auto& [name, value] : options) {
+    const bool found = std::any_of(known.begin(), known.end(),
+                                   [&](const auto& option) { return option.first == name; });
+    if (found) continue;
+    std::vector<std::string> names;
+    for (const auto& option : known) names.push_back(option.first);
+    const std::vector<std::string> near = nearest_names(name, names);
+    throw OptionError(name,
+                      fmt::format("unknown option '{}'{}", name.substr(0, 64),
+                                  near.empty() ? "" : "; did you mean " + near.front() + "?"));
+  }
+  return endpoint.answer(options);
+}
+
+}  // namespace ridge

@@ -1,0 +1,42 @@
+// The JSON API: a path and options in, JSON out. Without HTTP, so that the report asks it too.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace ridge {
+
+using ApiOptions = std::map<std::string, std::string>;
+
+enum class OptionSet : uint8_t {
+  none,
+  request,  // those of `ridge predict`
+  explain,  // request and observation
+  tiles,
+};
+
+struct Endpoint {
+  const char* path;  // "/api/predict"
+  const char* summary;
+  OptionSet set;
+  const char* extra;       // one more option; "" where there is none
+  const char* extra_help;  // what it means
+  Json (*answer)(const ApiOptions& options);
+};
+std::span<const Endpoint> endpoints();
+const Endpoint* find_endpoint(std::string_view path);  // nullptr: none
+
+// The options an endpoint takes: name and help.
+std::vector<std::pair<std::string, std::string>> options_of(const Endpoint& endpoint);
+
+// Answers, or throws Error; OptionError where one option is at fault.
+Json answer(const Endpoint& endpoint, const ApiOptions& options);
+
+// The API described as OpenAPI 3.1.
+Json openapi_json();
+
+}  // namespace ridge

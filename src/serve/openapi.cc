@@ -1,0 +1,72 @@
+#include "serve/api.h"
+
+namespace ridge {
+namespace {
+
+Json response(const char* text, const char* schema) {
+  return {{"description", text},
+          {"content",
+           {{"application/json",
+             {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}}}}}};
+}
+
+Json responses() {
+  return {{"200", response("The answer", "Answer")},
+          {"400", response("An option is wrong: the message says how", "Error")},
+          {"413", response("The body is too large", "Error")}};
+}
+
+Json operation(const Endpoint& endpoint, bool post) {
+  Json parameters = Json::array(), properties = Json::object();
+  for (const auto& [name, help] : options_of(endpoint)) {
+    parameters.push_back(
+        {{"name", name}, {"in", "query"}, {"description", help}, {"schema", {{"type", "string"}}}});
+    properties[name] = {{"type", {"string", "number", "boolean", "array"}}, {"description", help}};
+  }
+  Json json{{"summary", endpoint.summary}, {"responses", responses()}};
+  if (!post) {
+    json["parameters"] = parameters;
+  } else {
+    const Json schema{
+        {"type", "object"}, {"properties", properties}, {"additionalProperties", false}};
+    json["requestBody"] = {{"content", {{"application/json", {{"schema", schema}}}}}};
+  }
+  return json;
+}
+
+}  // namespace
+
+Json openapi_json() {
+  Json paths = Json::object();
+  for (const Endpoint& endpoint : endpoints()) {
+    paths[endpoint.path]["get"] = operation(endpoint, false);
+    if (!options_of(endpoint).empty()) paths[endpoint.path]["post"] = operation(endpoint, true);
+  }
+  paths["/healthz"]["get"] = {{"summary", "Whether the server answers"},
+                              {"responses", {{"200", response("It does", "Answer")}}}};
+  const Json error{
+      {"type", "object"},
+      {"required", {"error"}},
+      {"properties",
+       {{"error",
+         {{"type", "object"},
+          {"required", {"message"}},
+          {"properties",
+           {{"message", {{"type", "string"}}},
+            {"option", {{"type", "string"}, {"description", "The option at fault"}}}}}}}}}};
+  const Json any{{"description",
+                  "docs/json.md and docs/page.md have the fields. SI units; null is "
+                  "unknown."},
+                 {"type", {"object", "array"}}};
+  return {{"openapi", "3.1.0"},
+          {"info",
+           {{"title", "Ridge"},
+            {"version", RIDGE_VERSION},
+            {"description",
+             "Options are those of the command line, without dashes; numbers take sweeps "
+             "(1,2,4..256) at /api/sweep. GET with a query, or POST with a JSON object."}}},
+          {"paths", paths},
+          {"components", {{"schemas", {{"Answer", any}, {"Error", error}}}}}};
+}
+
+}  // namespace ridge

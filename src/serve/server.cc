@@ -1,0 +1,123 @@
+#include "serve/server.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "serve/api.h"
+#include "serve/page.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kNoPage =
+    "<!doctype html><meta charset=utf-8><title>Ridge</title><h1>The page is not in this build</h1>"
+    "<p>Node was missing, or npm could not reach its registry, when Ridge was built. Install "
+    "nodejs and npm, delete build/page_data.cc and run <code>./run serve</code> again.</p>"
+    "<p>The API works: <a href=/api/openapi.json>/api/openapi.json</a></p>";
+
+HttpReply json_reply(const Json& json, int status = 200) {
+  HttpReply reply;
+  reply.status = status;
+  // Names from a user's atlas may hold bytes that are not UTF-8.
+  reply.body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return reply;
+}
+
+HttpReply error_reply(int status, const std::string& message, const std::string& option = "") {
+  Json error{{"message", message}};
+  if (!option.empty()) error["option"] = option;
+  return json_reply({{"error", error}}, status);
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+// Without the port.
+std::string_view host_name(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  const bool bare_v6 = host.ends_with(']');
+  return colon == std::string_view::npos || bare_v6 ? host : host.substr(0, colon);
+}
+
+std::string text_of(const nlohmann::json& value, const std::string& name) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number()) return value.dump();
+  if (value.is_array()) {
+    std::string list;
+    for (const nlohmann::json& part : value) {
+      if (part.is_structured()) break;
+      list += (list.empty() ? "" : ",") + text_of(part, name);
+    }
+    return list;
+  }
+  throw OptionError(name, fmt::format("{} must be text, a number, true or false, or a list", name));
+}
+
+ApiOptions options_in(const HttpRequest& request) {
+  if (!request.repeated.empty()) {
+    throw OptionError(request.repeated, fmt::format("{} was given twice", request.repeated));
+  }
+  ApiOptions options = request.query;
+  if (request.method != "POST") return options;
+  const nlohmann::json body = parse_json(request.body, "the body");
+  if (!body.is_object()) throw Error("the body must be a JSON object of options");
+  for (const auto& [name, value] : body.items()) {
+    if (!value.is_null()) options[name] = text_of(value, name);
+  }
+  return options;
+}
+
+HttpReply call(const Endpoint& endpoint, const HttpRequest& request) {
+  try {
+    return json_reply(answer(endpoint, options_in(request)));
+  } catch (const OptionError& error) {
+    return error_reply(400, error.what(), error.option());
+  } catch (const Error& error) {
+    return error_reply(400, error.what());
+  } catch (const std::exception& error) {
+    return error_reply(500, fmt::format("a fault of Ridge: {}", error.what()));
+  }
+}
+
+HttpReply page(const HttpRequest& request, const PageFile& file) {
+  HttpReply reply;
+  reply.type = file.type;
+  reply.cacheable = true;
+  reply.gzipped = request.takes_gzip;
+  reply.body = request.takes_gzip ? std::string(file.gzip) : unzip(file.gzip);
+  return reply;
+}
+
+}  // namespace
+
+HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
+  const std::string_view host = host_name(request.host);
+  if (is_loopback(bound_host) && !host.empty() && !is_loopback(host)) {
+    return error_reply(421, "this server answers to local names only");
+  }
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (const Endpoint* endpoint = find_endpoint(request.path)) {
+    if (!reads && request.method != "POST") {
+      return error_reply(405, "GET with a query, or POST with a JSON object");
+    }
+    if (!reads && !request.content_type.starts_with("application/json")) {
+      return error_reply(415, "a body must be application/json");
+    }
+    return call(*endpoint, request);
+  }
+  if (!reads) return error_reply(405, "only GET here");
+  if (request.path == "/healthz") return json_reply({{"status", "ok"}});
+  const std::string_view path = request.path == "/" ? "index.html" : request.path.substr(1);
+  if (const PageFile* file = find_page_file(path)) return page(request, *file);
+  if (request.path == "/") {
+    HttpReply reply;
+    reply.type = "text/html; charset=utf-8";
+    reply.body = kNoPage;
+    return reply;
+  }
+  return error_reply(404, "nothing here; /api/openapi.json lists what is");
+}
+
+}  // namespace ridge

@@ -1,0 +1,20 @@
+// What the server says to each request: the page, the API, health.
+#pragma once
+
+#include <string>
+
+#include "serve/http.h"
+
+namespace ridge {
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;
+};
+
+// Never throws: whatever goes wrong is a JSON error. `bound_host` is the address listened on: on a
+// loopback address only local names are answered, so that no web page can reach the API through a
+// name of its own (DNS rebinding).
+HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
+
+}  // namespace ridge
