@@ -1,0 +1,314 @@
+// The program as people and scripts meet it: exit codes, one clear line, output that parses.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ran {
+  int code = -1;
+  std::string out, error;
+};
+
+std::string slurp(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ridge-cli-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Ran run(const std::string& arguments) const {
+    const fs::path errors = folder_ / "stderr";
+    const std::string command =
+        std::string(RIDGE_BINARY) + " " + arguments + " 2>" + errors.string() + " </dev/null";
+    Ran ran;
+    FILE* pipe = popen(command.c_str(), "r");
+    if (!pipe) return ran;
+    char buffer[4096];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) ran.out.append(buffer, n);
+    const int status = pclose(pipe);
+    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    ran.error = slurp(errors);
+    return ran;
+  }
+
+  // Exit 2, nothing on standard output, one line that starts with the program's name.
+  std::string refused(const std::string& arguments) const {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_EQ(ran.out, "") << arguments;
+    EXPECT_TRUE(ran.error.starts_with("ridge: ")) << arguments << ": " << ran.error;
+    EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
+    EXPECT_EQ(ran.error.find("internal error"), std::string::npos) << ran.error;
+    return ran.error;
+  }
+
+  Json json(const std::string& arguments) const {
+    const Ran ran = run(arguments + " --json");
+    EXPECT_EQ(ran.code, 0) << arguments << ": " << ran.error;
+    Json value = Json::parse(ran.out, nullptr, false);
+    EXPECT_FALSE(value.is_discarded()) << arguments;
+    return value;
+  }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    const fs::path path = folder_ / name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path.string();
+  }
+
+  fs::path folder_;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+size_t columns_of(const std::string& line) {
+  return 1 + size_t(std::count(line.begin(), line.end(), ','));
+}
+
+TEST_F(Cli, UnknownNamesSuggestTheNearest) {
+  EXPECT_TRUE(has(refused("predict -m lama-3-8b"), "llama-3-8b"));
+  EXPECT_TRUE(has(refused("predict -M h100-smx"), "h100-sxm"));
+  EXPECT_TRUE(has(refused("machine h100-smx"), "h100-sxm"));
+  EXPECT_TRUE(has(refused("model lama-3-8b"), "llama-3-8b"));
+  EXPECT_TRUE(has(refused("predict --stack typcal"), "typical"));
+  EXPECT_TRUE(has(refused("predict --weights fp99"), "fp8"));
+  EXPECT_TRUE(has(refused("tiles --dtype fp99"), "fp8"));
+}
+
+TEST_F(Cli, BadNumbersAreNamed) {
+  for (const char* value : {"0", "-1", "nan", "inf", "1e300", "abc", "1.5"}) {
+    EXPECT_TRUE(has(refused(std::string("predict --batch ") + value), "--batch")) << value;
+    EXPECT_TRUE(has(refused(std::string("predict --context ") + value), "--context")) << value;
+  }
+  for (const char* value : {"0", "-1", "nan", "1e300", "2.5"}) {
+    EXPECT_TRUE(has(refused(std::string("predict --tp ") + value), "--tp")) << value;
+  }
+  for (const char* value : {"-0.1", "1.1", "nan"}) {
+    EXPECT_TRUE(has(refused(std::string("predict --offload ") + value), "--offload")) << value;
+  }
+  for (const char* value : {"0", "-5", "nan", "1e300", "5parsecs"}) {
+    EXPECT_TRUE(has(refused(std::string("explain --itl ") + value), "--itl")) << value;
+    EXPECT_TRUE(has(refused(std::string("explain --observed ") + value), "--observed")) << value;
+  }
+  EXPECT_TRUE(has(refused("explain --itl 9ms --dram-active 95"), "--dram-active"));
+  EXPECT_TRUE(has(refused("explain"), "--observed"));
+  EXPECT_TRUE(has(refused("predict --tp 100000 --pp 100000"), "devices"));
+  refused("predict -p 1e9 --chunk 1");
+  refused("predict -M 0xh100-sxm");
+  refused("predict -M 99999999999xh100-sxm");
+}
+
+TEST_F(Cli, EmptyValuesAreNotDefaults) {
+  for (const char* name : {"model", "machine", "stack", "batch", "context", "prompt"}) {
+    const std::string option = std::string("--") + name;
+    EXPECT_TRUE(has(refused("predict " + option + " ''"), option)) << name;
+  }
+}
+
+TEST_F(Cli, BadSweepsAndTiles) {
+  for (const char* sweep : {"1,2,3,5..9", "5..1", ",,", "1..", "..4", "1,2..x", "1..1e9"}) {
+    refused(std::string("predict --batch ") + sweep);
+  }
+  EXPECT_TRUE(has(refused("predict -b 1..1000 -c 1..1000"), "100000 points"));
+  EXPECT_TRUE(has(refused("explain --itl 9ms -c 1,2"), "context"));
+  for (const char* tile : {"128x128", "0x1x1", "-1x128x64", "axbxc", "128x128x64x2", "1e9x1x1"}) {
+    refused(std::string("tiles --tile ") + tile);
+  }
+  refused("tiles --stages 0");
+  refused("tiles --steps -1");
+  refused("tiles --reuse nan");
+}
+
+TEST_F(Cli, UnknownOptionsAndCommands) {
+  EXPECT_TRUE(has(refused("frobnicate"), "frobnicate"));
+  EXPECT_TRUE(has(refused("predict --frobnicate"), "--frobnicate"));
+  EXPECT_TRUE(has(refused("predict --batch"), "--batch"));
+  refused("--atlas /nonexistent predict");
+}
+
+TEST_F(Cli, HostileModelFiles) {
+  const std::string config = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "intermediate_size": 14336, "vocab_size": 128256})";
+  EXPECT_EQ(run("predict -m " + write("config.json", config)).code, 0);
+  EXPECT_TRUE(has(refused("predict -m /nonexistent/config.json"), "no such file"));
+  refused("predict -m " + write("truncated.json", config.substr(0, config.size() / 2)));
+  refused("predict -m " + write("empty.json", ""));
+  refused("predict -m " + write("array.json", "[1, 2, 3]"));
+  refused("predict -m " + write("nan.json", R"({"model_type": "llama", "hidden_size": NaN})"));
+  refused("predict -m " + write("binary.json", std::string("\0\xff\xfe{", 4)));
+  refused("predict -m " + write("deep.json", std::string(200000, '[')));
+  std::string nested = config;
+  nested.back() = ',';
+  nested += "\"x\":" + std::string(5000, '[') + std::string(5000, ']') + "}";
+  refused("predict -m " + write("nested.json", nested));
+  std::string missing = config;
+  missing.replace(missing.find("hidden_size"), 11, "hidden_sise");
+  EXPECT_TRUE(has(refused("predict -m " + write("missing.json", missing)), "hidden_size"));
+  std::string family = config;
+  family.replace(family.find("\"llama\""), 7, "\"yodel\"");
+  family.replace(family.find("LlamaForCausalLM"), 16, "YodelForCausalLM");
+  EXPECT_TRUE(has(refused("predict -m " + write("family.json", family)), "yodel"));
+  for (const char* number : {"0", "-4096", "1e300", "4096.5", "\"big\"", "null"}) {
+    std::string absurd = config;
+    absurd.replace(absurd.find("4096"), 4, number);
+    refused("predict -m " + write("absurd.json", absurd));
+  }
+  // 65 MB, sparse: refused by size before it is read.
+  const std::string huge = write("huge.json", config);
+  fs::resize_file(huge, 65u << 20);
+  EXPECT_TRUE(has(refused("predict -m " + huge), "arger"));
+  // Other headers, cut short.
+  refused("predict -m " + write("cut.gguf", std::string("GGUF\3\0\0\0\xff\xff", 10)));
+  refused("predict -m " +
+          write("cut.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)));
+}
+
+TEST_F(Cli, UnwritablePicturesLeaveNothing) {
+  refused("predict --svg /nonexistent/x.svg");
+  refused("predict -b 1,2,4 --svg /nonexistent/x.svg");
+  refused("predict -M h100-sxm,h200 --svg " + (folder_ / "names.svg").string());  // no number swept
+  EXPECT_FALSE(fs::exists(folder_ / "names.svg"));
+  refused("predict --svg " + folder_.string());  // a folder
+  const fs::path good = folder_ / "good.svg";
+  EXPECT_EQ(run("predict --svg " + good.string()).code, 0);
+  EXPECT_TRUE(has(slurp(good), "</svg>"));
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) ++files;
+  EXPECT_EQ(files, 2u);  // the picture and our own stderr: no temporary left behind
+}
+
+TEST_F(Cli, HelpHasExamples) {
+  for (const char* command : {"", "predict ", "explain ", "machine ", "model ", "tiles "}) {
+    const Ran ran = run(std::string(command) + "--help");
+    EXPECT_EQ(ran.code, 0) << command;
+    EXPECT_TRUE(has(ran.out, "Examples:")) << command;
+    EXPECT_EQ(ran.error, "") << command;
+  }
+  EXPECT_TRUE(run("--version").out.starts_with("ridge "));
+}
+
+TEST_F(Cli, JsonParsesForEveryCommand) {
+  const Json predicted = json("predict -m llama-3-70b -M 8xh100-sxm -b 32");
+  EXPECT_EQ(predicted["decode"]["batch"], 32);
+  EXPECT_EQ(predicted["plan"]["tp"], 8);  // a node is used whole
+  EXPECT_EQ(json("explain --itl 9ms --batch 16")["observed"]["batch"], 16);
+  EXPECT_TRUE(json("tiles").contains("life"));
+  for (const char* command : {"machine", "machine h100-sxm", "machine --history",
+                              "machine compare h100-sxm h200", "model"}) {
+    EXPECT_FALSE(json(command).empty()) << command;
+  }
+  const Json model = json("model llama-3-8b");
+  for (const char* key : {"name", "parameters", "active_parameters", "weight_bytes",
+                          "kv_bytes_per_token", "layers"}) {
+    EXPECT_TRUE(model.contains(key)) << key;
+  }
+}
+
+TEST_F(Cli, OutputIsPlainWhereNobodyWatches) {
+  for (const char* command : {"predict --ops --roofline", "explain --itl 9ms --batch 16", "tiles",
+                              "predict -M m4-max --roofline", "predict -b 1,2,4..64"}) {
+    const Ran ran = run(command);
+    EXPECT_EQ(ran.code, 0) << command;
+    EXPECT_EQ(ran.error, "") << command;
+    EXPECT_FALSE(has(ran.out, "\033[")) << command;
+    EXPECT_FALSE(has(ran.out, "nan")) << command;
+  }
+}
+
+TEST_F(Cli, SweepsAreTheProductInOrder) {
+  const Json sweep = json("predict -M h100-sxm,h200 -b 1,2,4..16 -c 1024,2048");
+  EXPECT_EQ(sweep["sweep"], Json({"machine", "batch", "context"}));
+  ASSERT_EQ(sweep["points"].size(), 2u * 5 * 2);
+  EXPECT_EQ(sweep["points"][0]["machine"], "h100-sxm");
+  EXPECT_EQ(sweep["points"][1]["decode"]["context"], 2048);  // the last axis runs fastest
+  EXPECT_EQ(sweep["points"][2]["decode"]["batch"], 2);
+  EXPECT_EQ(sweep["points"][19]["machine"], "h200");
+  // A point of a sweep is the prediction alone.
+  EXPECT_EQ(sweep["points"][19], json("predict -M h200 -b 16 -c 2048"));
+}
+
+TEST_F(Cli, CsvHasOneHeaderAndEvenColumns) {
+  const std::vector<std::string> sweep = lines_of(run("predict -b 1,2,4..64 --csv").out);
+  ASSERT_EQ(sweep.size(), 1u + 7);
+  EXPECT_TRUE(sweep[0].starts_with("batch,ttft_s,tpot_s,tokens_per_s,"));
+  EXPECT_TRUE(sweep[0].ends_with(",memory_bytes,fits"));
+  EXPECT_TRUE(sweep[3].starts_with("4,"));
+  EXPECT_TRUE(sweep[3].ends_with(",true"));
+  const std::vector<std::string> ops = lines_of(run("predict --csv").out);
+  ASSERT_GT(ops.size(), 10u);
+  EXPECT_TRUE(ops[0].starts_with("phase,op,count,flops,bytes,"));
+  for (const auto* table : {&sweep, &ops}) {
+    for (const std::string& line : *table) EXPECT_EQ(columns_of(line), columns_of(table->front()));
+  }
+}
+
+double fastest_seconds(int tries, const auto& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < tries; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+// Sanitizers and unoptimised code start slower; the promise is about the release build.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
+TEST_F(Cli, StartsWithinFiftyMilliseconds) {
+  EXPECT_LT(fastest_seconds(15, [&] { run("--version"); }), 0.050);
+  EXPECT_LT(fastest_seconds(15, [&] { run("predict"); }), 0.050);
+}
+#endif
+
+TEST_F(Cli, BareRunIsATour) {
+  Ran ran;
+  const double seconds = fastest_seconds(3, [&] { ran = run(""); });
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.error, "");
+  EXPECT_GE(std::count(ran.out.begin(), ran.out.end(), '\n'), 20);
+  EXPECT_TRUE(has(ran.out, "h100-sxm"));
+  EXPECT_TRUE(has(ran.out, "ridge predict"));  // what to try next
+  EXPECT_FALSE(has(ran.out, "nan"));
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LT(seconds, 1.0);
+#else
+  (void)seconds;
+#endif
+}
+
+}  // namespace
+}  // namespace ridge

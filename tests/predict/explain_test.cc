@@ -1,0 +1,336 @@
+// Diagnoses: the statements at the end of the project's list of claims, and the answers between
+// "nothing is wrong" and "impossible".
+#include "predict/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "predict/json.h"
+#include "predict/support.h"
+
+namespace ridge {
+namespace {
+
+Request seventy() { return make_request("llama-3-70b", "8xh100-sxm"); }
+Request eight() { return make_request("llama-3-8b", "h100-sxm"); }
+
+bool says(const Explanation& x, Bearing bearing, const std::string& text) {
+  return std::any_of(x.evidence.begin(), x.evidence.end(), [&](const Evidence& e) {
+    return e.bearing == bearing && e.text.find(text) != std::string::npos;
+  });
+}
+
+const Lever* lever(const Explanation& x, const std::string& start) {
+  const auto it = std::find_if(x.levers.begin(), x.levers.end(),
+                               [&](const Lever& l) { return l.name.starts_with(start); });
+  return it == x.levers.end() ? nullptr : &*it;
+}
+
+// What a run would show that is exactly as expected.
+Observation as_expected(Request r, double batch) {
+  r.batch = batch;
+  Observation seen;
+  seen.batch = batch;
+  seen.itl_s = predict(r).tpot_s();
+  return seen;
+}
+
+TEST(Explain, GpuUtilIsNotFed) {
+  // "GPU-Util 95 %, low tok/s": DRAM busy, tensor units idle.
+  Observation seen = as_expected(seventy(), 8);
+  seen.gpu_util = 0.95;
+  seen.dram_active = 0.7;
+  seen.tensor_active = 0.05;
+  const Explanation x = explain(seventy(), seen);
+  EXPECT_EQ(x.verdict, Verdict::under_batched);
+  EXPECT_EQ(x.wall, Wall::memory);
+  EXPECT_TRUE(says(x, Bearing::supports, "only says that some kernel was resident"));
+  EXPECT_NE(x.sentence.find("Raise the batch before buying cards"), std::string::npos);
+  ASSERT_FALSE(x.levers.empty());
+  EXPECT_TRUE(x.levers.front().name.starts_with("batch"));
+  // The same where the step is slow as well: memory, not the utilisation, is the evidence.
+  seen.itl_s = *seen.itl_s * 3;
+  const Explanation slow = explain(seventy(), seen);
+  EXPECT_EQ(slow.wall, Wall::memory);
+  EXPECT_EQ(slow.verdict, Verdict::slow_step);
+  EXPECT_NE(slow.sentence.find("not a fed kernel"), std::string::npos);
+}
+
+TEST(Explain, UnderBatchedSeventyBillion) {
+  Observation seen;
+  seen.tokens_per_s = 280;
+  seen.gpu_util = 0.38;
+  const Explanation x = explain(seventy(), seen);
+  EXPECT_EQ(x.verdict, Verdict::under_batched);
+  // By how much: a step of this model on eight H100s takes at least 140 GB / 8 / 3.35 TB/s =
+  // 5.2 ms, so 280 tok/s are at least 1.5 sequences; memory for hundreds is left.
+  ASSERT_TRUE(x.effective_batch);
+  EXPECT_GE(*x.effective_batch, 1.4);
+  EXPECT_LE(*x.effective_batch, 4);
+  EXPECT_GE(x.useful_batch, 64);
+  EXPECT_GE(x.useful_tokens_per_s, 10 * 280);
+  EXPECT_TRUE(says(x, Bearing::supports, "idle"));
+}
+
+TEST(Explain, QuantizationHelpsThroughBytes) {
+  const Explanation x = explain(seventy(), as_expected(seventy(), 8));
+  const Lever* int4 = lever(x, "weights int4");
+  const Lever* fp8 = lever(x, "weights fp8");
+  ASSERT_TRUE(int4 && fp8);
+  EXPECT_GT(int4->gain, 1.2);
+  EXPECT_LT(int4->gain, 16 / 4.15);  // never more than the bytes saved, scales counted
+  EXPECT_GT(fp8->gain, 1.2);
+  EXPECT_LT(fp8->gain, 2);
+  EXPECT_NE(fp8->note.find("not FLOPs"), std::string::npos);
+  // The arithmetic used stays: same FLOPs a token, so MFU rises no more than the speed.
+  Request narrow = seventy();
+  narrow.batch = 8;
+  const Prediction wide = predict(narrow);
+  narrow.plan.weights = format_from_name("int4");
+  EXPECT_DOUBLE_EQ(predict(narrow).decode.flops, wide.decode.flops);
+}
+
+TEST(Explain, FasterComputeDoesNotSpeedDecode) {
+  Request r = eight();
+  r.stack = find_stack("ideal");
+  const double before = predict(r).decode.roof_s;
+  for (Maybe& peak : r.system.device.peak) {
+    if (peak) *peak *= 4;
+  }
+  // Batch 1 lies at 1 FLOP/byte, the ridge at 295: only attention's small share could move.
+  EXPECT_NEAR(predict(r).decode.roof_s / before, 1, 1e-3);
+  r = eight();
+  r.stack = find_stack("ideal");
+  for (Level& level : r.system.device.levels) {
+    if (level.read_bandwidth) *level.read_bandwidth *= 1.5;
+  }
+  EXPECT_NEAR(before / predict(r).decode.roof_s, 1.5, 1e-3);
+  // Among the levers a card gains at most its bandwidth ratio.
+  const Explanation x = explain(eight(), as_expected(eight(), 1));
+  const Lever* h200 = lever(x, "machine h200");
+  ASSERT_TRUE(h200);
+  EXPECT_GT(h200->gain, 1.2);
+  EXPECT_LE(h200->gain, 4.8 / 3.35);
+}
+
+TEST(Explain, RooflineCannotSeeLaunchGapsCollectivesOrTheScheduler) {
+  Observation slow = as_expected(seventy(), 8);
+  slow.itl_s = *slow.itl_s * 3;
+  const Explanation blind = explain(seventy(), slow);
+  EXPECT_EQ(blind.verdict, Verdict::slow_step);
+  EXPECT_TRUE(blind.wall == Wall::launch || blind.wall == Wall::interconnect);
+  // Without counters both stay possible, and what would settle it is asked for.
+  EXPECT_TRUE(says(blind, Bearing::contradicts, "collectives"));
+  EXPECT_TRUE(says(blind, Bearing::missing, "--dram-active"));
+  EXPECT_TRUE(says(blind, Bearing::missing, "--tensor-active"));
+  // Quiet counters are evidence of their own.
+  slow.dram_active = 0.2;
+  slow.tensor_active = 0.03;
+  const Explanation quiet = explain(seventy(), slow);
+  EXPECT_TRUE(quiet.wall == Wall::launch || quiet.wall == Wall::interconnect);
+  EXPECT_TRUE(says(quiet, Bearing::supports, "waits between kernels"));
+  // One device has no collectives.
+  Observation alone = as_expected(eight(), 8);
+  alone.itl_s = *alone.itl_s * 3;
+  const Explanation single = explain(eight(), alone);
+  EXPECT_EQ(single.wall, Wall::launch);
+  EXPECT_FALSE(says(single, Bearing::contradicts, "collectives"));
+  // An idle device with requests waiting: the scheduler.
+  Observation idle = as_expected(seventy(), 8);
+  idle.gpu_util = 0.2;
+  idle.waiting = 30;
+  const Explanation held = explain(seventy(), idle);
+  EXPECT_TRUE(held.verdict == Verdict::starved || held.verdict == Verdict::under_batched);
+  EXPECT_TRUE(says(held, Bearing::supports, "scheduler"));
+}
+
+TEST(Explain, MfuBelowTenPercentIsNormal) {
+  const Explanation x = explain(seventy(), as_expected(seventy(), 8));
+  EXPECT_LT(x.mfu, 0.1);
+  EXPECT_GT(x.mbu, 0.3);
+  EXPECT_NE(x.verdict, Verdict::slow_step);
+  EXPECT_TRUE(says(x, Bearing::supports, "is normal for decode"));
+  EXPECT_TRUE(says(x, Bearing::supports, "MBU"));
+}
+
+TEST(Explain, ImpossibleAboveTheRoof) {
+  Request r = eight();
+  Observation seen;
+  seen.batch = 1;
+  seen.tokens_per_s = predict(r).roof_tokens_per_s * 1.2;
+  const Explanation x = explain(r, seen);
+  EXPECT_EQ(x.verdict, Verdict::impossible);
+  EXPECT_GT(x.share_of_roof, 1);
+  EXPECT_NE(x.sentence.find("Impossible"), std::string::npos);
+  // At the roof itself it is merely excellent.
+  seen.tokens_per_s = predict(r).roof_tokens_per_s;
+  EXPECT_NE(explain(r, seen).verdict, Verdict::impossible);
+}
+
+TEST(Explain, ImpossibleWhereTheWeightsDoNotFit) {
+  Observation seen;
+  seen.batch = 1;
+  seen.tokens_per_s = 20;
+  const Explanation x = explain(make_request("llama-3-70b", "h100-sxm"), seen);
+  EXPECT_EQ(x.verdict, Verdict::impossible);
+  EXPECT_EQ(x.wall, Wall::capacity);
+}
+
+TEST(Explain, NothingIsWrong) {
+  const Explanation probe = explain(eight(), as_expected(eight(), 1));
+  const Explanation x = explain(eight(), as_expected(eight(), probe.useful_batch));
+  EXPECT_EQ(x.verdict, Verdict::healthy);
+  EXPECT_NE(x.sentence.find("Nothing is wrong"), std::string::npos);
+  EXPECT_NEAR(x.over_expected, 1, 1e-9);
+  EXPECT_FALSE(lever(x, "close the gap"));
+}
+
+TEST(Explain, KvFull) {
+  Observation seen = as_expected(eight(), 64);
+  seen.kv_usage = 0.98;
+  seen.waiting = 12;
+  const Explanation x = explain(eight(), seen);
+  EXPECT_EQ(x.verdict, Verdict::full);
+  EXPECT_EQ(x.wall, Wall::capacity);
+  EXPECT_NE(x.sentence.find("fp8 KV"), std::string::npos);
+  // Full without anybody waiting is a well-used cache.
+  seen.waiting = 0;
+  EXPECT_NE(explain(eight(), seen).verdict, Verdict::full);
+}
+
+TEST(Explain, PowerLimitsBusyTensorUnits) {
+  Observation seen;
+  seen.ttft_s = predict(eight()).ttft_s();
+  seen.tensor_active = 0.8;
+  EXPECT_EQ(explain(eight(), seen).wall, Wall::compute);
+  seen.power_w = 695;  // of 700
+  EXPECT_EQ(explain(eight(), seen).wall, Wall::power);
+  seen.power_w = 400;
+  EXPECT_EQ(explain(eight(), seen).wall, Wall::compute);
+}
+
+TEST(Explain, FirstTokenAlone) {
+  Observation seen;
+  seen.ttft_s = predict(eight()).ttft_s();
+  const Explanation x = explain(eight(), seen);
+  EXPECT_EQ(x.verdict, Verdict::healthy);
+  EXPECT_NEAR(x.over_expected, 1, 1e-9);
+  EXPECT_EQ(x.wall, Wall::compute);  // 1024 tokens are right of the ridge
+  seen.ttft_s = 10 * *seen.ttft_s;
+  EXPECT_EQ(explain(eight(), seen).verdict, Verdict::slow_step);
+  seen.ttft_s = predict(eight()).prefill.roof_s / 2;
+  EXPECT_EQ(explain(eight(), seen).verdict, Verdict::impossible);
+  // Beside a decode observation a late first token is queueing, and does not change the wall.
+  Observation both = as_expected(eight(), 8);
+  const Wall wall = explain(eight(), both).wall;
+  both.ttft_s = 2;
+  const Explanation late = explain(eight(), both);
+  EXPECT_EQ(late.wall, wall);
+  EXPECT_TRUE(says(late, Bearing::contradicts, "queue"));
+}
+
+TEST(Explain, TwoOfThreeGiveTheThird) {
+  const Observation full = as_expected(seventy(), 24);
+  Observation seen;
+  seen.itl_s = full.itl_s;
+  seen.tokens_per_s = 24 / *full.itl_s;
+  EXPECT_EQ(explain(seventy(), seen).batch, 24);
+  seen.itl_s.reset();
+  EXPECT_NEAR(explain(seventy(), seen).batch, 24, 1);  // the batch that yields this rate
+  seen.batch = 24;
+  EXPECT_NEAR(explain(seventy(), seen).step_s, *full.itl_s, 1e-9);
+}
+
+TEST(Explain, LeversAreRankedAndNameTheNextWall) {
+  for (const double batch : {1.0, 16.0, 128.0}) {
+    Request r = seventy();
+    r.plan.graphs = r.plan.fusion = false;
+    const Explanation x = explain(r, as_expected(r, batch));
+    ASSERT_GE(x.levers.size(), 5u);
+    for (size_t i = 0; i < x.levers.size(); ++i) {
+      const Lever& l = x.levers[i];
+      EXPECT_FALSE(l.name.empty());
+      EXPECT_FALSE(l.note.empty());
+      EXPECT_TRUE(std::isfinite(l.gain) && l.gain > 0) << l.name;
+      EXPECT_GT(l.tpot_s, 0) << l.name;
+      EXPECT_FALSE(wall_name(l.next_wall).empty());
+      if (i > 0) {
+        EXPECT_LE(l.gain, x.levers[i - 1].gain);
+      }
+    }
+    for (const char* name : {"CUDA graphs", "kernel fusion", "kv fp8", "speculation", "tp ",
+                             "prefix reuse", "machine "}) {
+      EXPECT_TRUE(lever(x, name)) << name;
+    }
+  }
+}
+
+TEST(Explain, ALeversGainIsItsPrediction) {
+  const Request r = eight();
+  const Explanation x = explain(r, as_expected(r, 8));
+  Request changed = r;
+  changed.batch = 8;
+  const double before = predict(changed).tokens_per_s;
+  changed.plan.kv = format_from_name("fp8");
+  const Lever* kv = lever(x, "kv fp8");
+  ASSERT_TRUE(kv);
+  EXPECT_DOUBLE_EQ(kv->gain, predict(changed).tokens_per_s / before);
+  EXPECT_EQ(kv->next_wall, predict(changed).decode.wall);
+}
+
+TEST(Explain, AbsurdAndContradictoryNumbersAreRefused) {
+  const auto refused = [](auto change) {
+    Observation seen;
+    seen.tokens_per_s = 280;
+    seen.batch = 8;
+    change(seen);
+    EXPECT_THROW(explain(seventy(), seen), Error);
+  };
+  EXPECT_THROW(explain(seventy(), {}), Error);
+  for (const double bad : {0.0, -1.0, 1e300, double(NAN), double(INFINITY)}) {
+    refused([=](Observation& o) { o.tokens_per_s = bad; });
+    refused([=](Observation& o) { o.batch = bad; });
+    refused([=](Observation& o) { o.itl_s = bad; });
+    refused([=](Observation& o) { o.ttft_s = bad; });
+    refused([=](Observation& o) { o.power_w = bad; });
+  }
+  for (const double bad : {-0.1, 1.5, 95.0, double(NAN)}) {
+    refused([=](Observation& o) { o.dram_active = bad; });
+    refused([=](Observation& o) { o.tensor_active = bad; });
+    refused([=](Observation& o) { o.gpu_util = bad; });
+    refused([=](Observation& o) { o.kv_usage = bad; });
+  }
+  refused([](Observation& o) { o.waiting = -3; });
+  refused([](Observation& o) { o.waiting = NAN; });
+  // 10 000 tok/s at 28 ms a token are 280 sequences, not eight.
+  refused([](Observation& o) {
+    o.tokens_per_s = 10000;
+    o.itl_s = 28e-3;
+  });
+}
+
+TEST(Explain, FewerDecodingThanSaidIsPointedOut) {
+  Observation seen = as_expected(seventy(), 32);
+  seen.tokens_per_s = 8 / *seen.itl_s;
+  EXPECT_TRUE(says(explain(seventy(), seen), Bearing::contradicts, "of the 32 sequences decode"));
+}
+
+TEST(Explain, JsonRoundTrips) {
+  const Request r = seventy();
+  const Explanation x = explain(r, as_expected(r, 8));
+  const Json json = to_json(r, x);
+  EXPECT_EQ(Json::parse(json.dump()), json);
+  for (const char* key : {"verdict", "wall", "next_wall", "sentence"}) {
+    EXPECT_TRUE(json[key].is_string()) << key;
+  }
+  EXPECT_EQ(json["levers"].size(), x.levers.size());
+  EXPECT_EQ(json["evidence"].size(), x.evidence.size());
+  EXPECT_EQ(json["prediction"]["decode"]["batch"], 8);
+}
+
+}  // namespace
+}  // namespace ridge
