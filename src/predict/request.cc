@@ -231,6 +231,13 @@ constexpr RequestOption kOptions[] = {
 std::span<const RequestOption> request_options() { return kOptions; }
 
 RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_points) {
+  // An option given as "" (an unset shell variable) is not an option left out.
+  const std::pair<const char*, const std::string&> needed[] = {
+      {"model", o.model}, {"machine", o.machine}, {"stack", o.stack},
+      {"batch", o.batch}, {"context", o.context}, {"prompt", o.prompt}};
+  for (const auto& [name, value] : needed) {
+    if (value.empty()) throw OptionError(name, fmt::format("--{} is empty", name));
+  }
   Axes axes;
   add_name_axes(axes, o, sources);
   add_number_axes(axes, o);
