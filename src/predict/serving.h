@@ -11,18 +11,29 @@ struct Load {
   double output = 1024;  // tokens
 };
 
-struct ServingEstimate {
+// What the device does, host work left out.
+struct ServingParts {
   double running = 0;   // sequences that decode at once: the clients, or what the memory holds
+  double others = 0;    // of these, those one sequence shares its replica with
   double decode_s = 0;  // a step without prompt tokens
   double prompt_s = 0;  // what one prompt adds to the steps that carry it
-  double tpot_s = 0;    // mean time between a user's tokens
-  double ttft_s = 0;    // mean time to first token
+  double chunks = 0;    // how many steps that are
+  double layers = 0;
+};
+
+struct ServingEstimate {
+  double running = 0;
+  double tpot_s = 0;  // mean time between a user's tokens
+  double ttft_s = 0;  // mean time to first token
   double tokens_per_s = 0;
 };
 
 // A step that carries prompt tokens beside the decoding sequences reads the weights once for both,
-// so a prompt costs only what it adds. Every sequence waits for the prompts of the others:
-// (running - 1) / output of a prompt per step.
-ServingEstimate estimate_serving(const Request& request, const Load& load);
+// so a prompt costs only what it adds.
+ServingParts serving_parts(const Request& request, const Load& load);
+
+// With the stack's host work. Every sequence waits for the prompts of the others: others / output
+// of a prompt per step.
+ServingEstimate estimate_serving(const ServingParts& parts, const Stack& stack, const Load& load);
 
 }  // namespace ridge

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "roofline/calibrated.h"
 #include "roofline/roofline.h"
 
 namespace ridge {
@@ -139,6 +140,15 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   c.step_s = cpu ? 0 : stack.step + stack.layer * layers;
   c.low = stack.low;
   c.high = stack.high;
+  if (!stack.calibrated) return c;
+  if (auto kernels = match_kernels(system.device, stack.name)) {
+    c.kernels = std::make_shared<const CalibratedKernels>(std::move(*kernels));
+  } else {
+    c.notes.push_back(
+        fmt::format("no kernels of {} were fitted for machines like {}: its default "
+                    "efficiencies are used",
+                    stack.name, system.device.name));
+  }
   return c;
 }
 

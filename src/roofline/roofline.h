@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@
 #include "step/plan.h"
 
 namespace ridge {
+
+struct CalibratedKernels;
 
 enum class Wall : uint8_t {
   compute,
@@ -53,11 +56,12 @@ struct Ceilings {
   double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
   bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
   double step_s = 0;
-  double low = 1, high = 1;
-  std::array<DType, kDTypeCount> runs_as{};  // fp8 on a machine without fp8 runs as bf16
-  std::array<double, kDTypeCount> peak{};    // operations/s after that choice; 0: unknown
-  double bandwidth = 0;                      // bytes/s of device memory
-  std::vector<std::string> notes;            // what was unknown and what was done about it
+  double low = 1, high = 1;                          // the band of what no fit covers
+  std::shared_ptr<const CalibratedKernels> kernels;  // the stack's fits for this machine, if any
+  std::array<DType, kDTypeCount> runs_as{};          // fp8 on a machine without fp8 runs as bf16
+  std::array<double, kDTypeCount> peak{};            // operations/s after that choice; 0: unknown
+  double bandwidth = 0;                              // bytes/s of device memory
+  std::vector<std::string> notes;                    // what was unknown and what was done about it
 };
 
 // For a model of `layers` layers (the host's work per step may grow with them). Throws Error if the
@@ -68,7 +72,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
 void place_working_set(Ceilings& ceilings, const Machine& machine, double bytes);
 
 struct Estimate {
-  double roof_s = 0, expected_s = 0;
+  double roof_s = 0, expected_s = 0, low_s = 0, high_s = 0;
   Wall wall = Wall::memory, next_wall = Wall::compute;
   WallTimes on{};  // expected seconds on each ceiling
 };

@@ -1,0 +1,179 @@
+#include "roofline/calibrated.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cost/attention.h"
+
+namespace ridge {
+namespace {
+
+KernelTime timed(const KernelMatch& match, KernelFamily family, const KernelCall& call,
+                 const GpuTraits& gpu) {
+  return {kernel_seconds(*match.fit, call, gpu), band_of(match, stratum_of(family, call))};
+}
+
+std::optional<KernelTime> gemm_time(const Op& op, const CalibratedKernels& k) {
+  const Dims& d = op.dims;
+  const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
+  const KernelMatch& match = weight_only ? k.gemm_weight_only : k.gemm[static_cast<int>(op.math)];
+  if (!match.fit || d.m <= 0) return std::nullopt;
+  GemmCall call;
+  call.m = d.m;
+  call.k = d.k;
+  call.n = d.n;
+  call.math = op.math;
+  call.weight_bits = d.weight_bits;
+  call.in_bytes = d.in_bytes;
+  call.quantize = dtype_bits(op.math) <= 8;
+  return timed(match, KernelFamily::gemm, call, k.gpu);
+}
+
+std::optional<KernelTime> moe_time(const Op& op, const CalibratedKernels& k) {
+  const Dims& d = op.dims;
+  const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
+  const KernelMatch& match = weight_only ? k.moe_weight_only : k.moe[static_cast<int>(op.math)];
+  if (!match.fit || d.m <= 0) return std::nullopt;
+  MoeCall call;
+  call.tokens = d.m;
+  call.hidden = d.k;
+  call.inter = d.n;
+  call.top_k = d.top_k;
+  call.experts = d.experts;
+  call.ranks = d.ranks;
+  call.gated = d.gated;
+  call.skewed = d.skewed;
+  call.math = op.math;
+  call.weight_bits = d.weight_bits;
+  call.in_bytes = d.in_bytes;
+  call.load = random_load(d.m, d.top_k, d.experts, d.ranks);
+  KernelTime time = timed(match, KernelFamily::moe, call, k.gpu);
+  time.seconds *= d.block;
+  return time;
+}
+
+std::optional<KernelTime> attention_time(const Op& op, const CalibratedKernels& k) {
+  const Dims& d = op.dims;
+  if (d.heads <= 0) return std::nullopt;  // the sparse indexer
+  const bool prefill = op.kind == OpKind::attention_prefill;
+  const bool narrow = d.kv_bytes < 1.5;
+  AttentionCall call;
+  call.batch = d.sequences;
+  call.length = prefill ? d.fresh : d.past + d.fresh;
+  call.heads = d.heads;
+  call.kv_heads = d.kv_heads;
+  call.qk_dim = d.qk_dim;
+  call.v_dim = d.v_dim;
+  call.window = d.window;
+  call.kv_bytes = d.kv_bytes;
+  call.resident = false;  // other layers' caches pass through in between
+  KernelFamily family =
+      prefill ? KernelFamily::context_attention : KernelFamily::generation_attention;
+  const KernelMatch* match =
+      prefill ? (narrow ? &k.prefill_narrow : &k.prefill) : (narrow ? &k.decode_narrow : &k.decode);
+  if (d.latent) {
+    family = prefill ? KernelFamily::context_mla : KernelFamily::generation_mla;
+    match = prefill ? &k.mla_prefill : (narrow ? &k.mla_decode_narrow : &k.mla_decode);
+    call = prefill ? mla_prefill_call(call) : mla_decode_call(call);
+  }
+  if (!match->fit) return std::nullopt;
+  KernelTime time = timed(*match, family, call, k.gpu);
+  if (prefill && d.past > 0) {
+    // The tables have prompts without a past: the pairs with it come on top at the same rate.
+    time.seconds *= (d.past + (d.fresh + 1) / 2) / ((d.fresh + 1) / 2);
+  } else if (!prefill && d.fresh > 1) {
+    // Several queries share one pass over the cache; only the arithmetic grows.
+    time.seconds = std::max(time.seconds, op.work.flops / k.gpu.peak_of(DType::bf16) / 0.5);
+  }
+  return time;
+}
+
+std::optional<KernelTime> collective_time(const Op& op, const CalibratedKernels& k) {
+  const Work& w = op.work;
+  if (w.collective == Collective::send || w.ranks * w.stride > k.gpu.link_devices) {
+    return std::nullopt;
+  }
+  const bool own = w.collective == Collective::all_reduce && k.all_reduce.fit;
+  const KernelMatch& match = own ? k.all_reduce : k.nccl[static_cast<int>(w.collective)];
+  if (!match.fit) return std::nullopt;
+  const CollectiveCall call{w.collective, w.message_bytes, double(w.ranks)};
+  return timed(match, own ? KernelFamily::custom_allreduce : KernelFamily::nccl, call, k.gpu);
+}
+
+// The tables' names for what products run in.
+std::string_view table_dtype(DType math) {
+  switch (math) {
+    case DType::fp8:
+      return "fp8";
+    case DType::int8:
+      return "sq";
+    case DType::fp4:
+      return "nvfp4";
+    default:
+      return "bfloat16";
+  }
+}
+
+}  // namespace
+
+std::optional<CalibratedKernels> match_kernels(const Machine& machine, std::string_view stack) {
+  const Calibration& all = builtin_calibration();
+  const bool known = std::any_of(all.fits.begin(), all.fits.end(),
+                                 [&](const KernelFit& fit) { return fit.stack == stack; });
+  if (!known || machine.kind != MachineKind::gpu) return std::nullopt;
+  CalibratedKernels k;
+  try {
+    k.gpu = gpu_traits(machine);
+  } catch (const Error&) {
+    return std::nullopt;  // too little is known of the GPU to move fits to it
+  }
+  const auto find = [&](KernelFamily family, std::string_view dtype, std::string_view kernel = {}) {
+    KernelKey key;
+    key.family = family;
+    key.stack = stack;
+    key.dtype = dtype;
+    key.kernel = kernel;
+    key.arch = k.gpu.arch;
+    return find_fit(all, key);
+  };
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const std::string_view dtype = table_dtype(static_cast<DType>(i));
+    k.gemm[i] = find(KernelFamily::gemm, dtype);
+    k.moe[i] = find(KernelFamily::moe, dtype == "fp8" ? "fp8_block" : dtype);
+  }
+  k.gemm_weight_only = find(KernelFamily::gemm, "int4_wo");
+  k.moe_weight_only = find(KernelFamily::moe, "w4a16_mxfp4");
+  k.prefill = find(KernelFamily::context_attention, "bfloat16/bfloat16");
+  k.prefill_narrow = find(KernelFamily::context_attention, "bfloat16/fp8");
+  k.decode = find(KernelFamily::generation_attention, "bfloat16/bfloat16");
+  k.decode_narrow = find(KernelFamily::generation_attention, "bfloat16/fp8");
+  k.mla_prefill = find(KernelFamily::context_mla, "bfloat16/bfloat16");
+  k.mla_decode = find(KernelFamily::generation_mla, "bfloat16/bfloat16");
+  k.mla_decode_narrow = find(KernelFamily::generation_mla, "bfloat16/fp8");
+  k.all_reduce = find(KernelFamily::custom_allreduce, "any");
+  constexpr std::string_view kNames[] = {
+      "", "all_reduce", "all_gather", "reduce_scatter", "alltoall", ""};
+  for (int i = 1; i < 5; ++i) k.nccl[i] = find(KernelFamily::nccl, "any", kNames[i]);
+  return k;
+}
+
+std::optional<KernelTime> calibrated_time(const Op& op, const CalibratedKernels& kernels) {
+  switch (op.kind) {
+    case OpKind::matmul:
+      return gemm_time(op, kernels);
+    case OpKind::expert_matmul:
+      return moe_time(op, kernels);
+    case OpKind::attention_prefill:
+    case OpKind::attention_decode:
+      return attention_time(op, kernels);
+    case OpKind::collective:
+      return collective_time(op, kernels);
+    default:
+      break;
+  }
+  // Routing's time is part of the fitted block.
+  if (op.dims.block == 0) return KernelTime{0, {1, 1}};
+  return std::nullopt;
+}
+
+}  // namespace ridge

@@ -1,0 +1,36 @@
+// Operators timed by a stack's fitted kernels (calibration.h): the fits are matched once per
+// machine, so that timing an operator is one kernel formula.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "cost/work.h"
+#include "roofline/calibration.h"
+
+namespace ridge {
+
+struct KernelTime {
+  double seconds = 0;
+  Band band;
+};
+
+struct CalibratedKernels {
+  GpuTraits gpu;
+  // By DType of the products; the narrow ones come with their activations' quantization.
+  std::array<KernelMatch, kDTypeCount> gemm, moe;
+  KernelMatch gemm_weight_only;  // 4-bit weights, 16-bit arithmetic
+  KernelMatch moe_weight_only;
+  KernelMatch prefill, prefill_narrow, decode, decode_narrow;  // narrow: 8-bit cache
+  KernelMatch mla_prefill, mla_decode, mla_decode_narrow;
+  KernelMatch all_reduce;           // the stack's own kernel
+  std::array<KernelMatch, 6> nccl;  // by Collective
+};
+
+// nullopt where the stack has no fits, or the machine is no GPU they could be moved to.
+std::optional<CalibratedKernels> match_kernels(const Machine& machine, std::string_view stack);
+
+// nullopt for operators that no fit covers: elementwise, scans, sampling.
+std::optional<KernelTime> calibrated_time(const Op& op, const CalibratedKernels& kernels);
+
+}  // namespace ridge
