@@ -81,7 +81,7 @@ double prefill_seconds(const AttentionCall& c, const GpuTraits& gpu, const Prefi
   const double qkv =
       c.batch * c.length * 2 * (c.heads * (c.qk_dim + c.v_dim) + c.kv_heads * (c.qk_dim + c.v_dim));
   const double fit = std::min(1.0, gpu.l2_bytes / qkv);
-  const double bytes_s = p.prepass * qkv * (1 - fit * (1 - 1 / p.l2_speed)) / gpu.bandwidth;
+  const double bytes_s = p.prepass * qkv * (1 - fit * (1 - 1 / p.l2_speed)) / gpu.stream;
   return p.t0 * gpu.tick + bytes_s + smooth_max(all, longest, p.overlap);
 }
 
@@ -97,7 +97,7 @@ double decode_seconds(const AttentionCall& c, const GpuTraits& gpu, const Decode
   const double fit = c.resident ? p.l2 * gpu.l2_bytes / kv : 0;
   const double fit2 = fit * fit, kept = fit2 * fit2 / (1 + fit2 * fit2);
   const double rate =
-      gpu.bandwidth * p.memory * (group > 1 ? 1 : p.single) / head_loss(dims / 2, p.wide, 0);
+      gpu.stream * p.memory * (group > 1 ? 1 : p.single) / head_loss(dims / 2, p.wide, 0);
   // Heads that are not grouped read the same KV again, from L2.
   const double bytes_s = kv * (1 - kept * (1 - 1 / p.l2_speed) + (repeats - 1) / p.l2_speed) / rate;
 

@@ -63,7 +63,7 @@ double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p
   const double moved = s.m * (s.k * s.in_bytes + s.n * s.out_bytes * p.write);
   const double bytes_s = (weights * (1 - resident * (1 - 1 / p.l2_speed)) +
                           moved * (1 - act_kept * (1 - 1 / p.l2_speed))) /
-                         (gpu.bandwidth * p.memory);
+                         (gpu.stream * p.memory);
 
   // Long kernels run into the power limit and lose clock.
   const double ideal_s = 2 * s.m * s.n * s.k / gpu.peak_of(s.math);
@@ -96,7 +96,7 @@ double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p
       if (dispatch > 0 || ctas >= gpu.sms || s.k < 512) break;
       splits = std::min(whole(gpu.sms / ctas), whole(s.k / 256));
       if (splits < 2) break;
-      extra = p.split * gpu.tick + splits * s.m * s.n * 8 / (gpu.bandwidth * p.l2_speed);
+      extra = p.split * gpu.tick + splits * s.m * s.n * 8 / (gpu.stream * p.l2_speed);
     }
   }
   best = smooth_max(best_sms, best_memory, p.overlap) + best_extra;
@@ -104,7 +104,7 @@ double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p
   if (s.quantize) {
     const double rows = round_up(s.m / gpu.sms);
     t += rows * p.quant_start * gpu.tick +
-         std::max(s.m * s.k * (2 + s.in_bytes) / (gpu.bandwidth * p.quant),
+         std::max(s.m * s.k * (2 + s.in_bytes) / (gpu.stream * p.quant),
                   rows * s.k * p.quant_row * gpu.tick);
   }
   if (s.m <= 1) t += p.single * gpu.tick;

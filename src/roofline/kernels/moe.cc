@@ -118,7 +118,7 @@ double moe_seconds(const MoeCall& c, const GpuTraits& gpu, const MoeParams& p) {
   const double weights = c.load.active * c.hidden * (up + c.inter) * weight_bytes;
   const double fit = p.l2 * gpu.l2_bytes / std::max({1.0, std::min(c.reuse_bytes, 1e15), weights});
   const double fit2 = fit * fit, kept = fit2 * fit2 / (1 + fit2 * fit2);
-  const double stream = (1 - kept * (1 - 1 / p.l2_speed)) / (gpu.bandwidth * p.memory);
+  const double stream = (1 - kept * (1 - 1 / p.l2_speed)) / (gpu.stream * p.memory);
 
   double total = 0;
   for (int stage = 0; stage < 2; ++stage) {
@@ -144,7 +144,7 @@ double moe_seconds(const MoeCall& c, const GpuTraits& gpu, const MoeParams& p) {
     }
     if (rows > 0) total += smooth_max(best_sms, best_mem, p.overlap);
   }
-  const double pass_s = rows * (c.hidden + 0.5 * up) * 2 * p.pass / gpu.bandwidth;
+  const double pass_s = rows * (c.hidden + 0.5 * up) * 2 * p.pass / gpu.stream;
   return (p.t0 + p.token * c.tokens + p.expert * local) * gpu.tick + total + pass_s;
 }
 

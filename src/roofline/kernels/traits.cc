@@ -1,5 +1,7 @@
 #include "roofline/kernels/traits.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace ridge {
@@ -43,6 +45,10 @@ GpuTraits gpu_traits(const Machine& machine) {
   traits.clock = machine.clock.value_or(1.5e9);
   traits.tick = 2e9 / traits.clock;
   traits.bandwidth = *bandwidth;
+  // Blackwell RTX takes Ada's numbers. Ada's GDDR6 spends bandwidth on in-band ECC and its fits
+  // stream 0.78 of the datasheet; GDDR7 has its ECC on the die, and the best stream measured on an
+  // RTX PRO 6000 is 0.95 of the datasheet.
+  traits.stream = *bandwidth * (traits.arch == Arch::blackwell_rtx ? 1.1 : 1);
   const Level* l2 = machine.cache();
   traits.l2_bytes = l2 ? l2->total_capacity().value_or(0) : 0;
   // GB300 does not publish its L2; Blackwell data-centre parts share one die pair.
@@ -70,6 +76,10 @@ GpuTraits gpu_traits(const Machine& machine) {
   set(DType::fp8, half);  // without fp8 units the product runs in 16 bits
   set(DType::int8, half);
   set(DType::fp4, traits.peak_of(DType::fp8));
+  // Blackwell Ultra's dense fp4 peak is 6 times the 16-bit one, but products stay at the power
+  // limit: measured shares of the peak fall as the peak rises. Four times is what B200 has.
+  double& fp4 = traits.peak[static_cast<int>(DType::fp4)];
+  fp4 = std::min(fp4, 4 * half);
   return traits;
 }
 

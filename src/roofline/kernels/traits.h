@@ -21,6 +21,7 @@ struct GpuTraits {
   double clock = 0;         // Hz
   double tick = 1;          // 2 GHz / clock: fixed costs are counted in cycles, stated at 2 GHz
   double bandwidth = 0;     // device memory, bytes/s
+  double stream = 0;        // the same as fitted kernels should see it, see gpu_traits
   double l2_bytes = 0;      // what one SM can find there: half the capacity where the L2 is split
                             // into two partitions that each cache what their SMs use
   double l2_total = 0;      // capacity
