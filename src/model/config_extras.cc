@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace ridge {
 
 namespace {
@@ -33,10 +35,15 @@ void add_prediction_layers(Model& model, const ConfigContext& context) {
 void add_family_tensors(Model& model, const ConfigContext& context) {
   std::string_view type = context.family.type;
   double hidden = double(context.hidden);
-  if (type == "opt") {
-    model.other_parameters += 2 * hidden;  // positions start at two
-  } else if (type == "bloom") {
-    model.other_parameters += 2 * hidden;  // a norm after the embedding
+  int64_t embedding =
+      context.fields.integer_or({"word_embed_proj_dim"}, context.hidden, 1, kMaxWidth);
+  if (embedding != context.hidden) {  // OPT 350M projects narrower embeddings
+    throw Error("{}: word_embed_proj_dim ({}) other than the hidden size is not supported",
+                context.fields.where(), embedding);
+  }
+  if (type == "opt" || type == "bloom") {
+    // OPT's positions start at two; BLOOM has a norm of two vectors after the embedding.
+    model.other_parameters += 2 * hidden;
   } else if (type.starts_with("gemma3n") || type.starts_with("gemma4")) {
     model.other_parameters += per_layer_embedding_parameters(context);
     if (type.starts_with("gemma3n")) {
