@@ -46,11 +46,16 @@ double intensity(const Work& work) {
 Json landmarks_json(const Request& r, const Prediction& p) {
   const double hidden = r.model->hidden;
   const MatmulShape square{.m = kDenseSide, .k = kDenseSide, .n = kDenseSide};
+  const auto phase = [](const char* name, const StepEstimate& step) {
+    return Json{{"name", name},
+                {"intensity", step.intensity()},
+                {"flops_per_s", step.expected_s > 0 ? step.flops / step.expected_s : 0},
+                {"wall", wall_name(step.wall)}};
+  };
   return Json::array(
-      {{{"name", "elementwise"}, {"intensity", intensity(residual_work(1, hidden, 2))}},
-       {{"name", "decode"}, {"intensity", p.decode.intensity()}},
-       {{"name", "prefill"}, {"intensity", p.prefill.intensity()}},
-       {{"name", "dense 4096 matmul"}, {"intensity", intensity(matmul_work(square))}}});
+      {Json{{"name", "elementwise"}, {"intensity", intensity(residual_work(1, hidden, 2))}},
+       phase("decode", p.decode), phase("prefill", p.prefill),
+       Json{{"name", "dense 4096"}, {"intensity", intensity(matmul_work(square))}}});
 }
 
 // What the picture needs beyond the prediction's own list: where the dot is, and both times at

@@ -182,6 +182,18 @@ Json users(const ApiOptions& given) {
   return users_json(request_of(given, kDeepPredictions), seconds);
 }
 
+Json stacks(const ApiOptions&) {
+  Json list = Json::array();
+  for (const std::string& name : stack_names()) {
+    const Stack stack = find_stack(name);
+    list.push_back({{"name", stack.name},
+                    {"title", stack.title},
+                    {"basis", stack.basis},
+                    {"calibrated", stack.calibrated}});
+  }
+  return list;
+}
+
 Json history(const ApiOptions&) {
   const std::vector<Machine> all = all_machines();
   const std::vector<Epoch> epochs = peak_records(all);
@@ -195,6 +207,7 @@ constexpr Endpoint kEndpoints[] = {
     {"/api/machines", "Every machine of the atlas", OptionSet::none, "", "", machines},
     {"/api/models", "Every built-in model, or one with all its parts", OptionSet::none, "name",
      "One model by name", models},
+    {"/api/stacks", "Every software stack", OptionSet::none, "", "", stacks},
     {"/api/predict", "How fast can it go: ridge predict --json", OptionSet::request, "", "",
      prediction},
     {"/api/explain", "Which wall is that: ridge explain --json", OptionSet::explain, "", "",

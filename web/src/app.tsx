@@ -1,0 +1,160 @@
+// The page: configuration at the side, the answer on top, one panel at a time.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { fieldErrors, plain, useView, type View } from "./api";
+import { Controls } from "./controls";
+import { bytes, count, seconds } from "./format";
+import { frozen } from "./frozen";
+import { BatchPanel } from "./panels/batch";
+import { HistoryPanel } from "./panels/history";
+import { MemoryPanel } from "./panels/memory";
+import { PyramidPanel } from "./panels/pyramid";
+import { RooflinePanel } from "./panels/roofline";
+import { SlowPanel } from "./panels/slow";
+import { TilesPanel } from "./panels/tiles";
+import { TimePanel } from "./panels/time";
+import { command, get, kSections, section, type Section } from "./state";
+import type { Prediction } from "./types";
+import { WallTag } from "./walls";
+
+declare const RIDGE_VERSION: string;
+
+const kPanels: Record<Section, () => JSX.Element> = {
+  roofline: RooflinePanel,
+  pyramid: PyramidPanel,
+  time: TimePanel,
+  tiles: TilesPanel,
+  batch: BatchPanel,
+  memory: MemoryPanel,
+  slow: SlowPanel,
+  history: HistoryPanel,
+};
+
+function Reading({ name, value, children, sub }: { name: string; value: number; children: string; sub?: string }) {
+  return (
+    <div class="reading">
+      <span class="label">{name}</span>
+      <output data-value={value} data-name={name}>{children}</output>
+      {sub && <span class="sub">{sub}</span>}
+    </div>
+  );
+}
+
+function Headline({ view }: { view: View<Prediction> }) {
+  const p = view.data;
+  const problem = view.error;
+  return (
+    <section class={`headline${view.busy ? " busy" : ""}${problem ? " stale" : ""}`} aria-label="The answer" aria-live="polite">
+      {problem && <p class="error banner" role="alert">{plain(problem)}</p>}
+      {p && (
+        <>
+          <Reading name="per token" value={p.tpot_s} sub={`band ${seconds(p.decode.low_s / p.decode.tokens_per_step)} – ${seconds(p.decode.high_s / p.decode.tokens_per_step)}`}>{seconds(p.tpot_s)}</Reading>
+          <Reading name="first token" value={p.ttft_s} sub={`band ${seconds(p.prefill.low_s)} – ${seconds(p.prefill.high_s)}`}>{seconds(p.ttft_s)}</Reading>
+          <Reading name="tokens/s" value={p.decode.tokens_per_s} sub={`roof ${count(p.decode.roof_tokens_per_s)}`}>{count(p.decode.tokens_per_s)}</Reading>
+          <Reading name="a user" value={p.decode.tokens_per_s_per_user} sub="tok/s">{count(p.decode.tokens_per_s_per_user)}</Reading>
+          <Reading name="memory" value={p.memory.weights_bytes + p.memory.kv_bytes + p.memory.activation_bytes + p.memory.overhead_bytes}
+            sub={`of ${bytes(p.memory.capacity_bytes)}${p.devices > 1 ? ` on each of ${p.devices}` : ""}`}>
+            {bytes(p.memory.weights_bytes + p.memory.kv_bytes + p.memory.activation_bytes + p.memory.overhead_bytes)}
+          </Reading>
+          <div class="reading wall">
+            <span class="label">decode wall</span>
+            <output data-name="wall" data-value={p.decode.wall}><WallTag wall={p.decode.wall} /></output>
+            <span class="sub">then {p.decode.next_wall}</span>
+          </div>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Copy({ label, text }: { label: string; text: () => string }) {
+  const [done, show] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+    } catch {
+      // Without the clipboard (an http address that is not local): let the person copy it.
+      prompt(label, text());
+    }
+    show(true);
+    setTimeout(() => show(false), 1500);
+  };
+  return <button type="button" onClick={copy}>{done ? "copied" : label}</button>;
+}
+
+function ThemeButton() {
+  const [theme, turn] = useState(() => {
+    try { return localStorage.getItem("theme") ?? ""; } catch { return ""; }
+  });
+  useEffect(() => {
+    if (theme) document.documentElement.dataset["theme"] = theme;
+    else delete document.documentElement.dataset["theme"];
+    try { localStorage.setItem("theme", theme); } catch { /* private mode */ }
+  }, [theme]);
+  const next = theme === "" ? "light" : theme === "light" ? "dark" : "";
+  return <button type="button" onClick={() => turn(next)} aria-label={`Theme: ${theme || "as the system"}`}>{theme || "auto"}</button>;
+}
+
+function Tabs() {
+  const names = kSections.map(([name]) => name);
+  const onKey = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    section.value = names[(names.indexOf(section.value) + step + names.length) % names.length] as Section;
+    requestAnimationFrame(() => (document.querySelector("[role=tab][aria-selected=true]") as HTMLElement | null)?.focus());
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey}>
+      {kSections.map(([name, title]) => (
+        <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={section.value === name} aria-controls="panel"
+          tabIndex={section.value === name ? 0 : -1} onClick={() => (section.value = name)}>
+          {title}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function App() {
+  const view = useView<Prediction>("predict");
+  const option = view.error?.option;
+  useEffect(() => {
+    fieldErrors.value = view.error && option ? { [option]: view.error.message } : {};
+  }, [view.error]);
+  const Panel = kPanels[section.value];
+  const wide = typeof matchMedia !== "undefined" && matchMedia("(min-width: 900px)").matches;
+  return (
+    <>
+      <a class="skip" href="#panel" onClick={(e) => { e.preventDefault(); document.getElementById("panel")?.focus(); }}>To the panel</a>
+      <header>
+        <h1><svg viewBox="0 0 32 20" width="30" height="19" aria-hidden="true"><path d="M1 18 15 3H31" /><circle cx="8" cy="14.5" r="2.6" /></svg>Ridge</h1>
+        <Tabs />
+        <div class="actions">
+          {!frozen && <Copy label="link" text={() => location.href} />}
+          <Copy label="command" text={() => command()} />
+          <ThemeButton />
+        </div>
+      </header>
+      <div class="layout">
+        <aside>
+          <details open={wide}>
+            <summary>{get("model")} on {get("machine")}, batch {get("batch")}</summary>
+            {frozen && <p class="frozen">A report, frozen: {frozen.made}. Explore with <code>ridge serve</code>.</p>}
+            <Controls />
+          </details>
+        </aside>
+        <main>
+          <Headline view={view} />
+          <div id="panel" role="tabpanel" aria-labelledby={`tab-${section.value}`} tabIndex={-1} data-panel={section.value}>
+            <Panel />
+          </div>
+          <footer>
+            {view.data?.notes.map((note) => <p key={note}>Note: {note}.</p>)}
+            {view.data && <p>{view.data.calibrated ? "Calibrated" : "Not calibrated"}: {view.data.basis}</p>}
+            <p>Ridge {RIDGE_VERSION} · roofs are dense peaks and published or measured bandwidths · <code class="command">{command()}</code></p>
+          </footer>
+        </main>
+      </div>
+    </>
+  );
+}

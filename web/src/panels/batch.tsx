@@ -1,0 +1,112 @@
+// Batch and context: what a user gets against what a device yields, up to the cliffs.
+import { plain, useView } from "../api";
+import { Axes, Chart, frame, path, spread } from "../axes";
+import { NumberField } from "../controls";
+import { Figure } from "../figure";
+import { axis, axisSeconds, count, seconds } from "../format";
+import { logDomain, logScale } from "../scale";
+import { get } from "../state";
+import type { Prediction, Sweep, SweepPoint, Users } from "../types";
+import { kWalls, WallMark, WallTag } from "../walls";
+
+type Pick = (p: SweepPoint) => number;
+const perDevice: Pick = (p) => p.tokens_per_s_per_device;
+const perUser: Pick = (p) => p.tokens_per_s_per_user;
+const formats = (sweep: Sweep) => sweep.axes.find((a) => a.name === "weights")?.labels ?? [];
+const tip = (p: SweepPoint) => `batch ${p.batch}, ${p.weights ?? ""}: ${count(p.tokens_per_s_per_device)} tok/s a device, ${count(p.tokens_per_s_per_user)} a user, ${seconds(p.tpot_s)} a token, ${kWalls[p.wall].label}${p.fits ? "" : ", does not fit"}`;
+
+function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; width: number; pick: Pick; title: string; now: Prediction | null; target?: number | undefined }) {
+  const f = frame(width, 300, 52, 58);
+  const fitting = sweep.points.filter((p) => p.fits);
+  const shown = fitting.length ? fitting : sweep.points;
+  const x = logScale(...logDomain(sweep.points.map((p) => Number(p.batch)), 1), f.left, f.right);
+  const y = logScale(...logDomain([...shown.map(pick), ...(target ? [target] : [])], 1.5), f.bottom, f.top);
+  const names = formats(sweep);
+  const lines = names.map((name) => sweep.points.filter((p) => p.weights === name && p.fits));
+  const ends = spread(lines.map((l) => (l.length ? y(pick(l.at(-1) as SweepPoint)) : f.bottom)), 13, f.top, f.bottom);
+  const cliff = now?.memory.max_batch ?? null;
+  const here = now && now.memory.fits ? ([x(now.decode.batch), y(pick === perDevice ? now.decode.tokens_per_s_per_device : now.decode.tokens_per_s_per_user)] as const) : null;
+  return (
+    <Chart frame={f} label={title}>
+      <Axes frame={f} x={x} y={y} xTitle="batch" yTitle={title} xFormat={axis} yFormat={axis} />
+      {cliff !== null && cliff >= x.domain[0] && cliff < x.domain[1] && (
+        <g class="cliff"><rect x={x(cliff)} y={f.top} width={f.right - x(cliff)} height={f.bottom - f.top} /><line x1={x(cliff)} x2={x(cliff)} y1={f.top} y2={f.bottom} /><text x={x(cliff) - 4} y={f.bottom - 6} text-anchor="end">memory full at {count(cliff)}</text></g>
+      )}
+      {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} a token</text></g>}
+      {lines.map((line, i) => line.length > 0 && (
+        <g key={names[i]} class={`precision p${i}`}>
+          <path d={path(line.map((p) => [x(Number(p.batch)), y(pick(p))] as const))} />
+          {line.map((p) => <g key={p.batch} transform={`translate(${x(Number(p.batch))} ${y(pick(p))})`}><WallMark wall={p.wall} r={2.8} /><title>{tip(p)}</title></g>)}
+          <text x={x(Number(line.at(-1)?.batch)) + 6} y={(ends[i] ?? 0) + 4}>{names[i]}</text>
+        </g>
+      ))}
+      {here && <circle class="here" cx={here[0]} cy={here[1]} r={7}><title>this configuration</title></circle>}
+    </Chart>
+  );
+}
+
+function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target: number }) {
+  const f = frame(width, 300, 52, 20);
+  const points = sweep.points.filter((p) => p.fits);
+  if (points.length === 0) return <p class="note">Nothing fits.</p>;
+  const x = logScale(...logDomain([...points.map(perUser), target], 1.4), f.left, f.right);
+  const y = logScale(...logDomain(points.map(perDevice), 1.5), f.bottom, f.top);
+  const front = points.filter((p) => p.pareto).sort((a, b) => perUser(a) - perUser(b));
+  return (
+    <Chart frame={f} label="Tokens per second of a device against those of a user">
+      <Axes frame={f} x={x} y={y} xTitle="tok/s a user" yTitle="tok/s a device" xFormat={axis} yFormat={axis} />
+      <g class="target"><line x1={x(target)} x2={x(target)} y1={f.top + 16} y2={f.bottom} /><text x={x(target) + 4} y={f.bottom - 6}>target</text></g>
+      <path class="front" d={path(front.map((p) => [x(perUser(p)), y(perDevice(p))] as const))} />
+      {points.map((p) => <g key={`${p.weights}${p.batch}`} class={p.pareto ? "on-front" : "off-front"} transform={`translate(${x(perUser(p))} ${y(perDevice(p))})`}><WallMark wall={p.wall} r={p.pareto ? 3.6 : 2.4} hollow={!p.pareto} /><title>{tip(p)}</title></g>)}
+      {front.filter((_, i) => i % 3 === 0).map((p) => <text key={p.batch} class="point-label" x={x(perUser(p)) + 6} y={y(perDevice(p)) - 5}>{p.weights} b{p.batch}</text>)}
+    </Chart>
+  );
+}
+
+function Contexts({ sweep, width, now }: { sweep: Sweep; width: number; now: Prediction | null }) {
+  const f = frame(width, 300, 58, 20);
+  const x = logScale(...logDomain(sweep.points.map((p) => Number(p.context)), 1), f.left, f.right);
+  const y = logScale(...logDomain(sweep.points.flatMap((p) => [p.tpot_low_s, p.tpot_high_s]), 1.2), f.bottom, f.top);
+  const at = (pick: Pick) => sweep.points.map((p) => [x(Number(p.context)), y(pick(p))] as const);
+  const cliff = sweep.points.find((p) => !p.fits);
+  const most = now?.memory.max_context ?? null;
+  return (
+    <Chart frame={f} label="Time per token over context">
+      <Axes frame={f} x={x} y={y} xTitle="context" yTitle="time per token" xFormat={axis} yFormat={axisSeconds} />
+      {cliff && most && most >= x.domain[0] && most < x.domain[1] && <g class="cliff"><rect x={x(most)} y={f.top} width={f.right - x(most)} height={f.bottom - f.top} /><line x1={x(most)} x2={x(most)} y1={f.top} y2={f.bottom} /><text x={x(most) - 4} y={f.bottom - 6} text-anchor="end">memory full at {count(most)}</text></g>}
+      <path class="band" d={`${path(at((p) => p.tpot_low_s))}${path([...at((p) => p.tpot_high_s)].reverse()).replace("M", "L")}Z`} />
+      <g class="precision p0"><path d={path(at((p) => p.tpot_s))} /></g>
+      {sweep.points.map((p) => <g key={p.context} transform={`translate(${x(Number(p.context))} ${y(p.tpot_s)})`}><WallMark wall={p.fits ? p.wall : p.next_wall} r={2.8} hollow={!p.fits} /><title>{`context ${p.context}: ${seconds(p.tpot_s)}`}</title></g>)}
+      {now && <circle class="here" cx={x(now.decode.context)} cy={y(now.tpot_s)} r={7}><title>this configuration</title></circle>}
+    </Chart>
+  );
+}
+
+export function BatchPanel() {
+  const batch = useView<Sweep>("batch");
+  const context = useView<Sweep>("context");
+  const users = useView<Users>("users", undefined, true);
+  const now = useView<Prediction>("predict").data;
+  const error = batch.error ?? context.error;
+  if (!batch.data || !context.data) return <p class="note">{error ? plain(error) : "…"}</p>;
+  const target = users.data ? 1 / users.data.target_s : 20;
+  const first = batch.data.axes.find((a) => a.name === "weights")?.labels[0];
+  const crossing = batch.data.points.find((p) => p.weights === first && p.fits && p.wall === "compute");
+  return (
+    <section class="panel">
+      <p class="sentence">
+        {crossing ? <>In {first} decode turns <WallTag wall="compute" />-bound at batch {crossing.batch}. </> : <>No batch that fits makes {first} decode compute-bound at this context: every sequence brings its own cache. </>}
+        {users.data && <>Within {get("target")} a token the machine serves {count(users.data.users)} users; <WallTag wall={users.data.decides} /> is what stops it.</>}
+      </p>
+      <div class="toolbar"><div class="inline"><NumberField option="target" label="Latency target" unit="per token" /></div></div>
+      {error && <p class="note error">{plain(error)}</p>}
+      <div class="two">
+        <Figure name="batch-device" title="A device's yield" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perDevice} title="tok/s a device" now={now} />} />
+        <Figure name="batch-user" title="A user's speed" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perUser} title="tok/s a user" now={now} target={target} />} />
+        <Figure name="pareto" title="The trade: Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
+        <Figure name="context" title="Context makes every token dearer" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} />} />
+      </div>
+      <p class="note">Lines are weight precisions; the marks on them tell the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}. The ring is this configuration. Points that do not fit are left out.</p>
+    </section>
+  );
+}

@@ -1,0 +1,100 @@
+// KV and memory: what fills a device, and how many users that leaves room for.
+import { plain, useView } from "../api";
+import { Chart, frame } from "../axes";
+import { NumberField } from "../controls";
+import { Figure } from "../figure";
+import { axis, bytes, count, percent, seconds } from "../format";
+import { linearScale } from "../scale";
+import { get } from "../state";
+import type { Memory, ModelDetails, Prediction, Users } from "../types";
+import { WallTag } from "../walls";
+
+const parts = (m: Memory) => [
+  ["weights", m.weights_bytes], ["KV-cache", m.kv_bytes], ["activations", m.activation_bytes], ["overhead", m.overhead_bytes],
+] as const;
+const used = (m: Memory) => parts(m).reduce((sum, [, value]) => sum + value, 0);
+
+function Fill({ memory, width }: { memory: Memory; width: number }) {
+  const f = frame(width, 92, 8, 8, 18, 30);
+  const whole = Math.max(memory.capacity_bytes ?? 0, used(memory));
+  const x = linearScale(0, whole, f.left, f.right);
+  let at = 0;
+  return (
+    <Chart frame={f} label="Memory of one device by what fills it">
+      <rect class="chip-edge" x={f.left} y={f.top} width={x(memory.capacity_bytes ?? whole) - f.left} height={f.bottom - f.top} />
+      {parts(memory).map(([name, value]) => {
+        const from = at;
+        at += value;
+        const w = x(at) - x(from);
+        return (
+          <g key={name} class={`part ${name}`}>
+            <rect x={x(from)} y={f.top} width={Math.max(0.5, w)} height={f.bottom - f.top} />
+            {w > 74 && <text x={x(from) + w / 2} y={(f.top + f.bottom) / 2 + 4} text-anchor="middle">{name.replace("-", " ")}</text>}
+            <title>{`${name.replace("-", " ")} ${bytes(value)}`}</title>
+          </g>
+        );
+      })}
+      {memory.capacity_bytes && <g class="rule"><line x1={x(memory.capacity_bytes)} x2={x(memory.capacity_bytes)} y1={f.top - 6} y2={f.bottom + 4} /><text x={x(memory.capacity_bytes)} y={f.top - 8} text-anchor="end">{bytes(memory.capacity_bytes)}</text></g>}
+      <g class="axes">{x.ticks(Math.max(3, Math.floor(width / 110))).map((v) => <text key={v} x={Math.min(x(v), f.right - 14)} y={f.bottom + 15} text-anchor={v === 0 ? "start" : "middle"}>{axis(v)}B</text>)}</g>
+    </Chart>
+  );
+}
+
+export function MemoryPanel() {
+  const view = useView<Prediction>("predict");
+  const model = useView<ModelDetails>("model").data;
+  const users = useView<Users>("users");
+  const p = view.data;
+  if (!p) return <p class="note">{view.error ? plain(view.error) : "…"}</p>;
+  const m = p.memory;
+  const left = m.capacity_bytes === null ? null : m.capacity_bytes - used(m);
+  const u = users.data;
+  return (
+    <section class="panel">
+      <p class="sentence">
+        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are taken{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} are asked for, {bytes(m.capacity_bytes)} are there.</>}{" "}
+        {m.max_batch !== null && <>At context {count(p.decode.context)} at most {count(m.max_batch)} sequences fit; at batch {count(p.decode.batch)} each may hold {count(m.max_context)} tokens.</>}
+      </p>
+      <Figure name="memory" title="One device's memory" json={m} rows={parts(m).map(([part, value]) => ({ part, bytes: value }))} draw={(w) => <Fill memory={m} width={w} />} />
+      <div class="two">
+        <div>
+          <h3>Every part</h3>
+          <table class="partlist">
+            <tbody>
+              {parts(m).map(([name, value]) => <tr key={name}><td><i class={`swatch ${name}`} />{name.replace("-", " ")}</td><td class="n">{bytes(value)}</td><td class="n dim">{m.capacity_bytes ? percent(value / m.capacity_bytes) : ""}</td></tr>)}
+              <tr class="sum"><td><i class="swatch free" />{left !== null && left < 0 ? "missing" : "free"}</td><td class="n">{bytes(left === null ? null : Math.abs(left))}</td><td class="n dim">{m.capacity_bytes && left !== null ? percent(Math.abs(left) / m.capacity_bytes) : ""}</td></tr>
+            </tbody>
+          </table>
+          {model && (
+            <>
+              <h3>The cache of {model.title}</h3>
+              <p class="note">{model.kv_bytes_per_token > 0 ? <><b>{bytes(model.kv_bytes_per_token)}</b> a token in {model.kv_format}, before any window cuts it.</> : "No KV cache: a constant state."} Layers, exactly:</p>
+              <ul class="layers">{model.layer_groups.map((g) => <li key={g.kind}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
+              <table class="partlist">
+                <thead><tr><th>context</th><th class="n">a sequence</th><th class="n">of the weights</th></tr></thead>
+                <tbody>{model.kv.map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>
+              </table>
+            </>
+          )}
+        </div>
+        <div>
+          <h3>Users at once</h3>
+          <div class="inline"><NumberField option="target" label="Latency target" unit="per token" /></div>
+          {users.error && <p class="note error" role="alert">{plain(users.error)}</p>}
+          {u && !users.error && (
+            <>
+              <dl class="facts big">
+                <div class={u.by_memory !== null && u.by_memory <= u.by_latency ? "least" : ""}><dt>memory holds</dt><dd data-users="memory">{u.by_memory === null ? "?" : count(u.by_memory)}</dd></div>
+                <div class={u.by_memory === null || u.by_latency < u.by_memory ? "least" : ""}><dt>latency allows</dt><dd data-users="latency">{count(u.by_latency)}</dd></div>
+                <div><dt>users</dt><dd data-users="users">{count(u.users)}</dd></div>
+              </dl>
+              <p class="note">
+                Within {get("target")} a token. {u.users >= 1 ? <><WallTag wall={u.decides} /> decides; at that load {count(u.tokens_per_s)} tok/s in all, {seconds(u.tpot_s)} a token.</> : "Not even one user is served that fast."}
+              </p>
+            </>
+          )}
+        </div>
+      </div>
+    </section>
+  );
+}

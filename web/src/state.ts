@@ -1,0 +1,97 @@
+// One configuration, kept in the address: #/roofline?machine=h200&model=llama-3-8b&batch=32.
+// Names are the command line's, so that link, command and API say the same.
+import { computed, effect, signal } from "@preact/signals";
+import { frozen } from "./frozen";
+
+export type Config = Readonly<Record<string, string>>;
+
+export const kSections = [
+  ["roofline", "Roofline"],
+  ["pyramid", "Pyramid"],
+  ["time", "Time"],
+  ["tiles", "Tiles"],
+  ["batch", "Batch & context"],
+  ["memory", "KV & memory"],
+  ["slow", "Why slow"],
+  ["history", "The wall over time"],
+] as const;
+export type Section = (typeof kSections)[number][0];
+
+// Options of a prediction, in the order of a command line.
+export const kRequest = [
+  "model", "machine", "stack", "batch", "context", "prompt", "weights", "kv", "activations",
+  "tp", "pp", "dp", "ep", "chunk", "prefix-hit", "speculate", "acceptance", "draft",
+  "expert-skew", "offload", "no-flash", "no-fusion", "no-graphs", "no-paging", "reserve",
+  "no-continuous", "price",
+] as const;
+
+// What a first visit shows: a common case whose machine has measured roofs.
+const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", context: "4096" };
+// What the command line takes where nothing is said.
+export const kDefaults: Config = {
+  model: "llama-3-8b", machine: "h100-sxm", stack: "typical", batch: "1", context: "2048", prompt: "1024",
+  tile: "128x128x64", dtype: "fp16", stages: "4", reuse: "0", target: "50ms",
+};
+
+function readHash(): { section: Section; config: Config } {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const section = kSections.find(([name]) => name === path)?.[0] ?? "roofline";
+  const config: Record<string, string> = {};
+  for (const [name, value] of new URLSearchParams(query)) {
+    if (value !== "") config[name === "gpu" ? "machine" : name] = value;
+  }
+  return { section, config: query === "" ? kStart : config };
+}
+
+const initial = readHash();
+export const section = signal<Section>(initial.section);
+export const config = signal<Config>(frozen ? frozen.config : initial.config);
+
+export const get = (name: string) => config.value[name] ?? kDefaults[name] ?? "";
+
+export function set(changes: Record<string, string | undefined>): void {
+  if (frozen) return;
+  const next: Record<string, string> = { ...config.value };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === undefined || value === "") delete next[name];
+    else next[name] = value;
+  }
+  config.value = next;
+}
+
+export const hash = computed(() => {
+  const query = new URLSearchParams(config.value as Record<string, string>).toString();
+  return `#/${section.value}${query && !frozen ? `?${query}` : ""}`;
+});
+
+// Typing and dragging change the address in place; a new section is a step back can return to.
+let shown = "";
+effect(() => {
+  if (hash.value === shown || hash.value === location.hash) return;
+  const turned = shown !== "" && shown.split("?")[0] !== hash.value.split("?")[0];
+  shown = hash.value;
+  if (turned) history.pushState(null, "", hash.value);
+  else history.replaceState(null, "", hash.value);
+});
+addEventListener("hashchange", () => follow());
+addEventListener("popstate", () => follow());
+function follow() {
+  if (location.hash === hash.value) return;
+  const read = readHash();
+  shown = location.hash;
+  section.value = read.section;
+  if (!frozen) config.value = read.config;
+}
+
+const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+export function command(of: Config = config.value): string {
+  const words = ["ridge predict"];
+  for (const name of kRequest) {
+    const value = of[name] ?? (name === "model" || name === "machine" ? kDefaults[name] : undefined);
+    if (value === undefined) continue;
+    if (name.startsWith("no-")) words.push(`--${name}`);
+    else words.push(`--${name} ${quoted(value)}`);
+  }
+  return words.join(" ");
+}
