@@ -9,11 +9,10 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "roofline/calibration.h"
+#include "validate/endpoint_score.h"
 #include "validate/score.h"
 
 namespace ridge {
-
-void add_validate_command(CLI::App& app, Global& global);
 
 namespace {
 
@@ -134,9 +133,9 @@ void add_validate_command(CLI::App& app, Global& global) {
   command->footer(kExamples);
   command->callback([o, &global] {
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const Scoreboard board =
-        score_silicon(o->folder, builtin_calibration(), threads,
-                      [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+    const auto complain = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+    Scoreboard board = score_silicon(o->folder, builtin_calibration(), threads, complain);
+    score_endpoints(o->folder, board, complain);
     if (board.groups.empty())
       throw Error("{}: no kernel tables (<gpu>/<table>.<framework>.csv[.gz])", o->folder);
     if (!board.ignored.empty())
