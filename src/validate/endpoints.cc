@@ -75,6 +75,10 @@ class Names {
   std::map<std::string, Machine> machines_;
 };
 
+bool is_latent(const Model& model) {
+  return model.groups.front().layer.mixer.kind == MixerKind::mla;
+}
+
 bool has_experts(const Model& model) {
   return std::any_of(model.groups.begin(), model.groups.end(),
                      [](const LayerGroup& g) { return g.layer.has_moe(); });
@@ -87,7 +91,14 @@ void set_precision(Request& r, const std::string& mode) {
   if (mode == "fp8") r.plan.weights = format_from_name("fp8");
   if (mode == "fp8_block") r.plan.weights = format_from_name("fp8-block");
   if (own) r.plan.weights.reset();
-  if (!mode.empty() && !own) r.plan.kv = format_from_name("fp8");
+  // Latent caches are small already and stay in 16 bits on these stacks.
+  if (!mode.empty() && !own && !is_latent(*r.model)) r.plan.kv = format_from_name("fp8");
+}
+
+// Weights that exceed the devices a row names show that its columns do not tell the layout.
+bool weights_fit(const Request& r) {
+  const Maybe capacity = r.system.device.memory().total_capacity();
+  return !capacity || make_rank(*r.model, r.plan).weight_bytes < *capacity;
 }
 
 Endpoint endpoint_of(const Row& row, Names& names) {
@@ -150,7 +161,12 @@ std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
         ++skipped;
         continue;
       }
-      rows.push_back(endpoint_of(row, names));
+      Endpoint endpoint = endpoint_of(row, names);
+      if (!weights_fit(endpoint.request)) {
+        ++skipped;
+        continue;
+      }
+      rows.push_back(std::move(endpoint));
     } catch (const BadField& bad) {
       complain(fmt::format("{}: row {}: {}", path, csv.line(), bad.why));
     } catch (const Error& error) {
