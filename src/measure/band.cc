@@ -31,7 +31,7 @@ constexpr Rule kRules[] = {
     {"L2.read", "levels.L2.read_bandwidth", 0.6, 1.2, 0.2, 1.6},
     {"shared.read", "levels.L1.read_bandwidth", 0.93, 1.0, 0.3, 1.03},
     {"L1.read", "levels.L1.read_bandwidth", 0.90, 1.0, 0.3, 1.03},
-    {"shared.latency", "levels.L1.latency", 0.7, 1.1, 0.3, 3},
+    {"shared.latency", "levels.L1.latency", 0.6, 1.1, 0.3, 3},
     {"L1.latency", "levels.L1.latency", 0.85, 1.25, 0.3, 3},
     // Tensor peaks of datasheets are at the boost clock of long work; a burst may clock higher.
     {"peak.fp64.fma", "", 0.4, 0.52, 0.1, 0.6},  // the datasheet's fp64 is the tensor cores'

@@ -1,5 +1,5 @@
 // Stands in for the CUDA side in a build without the toolkit.
-#if 1
+#ifndef RIDGE_HAS_CUDA
 
 #include "base/error.h"
 #include "measure/cuda/measure_cuda.h"

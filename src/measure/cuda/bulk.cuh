@@ -1,0 +1,22 @@
+// Kernels that move memory with Hopper's bulk-copy engine (the TMA without a tensor map).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ridge {
+
+// Whether this build holds code for them that the current device runs.
+bool bulk_available();
+
+// One block a SM. Each keeps `stages` copies of `chunk` bytes from device to shared memory in
+// flight and adds all words to *checksum. `bytes` is a multiple of 32 KB; stages x chunk at most
+// 192 KB.
+void launch_bulk_read(cudaStream_t stream, int sms, const void* data, size_t bytes, int stages,
+                      int chunk, uint32_t* checksum);
+// The same into shared memory and out again.
+void launch_bulk_copy(cudaStream_t stream, int sms, void* to, const void* from, size_t bytes);
+
+}  // namespace ridge
