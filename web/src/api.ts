@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { frozen } from "./frozen";
-import { config, kRequest, type Config } from "./state";
+import { config, kDefaults, kRequest, type Config } from "./state";
 import views from "./views.json";
 
 interface ViewSpec {
@@ -31,8 +31,8 @@ export function queryOf(name: ViewName, of: Config): string {
   const names = spec.only ?? [...kRequest.filter((n) => !spec.drop?.includes(n)), ...(spec.also ?? [])];
   const query = new URLSearchParams();
   for (const option of names) {
-    const value = spec.set?.[option] ?? of[option];
-    const sent = spec.rename?.[option] ?? (option === "seen-batch" ? "batch" : option);
+    const value = spec.set?.[option] ?? of[option] ?? (spec.also?.includes(option) ? kDefaults[option] : undefined);
+    const sent = spec.rename?.[option] ?? option;
     if (value !== undefined && value !== "") query.set(sent, value);
   }
   const text = query.toString();

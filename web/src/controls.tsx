@@ -1,7 +1,6 @@
 // The configuration: what runs where, at which load, in which precision, with which techniques.
 import { useId, useState } from "preact/hooks";
 import { fieldErrors, plain, useView } from "./api";
-import { count } from "./format";
 import { frozen } from "./frozen";
 import { fromSlider, toSlider } from "./scale";
 import { get, set } from "./state";
@@ -14,8 +13,8 @@ function Hint({ id, option }: { id: string; option: string }) {
   return message ? <p class="error" id={id} role="alert">{plain({ message })}</p> : null;
 }
 
-export function NumberField({ option, label, low, high, unit }: {
-  option: string; label: string; low?: number; high?: number; unit?: string;
+export function NumberField({ option, label, low, high, unit, hint }: {
+  option: string; label: string; low?: number; high?: number; unit?: string; hint?: string;
 }) {
   const id = useId();
   const value = get(option);
@@ -24,7 +23,7 @@ export function NumberField({ option, label, low, high, unit }: {
   return (
     <div class={`field${bad ? " bad" : ""}`}>
       <label for={id}>{label}</label>
-      <input id={id} name={option} inputMode="decimal" autocomplete="off" spellcheck={false} value={typed ?? value}
+      <input id={id} name={option} inputMode="decimal" autocomplete="off" spellcheck={false} placeholder={hint} value={typed ?? value}
         aria-invalid={bad} aria-describedby={bad ? `${id}e` : undefined}
         onInput={(e) => { type(e.currentTarget.value); set({ [option]: e.currentTarget.value.trim() }); }}
         onBlur={() => type(null)} />
@@ -96,7 +95,7 @@ function MachinePicker() {
         {base !== "this" && <option value="this">this machine</option>}
         {grouped([...(data ?? [])].reverse(), (m) => ({ gpu: "GPUs", accelerator: "Accelerators", cpu: "CPUs", soc: "Systems on a chip" })[m.kind] ?? m.kind).map(([kind, list]) => (
           <optgroup key={kind} label={kind}>
-            {list.map((m) => <option key={m.name} value={m.name}>{m.name}{m.year ? ` · ${m.year}` : ""}</option>)}
+            {list.map((m) => <option key={m.name} value={m.name}>{m.name}</option>)}
           </optgroup>
         ))}
       </select>
@@ -117,7 +116,7 @@ function ModelPicker() {
         {!data?.some((m) => m.name === value) && <option value={value}>{value}</option>}
         {grouped(data ?? [], (m) => m.family).map(([family, list]) => (
           <optgroup key={family} label={family}>
-            {list.map((m) => <option key={m.name} value={m.name}>{m.title} · {count(m.parameters)}</option>)}
+            {list.map((m) => <option key={m.name} value={m.name}>{m.title}</option>)}
           </optgroup>
         ))}
       </select>
@@ -157,19 +156,19 @@ export function Controls() {
           <Switch option="no-continuous" label="Continuous batching" />
         </div>
         <div class="grid2">
-          <NumberField option="speculate" label="Drafts" />
-          <NumberField option="prefix-hit" label="Prefix hit" />
-          <NumberField option="chunk" label="Chunk" />
-          <NumberField option="offload" label="Offload" />
+          <NumberField option="speculate" label="Draft tokens" hint="0" />
+          <NumberField option="prefix-hit" label="Prefix hit" hint="0 – 1" />
+          <NumberField option="chunk" label="Prefill chunk" hint="whole" />
+          <NumberField option="offload" label="Offloaded" hint="0 – 1" />
         </div>
       </fieldset>
       <fieldset disabled={frozen !== null}>
         <legend>Parallelism</legend>
         <div class="grid4">
-          <NumberField option="tp" label="TP" />
-          <NumberField option="pp" label="PP" />
-          <NumberField option="dp" label="DP" />
-          <NumberField option="ep" label="EP" />
+          <NumberField option="tp" label="TP" hint="all" />
+          <NumberField option="pp" label="PP" hint="1" />
+          <NumberField option="dp" label="DP" hint="1" />
+          <NumberField option="ep" label="EP" hint="1" />
         </div>
       </fieldset>
     </form>

@@ -34,9 +34,8 @@ export function standalone(svg: SVGSVGElement): string {
   const to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((element, i) => {
     const style = getComputedStyle(element);
-    const text = kStyles.map((name) => [name, style.getPropertyValue(name)]).filter(([, v]) => v && v !== "none" || v === "none")
-      .map(([name, value]) => `${name}:${value}`).join(";");
-    to[i]?.setAttribute("style", text);
+    const target = (to[i] as SVGElement).style; // through the object model, which the policy allows
+    for (const name of kStyles) target.setProperty(name, style.getPropertyValue(name));
   });
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.style.background = getComputedStyle(document.body).backgroundColor;

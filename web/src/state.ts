@@ -65,9 +65,9 @@ export const hash = computed(() => {
 });
 
 // Typing and dragging change the address in place; a new section is a step back can return to.
-let shown = "";
+let shown = location.hash;
 effect(() => {
-  if (hash.value === shown || hash.value === location.hash) return;
+  if (hash.value === shown) return;
   const turned = shown !== "" && shown.split("?")[0] !== hash.value.split("?")[0];
   shown = hash.value;
   if (turned) history.pushState(null, "", hash.value);

@@ -6,7 +6,7 @@ import { Figure } from "../figure";
 import { axis, axisSeconds, count, seconds } from "../format";
 import { logDomain, logScale } from "../scale";
 import { get } from "../state";
-import type { Prediction, Sweep, SweepPoint, Users } from "../types";
+import type { ModelDetails, Prediction, Sweep, SweepPoint, Users } from "../types";
 import { kWalls, WallMark, WallTag } from "../walls";
 
 type Pick = (p: SweepPoint) => number;
@@ -63,17 +63,18 @@ function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target:
   );
 }
 
-function Contexts({ sweep, width, now }: { sweep: Sweep; width: number; now: Prediction | null }) {
+function Contexts({ sweep, width, now, limit }: { sweep: Sweep; width: number; now: Prediction | null; limit: number | null }) {
   const f = frame(width, 300, 58, 20);
   const x = logScale(...logDomain(sweep.points.map((p) => Number(p.context)), 1), f.left, f.right);
   const y = logScale(...logDomain(sweep.points.flatMap((p) => [p.tpot_low_s, p.tpot_high_s]), 1.2), f.bottom, f.top);
   const at = (pick: Pick) => sweep.points.map((p) => [x(Number(p.context)), y(pick(p))] as const);
   const cliff = sweep.points.find((p) => !p.fits);
-  const most = now?.memory.max_context ?? null;
+  const full = cliff ? x(Number(cliff.context)) : 0;
   return (
     <Chart frame={f} label="Time per token over context">
       <Axes frame={f} x={x} y={y} xTitle="context" yTitle="time per token" xFormat={axis} yFormat={axisSeconds} />
-      {cliff && most && most >= x.domain[0] && most < x.domain[1] && <g class="cliff"><rect x={x(most)} y={f.top} width={f.right - x(most)} height={f.bottom - f.top} /><line x1={x(most)} x2={x(most)} y1={f.top} y2={f.bottom} /><text x={x(most) - 4} y={f.bottom - 6} text-anchor="end">memory full at {count(most)}</text></g>}
+      {cliff && <g class="cliff"><rect x={full} y={f.top} width={f.right - full} height={f.bottom - f.top} /><line x1={full} x2={full} y1={f.top} y2={f.bottom} /><text x={full - 4} y={f.bottom - 6} text-anchor="end">no longer fits</text></g>}
+      {limit !== null && limit >= x.domain[0] && limit < x.domain[1] && <g class="rule roofmark"><line x1={x(limit)} x2={x(limit)} y1={f.top} y2={f.bottom} /><text x={x(limit) - 4} y={f.bottom - 20} text-anchor="end">the model's {count(limit)}</text></g>}
       <path class="band" d={`${path(at((p) => p.tpot_low_s))}${path([...at((p) => p.tpot_high_s)].reverse()).replace("M", "L")}Z`} />
       <g class="precision p0"><path d={path(at((p) => p.tpot_s))} /></g>
       {sweep.points.map((p) => <g key={p.context} transform={`translate(${x(Number(p.context))} ${y(p.tpot_s)})`}><WallMark wall={p.fits ? p.wall : p.next_wall} r={2.8} hollow={!p.fits} /><title>{`context ${p.context}: ${seconds(p.tpot_s)}`}</title></g>)}
@@ -87,6 +88,7 @@ export function BatchPanel() {
   const context = useView<Sweep>("context");
   const users = useView<Users>("users", undefined, true);
   const now = useView<Prediction>("predict").data;
+  const model = useView<ModelDetails>("model").data;
   const error = batch.error ?? context.error;
   if (!batch.data || !context.data) return <p class="note">{error ? plain(error) : "…"}</p>;
   const target = users.data ? 1 / users.data.target_s : 20;
@@ -104,7 +106,7 @@ export function BatchPanel() {
         <Figure name="batch-device" title="A device's yield" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perDevice} title="tok/s a device" now={now} />} />
         <Figure name="batch-user" title="A user's speed" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perUser} title="tok/s a user" now={now} target={target} />} />
         <Figure name="pareto" title="The trade: Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
-        <Figure name="context" title="Context makes every token dearer" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} />} />
+        <Figure name="context" title="Context makes every token dearer" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
       </div>
       <p class="note">Lines are weight precisions; the marks on them tell the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}. The ring is this configuration. Points that do not fit are left out.</p>
     </section>

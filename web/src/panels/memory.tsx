@@ -69,7 +69,7 @@ export function MemoryPanel() {
             <>
               <h3>The cache of {model.title}</h3>
               <p class="note">{model.kv_bytes_per_token > 0 ? <><b>{bytes(model.kv_bytes_per_token)}</b> a token in {model.kv_format}, before any window cuts it.</> : "No KV cache: a constant state."} Layers, exactly:</p>
-              <ul class="layers">{model.layer_groups.map((g) => <li key={g.kind}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
+              <ul class="layers">{model.layer_groups.map((g) => <li key={`${g.kind}${g.count}`}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
               <table class="partlist">
                 <thead><tr><th>context</th><th class="n">a sequence</th><th class="n">of the weights</th></tr></thead>
                 <tbody>{model.kv.map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>

@@ -43,7 +43,7 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
         const next = below && total(below) ? size(total(below) as number) : w;
         const slope = Math.min(next, w + 26);
         return (
-          <g key={level.name} class={`level${chosen === level.name ? " chosen" : ""}`} tabIndex={0} role="button" aria-pressed={chosen === level.name} data-level={level.name}
+          <g key={level.name} class={`level${chosen === level.name ? " chosen" : ""}`} tabindex={0} role="button" aria-pressed={chosen === level.name} data-level={level.name}
             aria-label={`${level.name}: ${bytes(whole)}, ${rate(level.read_bandwidth)}, ${seconds(level.latency)}`}
             onClick={() => choose(level.name)} onKeyDown={(e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), choose(level.name))}>
             <rect class="hit" x={0} y={y - 4} width={width} height={row} />

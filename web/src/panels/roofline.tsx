@@ -86,7 +86,7 @@ function roofLines(machine: RoofMachine, dtypes: string[], levels: string[], x0:
 function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before: Roofline | null; width: number; dtypes: string[]; levels: string[] }) {
   const [near, point] = useState<PlacedOp | null>(null);
   const narrow = width < 620;
-  const f = frame(width, narrow ? 380 : Math.min(560, Math.max(420, width * 0.5)), 58, narrow ? 12 : 158, 12, 40);
+  const f = frame(width, narrow ? 380 : Math.min(560, Math.max(420, width * 0.5)), 58, narrow ? 12 : 184, 12, 40);
   const ops = data.prediction.ops.filter((op) => op.flops > 0 && op.share >= kShownShare);
   const [x0, x1] = [0.05, 2e4];
   const primary = data.machines[0] as RoofMachine;
@@ -112,7 +112,15 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
     const list = labelled.filter((o) => o.phase === phase);
     return new Map(list.map((o, i) => [o, spread(list.map((q) => y(q.flops_per_s)), 13, f.top + 8, f.bottom - 4)[i] as number]));
   };
+  // A landmark's name goes above its left neighbour's where both would touch.
+  const lifts = new Map<string, number>();
+  [...data.landmarks].sort((a, b) => a.intensity - b.intensity).reduce<Landmark | null>((left, mark) => {
+    const close = left && x(mark.intensity) - x(left.intensity) < 74;
+    lifts.set(mark.name, close && lifts.get(left.name) === 0 ? 13 : 0);
+    return mark;
+  }, null);
   const labels = new Map([...labelPlaces("decode"), ...labelPlaces("prefill")]);
+  const column = Math.max(0, ...labelled.filter((o) => o.phase === "prefill").map((o) => x(o.intensity)));
   const ghosts = new Map((before?.prediction.ops ?? []).map((op) => [`${op.phase}/${op.name}`, op]));
   const onMove = (event: PointerEvent) => {
     if (event.pointerType === "touch" || event.buttons) return;
@@ -132,7 +140,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
         {ridges.map((r, i) => (
           <g key={r.dtype} class="ridge">
             <line x1={x(r.ridge ?? 1)} x2={x(r.ridge ?? 1)} y1={y(r.peak)} y2={f.bottom} />
-            <text x={x(r.ridge ?? 1) + 3} y={f.bottom - 5 - i * 12}>ridge {Math.round(r.ridge ?? 0)}</text>
+            <text x={x(r.ridge ?? 1) + 4} y={y(r.peak) - 6 - (narrow ? i * 12 : 0)}>ridge {Math.round(r.ridge ?? 0)}</text>
           </g>
         ))}
         {lines.map((list, i) => list.map((line) => (
@@ -150,7 +158,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
         {data.landmarks.map((mark: Landmark) => (
           <g key={mark.name} class="landmark" transform={`translate(${x(mark.intensity)} ${f.bottom})`}>
             <path d="M0 0l-3.5 6h7Z" />
-            {mark.flops_per_s === undefined && <text x={0} y={-4} text-anchor="middle">{mark.name}</text>}
+            {(!narrow || mark.flops_per_s !== undefined) && <text x={0} y={-4 - (lifts.get(mark.name) ?? 0)} text-anchor="middle">{mark.name}</text>}
           </g>
         ))}
         {ops.map((op) => {
@@ -164,14 +172,14 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
         })}
         {[...ops].sort((a, b) => b.share - a.share).map((op) => (
           <g key={`${op.phase}/${op.name}`} class={`dot ${op.phase}${near === op ? " near" : ""}`} style={{ transform: `translate(${x(op.intensity).toFixed(1)}px,${y(op.flops_per_s).toFixed(1)}px)` }}
-            tabIndex={0} role="img" data-op={`${op.phase} ${op.name}`}
+            tabindex={0} role="img" data-op={`${op.phase} ${op.name}`}
             aria-label={`${op.phase} ${op.name}: ${axis(op.intensity)} FLOP per byte, ${flopRate(op.flops_per_s)}, ${kWalls[op.wall].label} decides`}
             onFocus={() => point(op)} onBlur={() => point(null)} onPointerDown={dragger(op)}>
             <WallMark wall={op.wall} r={3 + 8 * Math.sqrt(op.share)} hollow={op.phase === "prefill"} />
           </g>
         ))}
         {[...labels].map(([op, place]) => (
-          <text key={`l${op.phase}${op.name}`} class="dot-label" x={x(op.intensity) + (op.phase === "decode" ? -1 : 1) * (8 + 8 * Math.sqrt(op.share))} y={place + 3.5} text-anchor={op.phase === "decode" ? "end" : "start"}>{op.name}</text>
+          <text key={`l${op.phase}${op.name}`} class="dot-label" x={(op.phase === "prefill" ? column : x(op.intensity)) + 8 + 8 * Math.sqrt(op.share)} y={place + 3.5}>{op.name}</text>
         ))}
       </Chart>
       {near && <OpCard op={near} left={x(near.intensity)} top={y(near.flops_per_s)} width={width} />}

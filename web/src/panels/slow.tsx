@@ -30,7 +30,7 @@ function Answer({ x }: { x: Explanation }) {
   const best = Math.max(1, ...x.levers.map((l) => l.gain));
   return (
     <>
-      <p class="sentence verdict" data-verdict={x.verdict}><b>{x.verdict}.</b> {x.sentence}</p>
+      <p class="sentence verdict" data-verdict={x.verdict}>{x.sentence}</p>
       <dl class="facts">
         <div><dt>wall</dt><dd><WallTag wall={x.wall} /></dd></div>
         <div><dt>next</dt><dd><WallTag wall={x.next_wall} /></dd></div>
@@ -45,7 +45,7 @@ function Answer({ x }: { x: Explanation }) {
         {kBearings.map(([bearing, title, mark]) => {
           const list = x.evidence.filter((e) => e.bearing === bearing);
           return list.length ? (
-            <div key={bearing}><h3>{title}</h3><ul class={bearing}>{list.map((e) => <li key={e.text}><span aria-hidden="true">{mark}</span> {e.text.replace(/^--/, "")}</li>)}</ul></div>
+            <div key={bearing}><h3>{title}</h3><ul class={bearing}>{list.map((e) => <li key={e.text}><span aria-hidden="true">{mark}</span> {e.text.replace(/^--/, "").replace(" -> ", " → ")}</li>)}</ul></div>
           ) : null;
         })}
       </div>
@@ -56,7 +56,7 @@ function Answer({ x }: { x: Explanation }) {
           <tbody>
             {x.levers.map((l) => (
               <tr key={l.name}>
-                <td>{l.name}</td><td class="n">{times(l.gain)}</td>
+                <td>{l.name.replace("->", "→")}</td><td class="n">{times(l.gain)}</td>
                 <td class="wide"><svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + l.gain)) / Math.log2(1 + best))} height="8" /></svg></td>
                 <td class="n">{seconds(l.tpot_s)}</td><td class="n">{times(l.ttft_gain)}</td><td><WallTag wall={l.next_wall} /></td><td class="why">{l.note}</td>
               </tr>
@@ -81,7 +81,7 @@ export function SlowPanel() {
       <form class="observed" aria-label="What you see" onSubmit={(e) => e.preventDefault()}>
         <fieldset disabled={frozen !== null}>
           <legend>What you see</legend>
-          <div class="fields">{kFields.map(([name, label, hint]) => <NumberField key={name} option={name} label={label} unit={hint} />)}</div>
+          <div class="fields">{kFields.map(([name, label, hint]) => <NumberField key={name} option={name} label={label} hint={hint} />)}</div>
         </fieldset>
       </form>
       {!given && !frozen && (

@@ -17,10 +17,10 @@ function typedSeconds(text: string): number | null {
 }
 
 function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; title: string; seen: number | null; width: number; scaleMax: number }) {
-  const f = frame(width, 196, 92, 16, 30, 34);
-  const x = linearScale(0, scaleMax, f.left, f.right);
   const walls = kTimed.filter((w) => (phase.on_s[w] ?? 0) > 0);
-  const step = 22;
+  const step = 24;
+  const f = frame(width, 66 + walls.length * step, 152, 20, 32, 26);
+  const x = linearScale(0, scaleMax, f.left, f.right);
   return (
     <Chart frame={f} label={`${title}: time on each ceiling`}>
       <g class="axes" aria-hidden="true">
@@ -32,19 +32,19 @@ function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; titl
       <rect class="band" x={x(phase.low_s)} width={Math.max(1, x(Math.min(scaleMax, phase.high_s)) - x(phase.low_s))} y={f.top} height={f.bottom - f.top}><title>{`expected band ${seconds(phase.low_s)} to ${seconds(phase.high_s)}`}</title></rect>
       {walls.map((wall, i) => {
         const value = phase.on_s[wall] ?? 0;
-        const y = f.top + 8 + i * step;
+        const y = f.top + 5 + i * step;
         return (
           <g key={wall} class={`bar wall-${wall}`}>
-            <g transform={`translate(${f.left - 82} ${y + 7})`}><WallMark wall={wall} r={4} /></g>
-            <text x={f.left - 72} y={y + 11}>{kWalls[wall].label}</text>
+            <g transform={`translate(${8} ${y + 7})`}><WallMark wall={wall} r={4} /></g>
+            <text x={18} y={y + 11}>{kWalls[wall].label}</text>
             <rect x={f.left} y={y} height={14} width={Math.max(1, x(value) - f.left)} />
-            <text class="value" x={x(value) + 5} y={y + 11}>{seconds(value)}</text>
+            <text class="value" x={f.left - 8} y={y + 11} text-anchor="end">{seconds(value)}</text>
           </g>
         );
       })}
       <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 4} y2={f.bottom} /><text x={x(phase.roof_s) - 4} y={f.top - 8} text-anchor="end">floor {seconds(phase.roof_s)}</text></g>
       <g class="rule expected"><line x1={x(phase.expected_s)} x2={x(phase.expected_s)} y1={f.top - 4} y2={f.bottom} /><text x={x(phase.expected_s) + 4} y={f.top - 8}>expected {seconds(phase.expected_s)}</text></g>
-      {seen !== null && <g class="rule seen"><line x1={x(seen)} x2={x(seen)} y1={f.top + 4} y2={f.bottom} /><text x={x(seen)} y={f.bottom - 4} text-anchor={x(seen) > width * 0.7 ? "end" : "start"}>observed {seconds(seen)}</text></g>}
+      {seen !== null && <g class="rule seen"><line x1={x(seen)} x2={x(seen)} y1={f.top + 4} y2={f.bottom} /><text x={x(seen)} y={f.top + 2} dx={x(seen) > width * 0.7 ? -5 : 5} text-anchor={x(seen) > width * 0.7 ? "end" : "start"}>observed {seconds(seen)}</text></g>}
     </Chart>
   );
 }
@@ -110,7 +110,7 @@ export function TimePanel() {
         <div class="chips" role="group" aria-label="Phase">
           {(["decode", "prefill"] as const).map((name) => <button key={name} type="button" class="chip" aria-pressed={which === name} onClick={() => turn(name)}>{name}</button>)}
         </div>
-        <div class="inline"><NumberField option="itl" label="Observed per token" /><NumberField option="ttft" label="Observed first token" /></div>
+        <div class="inline"><NumberField option="itl" label="Observed per token" hint="28ms" /><NumberField option="ttft" label="Observed first token" hint="900ms" /></div>
       </div>
       <Figure name={`operators-${which}`} title={`Operators of ${which}, all layers`} rows={ops.map(({ on_s, ...op }) => ({ ...op, ...Object.fromEntries(Object.entries(on_s as Record<Wall, number>).map(([k, v]) => [`${k}_s`, v])) }))} json={ops}
         draw={(w) => <OpBars ops={ops} width={w} />}

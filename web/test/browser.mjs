@@ -1,0 +1,250 @@
+// The page in a real browser, against the built binary:  node test/browser.mjs RIDGE SCREENSHOTS
+// Exit 77 (skipped) where there is no chromium. Installs nothing.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [ridge, screenshots] = process.argv.slice(2);
+const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+if (!chromium) {
+  console.log("skipped: no chromium (tools/setup test installs it)");
+  process.exit(77);
+}
+let playwright;
+try {
+  playwright = await import("playwright-core");
+} catch {
+  console.log("skipped: playwright-core is not installed (npm ci in web/)");
+  process.exit(77);
+}
+mkdirSync(screenshots, { recursive: true });
+
+const profile = mkdtempSync(join(tmpdir(), "ridge-browser-"));
+const server = spawn(ridge, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+const base = await new Promise((resolve, reject) => {
+  let text = "";
+  server.stdout.on("data", (chunk) => {
+    text += chunk;
+    const match = /http:\/\/[\d.:]+\//.exec(text);
+    if (match) resolve(match[0]);
+  });
+  server.on("exit", () => reject(new Error("ridge serve ended")));
+});
+const cli = (...words) => JSON.parse(execFileSync(ridge, [...words, "--json"], { encoding: "utf8" }));
+
+const browser = await playwright.chromium.launchPersistentContext(profile, {
+  executablePath: chromium,
+  headless: true,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync"],
+  viewport: { width: 1440, height: 1000 },
+});
+const faults = [];
+const watch = (page) => {
+  page.setDefaultTimeout(15000);
+  page.on("console", (message) => {
+    // A refused option is a 400, which the browser reports by itself; the page must not.
+    if (message.type() === "error" && !/status of 400/.test(message.text())) faults.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(base) && !/^(data|blob|file):/.test(url)) faults.push(`left the host: ${url}`);
+  });
+  return page;
+};
+const page = watch(browser.pages()[0] ?? (await browser.newPage()));
+const open = async (hash) => {
+  await page.goto("about:blank");
+  await page.goto(base + hash);
+  await page.waitForSelector(".headline output");
+};
+const reading = async (name) => Number(await page.getAttribute(`output[data-name="${name}"]`, "data-value"));
+const settled = () => page.waitForFunction(() => !document.querySelector(".headline.busy"));
+
+const panels = {
+  roofline: ".dot", pyramid: ".level", time: ".bar rect", tiles: ".tile", batch: ".precision path",
+  memory: ".part rect", slow: ".observed input", history: ".series path",
+};
+const tests = {
+  async "every panel renders, with its figures"() {
+    for (const [name, mark] of Object.entries(panels)) {
+      await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096`);
+      await page.waitForSelector(`[data-panel=${name}] ${mark}`, { state: "attached" });
+    }
+  },
+  async "numbers equal the command line's for five configurations"() {
+    const cases = [
+      ["--model", "llama-3-8b", "--machine", "h100-sxm"],
+      ["--model", "llama-3-70b", "--machine", "8xh100-sxm", "--batch", "32", "--context", "4096", "--weights", "fp8", "--kv", "fp8"],
+      ["--model", "deepseek-v3", "--machine", "8xh200", "--batch", "128", "--context", "8192"],
+      ["--model", "gemma-3-27b", "--machine", "b200", "--batch", "16", "--context", "32768", "--no-graphs"],
+      ["--model", "llama-3-8b", "--machine", "epyc-9654", "--weights", "int4", "--speculate", "3"],
+    ];
+    for (const words of cases) {
+      const query = new URLSearchParams();
+      for (let i = 0; i < words.length; ++i) {
+        if (words[i].startsWith("--no-")) query.set(words[i].slice(2), "true");
+        else query.set(words[i].slice(2), words[++i]);
+      }
+      const expected = cli("predict", ...words);
+      await open(`#/time?${query}`);
+      assert.equal(await reading("per token"), expected.tpot_s, words.join(" "));
+      assert.equal(await reading("first token"), expected.ttft_s);
+      assert.equal(await reading("tokens/s"), expected.decode.tokens_per_s);
+      assert.equal(await page.getAttribute('output[data-name="wall"]', "data-value"), expected.decode.wall);
+      assert.ok((await page.textContent("code.command")).includes(words[1]));
+    }
+  },
+  async "controls change numbers, and the address"() {
+    await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
+    const before = await reading("tokens/s");
+    await page.fill("input[name=batch]", "64");
+    await page.waitForFunction((old) => Number(document.querySelector('output[data-name="tokens/s"]').dataset.value) !== old, before);
+    assert.ok((await reading("tokens/s")) > before * 2);
+    assert.match(page.url(), /batch=64/);
+    await page.selectOption("select[name=weights]", "int4");
+    await page.waitForFunction(() => location.hash.includes("weights=int4"));
+    await page.uncheck("input[name=no-flash]");
+    assert.match(page.url(), /no-flash=true/);
+    const slider = page.locator("input[aria-label='Context, slider']");
+    await slider.focus();
+    await page.keyboard.press("End");
+    await page.waitForFunction(() => location.hash.includes("context=131072"));
+    await settled();
+  },
+  async "a dragged dot changes the batch"() {
+    await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
+    const box = await (await page.waitForSelector(".dot.decode")).boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    await page.waitForSelector(".card dl");
+    await page.mouse.down();
+    await page.mouse.move(box.x + 130, box.y + 4, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction(() => Number(new URLSearchParams(location.hash.split("?")[1]).get("batch")) > 16);
+  },
+  async "the address round-trips"() {
+    const hash = "#/batch?model=qwen3-32b&machine=2xh100-sxm&batch=24&context=8192&weights=fp8&target=30ms";
+    await open(hash);
+    assert.equal(new URL(page.url()).hash, hash);
+    assert.equal(await page.inputValue("input[name=batch]"), "24");
+    assert.equal(await page.inputValue("select[name=machine]"), "h100-sxm");
+    assert.equal(await page.inputValue("select[name=devices]"), "2x");
+    await page.click("role=tab[name='Time']");
+    assert.match(page.url(), /#\/time\?model=qwen3-32b/);
+    await page.goBack();
+    await page.waitForSelector("[data-panel=batch]");
+    assert.equal(new URL(page.url()).hash, hash);
+    await open("#/pyramid?gpu=b200");
+    assert.equal(await page.inputValue("select[name=machine]"), "b200");
+  },
+  async "a bad value is told beside its field and the rest stays"() {
+    await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
+    await page.fill("input[name=batch]", "many");
+    const error = await page.waitForSelector(".field.bad .error");
+    assert.match(await error.textContent(), /not a number/);
+    assert.equal(await page.getAttribute("input[name=batch]", "aria-invalid"), "true");
+    assert.ok((await page.locator(".dot").count()) > 3);
+    await page.fill("input[name=batch]", "16");
+    await page.waitForSelector(".field.bad", { state: "detached" });
+    await page.goto("about:blank");
+    await page.goto(`${base}#/roofline?machine=h1000`);
+    assert.match(await (await page.waitForSelector(".headline .error")).textContent(), /did you mean h100/);
+  },
+  async "why slow answers"() {
+    const seen = cli("explain", "--model", "llama-3-70b", "--machine", "8xh100-sxm", "--observed", "280", "--gpu-util", "0.38", "--context", "4096");
+    await open("#/slow?model=llama-3-70b&machine=8xh100-sxm&context=4096");
+    await page.fill("input[name=observed]", "280");
+    await page.fill("input[name=gpu-util]", "0.38");
+    await page.waitForFunction((v) => document.querySelector("[data-verdict]")?.dataset.verdict === v, seen.verdict);
+    assert.ok((await page.textContent(".verdict")).includes(seen.sentence));
+    await page.fill("input[name=itl]", "soon");
+    await page.waitForSelector(".observed .field.bad .error");
+  },
+  async "tiles: one stage leaves bubbles"() {
+    await open("#/tiles?machine=h100-sxm&stages=4");
+    await page.waitForSelector(".sentence");
+    const four = await page.textContent(".sentence");
+    await page.locator("#stages").focus();
+    await page.keyboard.press("Home");
+    await page.waitForFunction((old) => document.querySelector(".sentence").textContent !== old, four);
+    assert.match(await page.textContent(".sentence"), /With 1 stage /);
+    await page.click("text=step");
+  },
+  async "panels by keyboard"() {
+    await open("#/roofline");
+    await page.focus("[role=tab][aria-selected=true]");
+    await page.keyboard.press("ArrowRight");
+    await page.waitForSelector("[data-panel=pyramid]");
+    await page.focus("[data-level=L2]");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("[data-detail=L2]");
+  },
+  async "a figure is saved as SVG, CSV, PNG and JSON"() {
+    await open("#/roofline?model=llama-3-8b&machine=h200&batch=32");
+    await page.waitForSelector(".dot");
+    for (const kind of ["SVG", "CSV", "PNG", "JSON"]) {
+      const [file] = await Promise.all([page.waitForEvent("download"), page.click(`.save >> text=${kind}`)]);
+      assert.equal(file.suggestedFilename(), `roofline.${kind.toLowerCase()}`);
+    }
+  },
+  async "a report stands alone"() {
+    const file = join(profile, "report.html");
+    execFileSync(ridge, ["report", "-o", file, "--model", "llama-3-8b", "--machine", "h200", "--batch", "32", "--observed", "900"]);
+    const expected = cli("predict", "--model", "llama-3-8b", "--machine", "h200", "--batch", "32");
+    const asked = [];
+    const listen = (request) => asked.push(request.url());
+    page.on("request", listen);
+    for (const [name, mark] of Object.entries(panels)) {
+      await page.goto("about:blank");
+      await page.goto(`${pathToFileURL(file)}#/${name}`);
+      await page.waitForSelector(`[data-panel=${name}] ${mark}`, { state: "attached" });
+    }
+    assert.equal(await reading("per token"), expected.tpot_s);
+    page.off("request", listen);
+    assert.deepEqual(asked.filter((url) => url.startsWith("http")), []);
+  },
+  async "screenshots for a person"() {
+    for (const theme of ["light", "dark"]) {
+      for (const width of [1440, 390]) {
+        await page.setViewportSize({ width, height: width > 1000 ? 1000 : 844 });
+        await page.emulateMedia({ colorScheme: theme, reducedMotion: "no-preference" });
+        for (const name of Object.keys(panels)) {
+          const extra = name === "slow" ? "&observed=600&seen-batch=8&gpu-util=0.4" : name === "roofline" ? "&compare=b200" : "";
+          await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096${extra}`);
+          await page.waitForSelector(`[data-panel=${name}] ${panels[name]}`, { state: "attached" });
+          await page.waitForTimeout(name === "tiles" ? 900 : 120);
+          await page.screenshot({ path: join(screenshots, `${name}-${width}-${theme}.png`), fullPage: true });
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+          assert.ok(wide <= 0, `${name} at ${width} px is ${wide} px too wide`);
+        }
+      }
+    }
+    await page.setViewportSize({ width: 1440, height: 1000 });
+  },
+};
+
+const only = process.argv[4];
+let failed = 0;
+for (const [name, test] of Object.entries(tests)) {
+  if (only && !name.includes(only)) continue;
+  const start = Date.now();
+  try {
+    await test();
+    assert.deepEqual(faults.splice(0).slice(0, 3), []);
+    console.log(`ok    ${name} (${Date.now() - start} ms)`);
+  } catch (error) {
+    ++failed;
+    console.log(`FAIL  ${name}: ${error.stack}`);
+    await page.screenshot({ path: join(screenshots, "failed.png") }).catch(() => {});
+    faults.length = 0;
+  }
+}
+await browser.close();
+server.kill("SIGTERM");
+rmSync(profile, { recursive: true, force: true });
+writeFileSync(join(screenshots, "README.txt"), "Written by web/test/browser.mjs.\n");
+process.exit(failed ? 1 : 0);
