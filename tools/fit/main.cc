@@ -3,6 +3,7 @@
 //   ridge_fit DATA --write atlas/stacks     fit, score by halves, write the stack files
 //   ridge_fit DATA --only gemm --write ...  the same for one kernel family
 //   ridge_fit DATA --without h200_sxm       fit without one GPU, score that GPU
+//   ridge_fit DATA --serving --write atlas/stacks   then the host's share, from endpoints
 //
 // Each shape site falls into one of two halves. Every row is scored by a fit that saw only the
 // other half; the numbers written come from a last fit to both. The data stays where it is.
@@ -19,6 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "fit/fit.h"
+#include "fit/serving.h"
 
 namespace ridge {
 namespace {
@@ -287,7 +289,13 @@ int run(int argc, char** argv) {
   app.add_option("--only", options.only, "one kernel family");
   app.add_option("--evaluations", options.effort.evaluations, "of the objective, per fit");
   app.add_option("--rows", options.effort.rows, "rows used per fit");
+  bool serving = false;
+  app.add_flag("--serving", serving, "fit the host's share of each stack to measured endpoints");
   CLI11_PARSE(app, argc, argv);
+  if (serving) {
+    fit_serving(options.data, options.write);
+    return 0;
+  }
   Dataset data = load_dataset(options.data, options.only);
   if (!options.without.empty()) {
     leave_out(data, options);
