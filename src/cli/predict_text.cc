@@ -45,18 +45,7 @@ std::string plan_words(const Request& r) {
 }
 
 std::string weights_name(const Request& r) {
-  if (r.plan.weights) return r.plan.weights->name;
-  double most = 0;
-  std::string name = "bf16";
-  for (const LayerGroup& g : r.model->groups) {
-    for (const Linear& l : g.layer.linears) {
-      if (g.count * l.parameters() > most) {
-        most = g.count * l.parameters();
-        name = l.format.name;
-      }
-    }
-  }
-  return name;
+  return r.plan.weights ? r.plan.weights->name : main_weight_format(*r.model).name;
 }
 
 }  // namespace
@@ -84,6 +73,14 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
       paint(Colour::bold, pretty_time(p.ttft_s())), paint(Colour::bold, pretty_time(p.tpot_s())),
       paint(Colour::bold, pretty_number(p.tokens_per_s)), pretty_number(1 / p.tpot_s()),
       pretty_number(p.tokens_per_s / r.plan.devices()), pretty_number(p.roof_tokens_per_s));
+  if (p.serving) {
+    text += fmt::format(
+        "endpoint with {} clients, {} tokens in, {} out: first token {}, per token {}, {} tok/s"
+        " ({} run at once)\n",
+        pretty_count(*r.clients), pretty_count(r.prompt), pretty_count(r.output),
+        pretty_time(p.serving->ttft_s), pretty_time(p.serving->tpot_s),
+        pretty_number(p.serving->tokens_per_s), pretty_count(p.serving->running));
+  }
   if (p.tokens_per_step > 1) {
     text += fmt::format("speculation: {:.2f} tokens a step, {} of it drafting\n", p.tokens_per_step,
                         pretty_percent(p.draft_s / p.decode.expected_s));

@@ -81,6 +81,20 @@ double active_parameters(const Model& model) {
   return total + (embedding ? model.embed_parameters() : 0);
 }
 
+const Format& main_weight_format(const Model& model) {
+  const Format* format = &model.embed_format;
+  double most = 0;
+  for (const LayerGroup& g : model.groups) {
+    for (const Linear& l : g.layer.linears) {
+      const double size = g.count * l.parameters();
+      if (size <= most) continue;
+      most = size;
+      format = &l.format;
+    }
+  }
+  return *format;
+}
+
 double weight_bytes(const Model& model) {
   if (model.exact_weight_bytes) return *model.exact_weight_bytes;
   double total = model.embed_parameters() * model.embed_format.bytes() +

@@ -35,6 +35,10 @@ class Detective {
     compare_first_token();
     list_missing();
     x_.levers = rank_levers(request_, x_.prediction);
+    // A cache that is full admits no larger batch, whatever the model's own sums say.
+    if (x_.verdict == Verdict::full) {
+      std::erase_if(x_.levers, [](const Lever& l) { return l.name.starts_with("batch "); });
+    }
     promote_reaching_expected();
     return std::move(x_);
   }

@@ -60,6 +60,12 @@ Json plan_json(const Request& r) {
               {"offload", p.offload}};
 }
 
+Json serving_json(const Request& r, const ServingEstimate& s) {
+  return Json{{"clients", *r.clients},         {"prompt", r.prompt}, {"output", r.output},
+              {"running", s.running},          {"ttft_s", s.ttft_s}, {"tpot_s", s.tpot_s},
+              {"tokens_per_s", s.tokens_per_s}};
+}
+
 Json ops_json(const std::vector<OpEstimate>& ops) {
   Json list = Json::array();
   for (const OpEstimate& op : ops) {
@@ -97,6 +103,7 @@ Json to_json(const Request& r, const Prediction& p) {
             {"ttft_s", p.ttft_s()},       {"tpot_s", p.tpot_s()},
             {"prefill", prefill},         {"decode", decode}};
   json["mixed"] = p.mixed ? phase_json(*p.mixed) : Json(nullptr);
+  json["serving"] = p.serving ? serving_json(r, *p.serving) : Json(nullptr);
   json["memory"] = memory_json(p.memory);
   json["dollars_per_mtok"] = known(p.dollars_per_mtok);
   json["joules_per_token"] = known(p.joules_per_token);

@@ -65,8 +65,7 @@ void consider_batch(Levers& levers, const Request& r, const Prediction& now) {
 }
 
 void consider_precision(Levers& levers, const Request& r) {
-  const double bits = r.plan.weights ? r.plan.weights->bits
-                                     : r.model->groups.front().layer.linears.front().format.bits;
+  const double bits = (r.plan.weights ? *r.plan.weights : main_weight_format(*r.model)).bits;
   const auto weights = [&](const char* name, const char* note) {
     const Format format = format_from_name(name);
     if (format.bits < bits * 0.9) {

@@ -23,6 +23,8 @@ void check_request(const Request& r) {
   between(r.batch, 1, 1e7, "batch");
   between(r.context, 1, 1e9, "context");
   between(r.prompt, 1, 1e9, "prompt");
+  between(r.clients.value_or(1), 1, 1e7, "clients");
+  between(r.output, 1, 1e9, "output");
   between(r.plan.chunk, 0, 1e9, "chunk");
   between(r.plan.prefix_hit, 0, 1, "prefix-hit");
   between(r.plan.acceptance, 0, 1, "acceptance");
@@ -187,6 +189,10 @@ Prediction predict(const Request& r) {
   p.prefill = run_prefill(r, rank, ceilings, p.ops);
   p.decode = run_decode(r, rank, decode_ceilings, p.ops);
   if (r.plan.chunk > 0) p.mixed = run_mixed(r, rank, decode_ceilings);
+  if (r.clients) {
+    const Load load{*r.clients, r.prompt, r.output};
+    p.serving = estimate_serving(serving_parts(r, load), r.stack, load);
+  }
 
   p.tokens_per_step = tokens_per_step(r.plan);
   if (r.plan.speculate > 0 && r.draft) {

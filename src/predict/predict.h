@@ -11,6 +11,7 @@
 
 #include "machine/machine.h"
 #include "model/model.h"
+#include "predict/serving.h"
 #include "roofline/roofline.h"
 #include "step/step.h"
 
@@ -24,6 +25,8 @@ struct Request {
   double batch = 1;       // sequences decoding at once, over all replicas
   double context = 2048;  // tokens in each sequence's KV cache when the decode step runs
   double prompt = 1024;   // tokens of the prompt whose prefill gives the time to first token
+  std::optional<double> clients;         // requests in the system at once: ask for an endpoint
+  double output = 1024;                  // tokens of an answer
   std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
 };
@@ -58,7 +61,8 @@ struct OpEstimate {
 struct Prediction {
   StepEstimate prefill;  // one prompt, all its chunks
   StepEstimate decode;   // one step of the batch (with speculation: drafts and verification)
-  std::optional<StepEstimate> mixed;  // a decode step that carries a prompt chunk
+  std::optional<StepEstimate> mixed;       // a decode step that carries a prompt chunk
+  std::optional<ServingEstimate> serving;  // the endpoint in steady state, for request.clients
   MemoryFit memory;
   std::vector<OpEstimate> ops;  // of the prefill's last step and of the decode step
   double tokens_per_step = 1;   // per sequence, above 1 with speculation

@@ -161,6 +161,8 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("batch", o.batch, 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
   axes.number("context", o.context, 1, 1e9, true, [](Request& r, double v) { r.context = v; });
   axes.number("prompt", o.prompt, 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
+  axes.number("clients", o.clients, 1, 1e7, true, [](Request& r, double v) { r.clients = v; });
+  axes.number("output", o.output, 1, 1e9, true, [](Request& r, double v) { r.output = v; });
   axes.number("chunk", o.chunk, 0, 1e9, true, [](Request& r, double v) { r.plan.chunk = v; });
   axes.number("prefix-hit", o.prefix_hit, 0, 1, false,
               [](Request& r, double v) { r.plan.prefix_hit = v; });
@@ -199,6 +201,9 @@ constexpr RequestOption kOptions[] = {
     text("batch", "b", kLoad, "Sequences decoding at once, in all", &O::batch),
     text("context", "c", kLoad, "Tokens in each sequence's cache", &O::context),
     text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
+    text("clients", "", kLoad, "An endpoint with this many requests at once, see --output",
+         &O::clients),
+    text("output", "", kLoad, "Tokens of an answer, with --clients", &O::output),
     text("weights", "", kPrecision, "bf16, fp8, int8, int4[-gN], nf4, mxfp4, nvfp4, q4_k ...",
          &O::weights),
     text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),

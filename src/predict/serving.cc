@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "predict/predict.h"
+
 namespace ridge {
 
 ServingParts serving_parts(const Request& r, const Load& load) {

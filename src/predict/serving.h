@@ -1,9 +1,10 @@
 // An endpoint in steady state: clients that each send a prompt, read the answer, and send the next.
 #pragma once
 
-#include "predict/predict.h"
-
 namespace ridge {
+
+struct Request;
+struct Stack;
 
 struct Load {
   double clients = 1;    // requests in the system at once

@@ -156,7 +156,8 @@ void place_working_set(Ceilings& c, const Machine& machine, double bytes) {
   const Level* cache = machine.cache();
   if (!cache || !cache->read_bandwidth || !cache->total_capacity()) return;
   if (bytes > *cache->total_capacity()) return;
-  c.memory_s = 1 / *cache->read_bandwidth;
+  c.bandwidth = *cache->read_bandwidth;
+  c.memory_s = 1 / c.bandwidth;
   c.memory_name = cache->name;
   c.notes.push_back(fmt::format("the step's whole working set fits {}", cache->name));
 }

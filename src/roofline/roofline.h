@@ -60,7 +60,7 @@ struct Ceilings {
   std::shared_ptr<const CalibratedKernels> kernels;  // the stack's fits for this machine, if any
   std::array<DType, kDTypeCount> runs_as{};          // fp8 on a machine without fp8 runs as bf16
   std::array<double, kDTypeCount> peak{};            // operations/s after that choice; 0: unknown
-  double bandwidth = 0;                              // bytes/s of device memory
+  double bandwidth = 0;                              // bytes/s of that level
   std::vector<std::string> notes;                    // what was unknown and what was done about it
 };
 
