@@ -79,7 +79,7 @@ function Copy({ label, text }: { label: string; text: () => string }) {
     show(true);
     setTimeout(() => show(false), 1500);
   };
-  return <button type="button" onClick={copy}>{done ? "Copied" : label}</button>;
+  return <button type="button" onClick={copy}>{done ? "Copied" : <><span class="long">Copy </span>{label}</>}</button>;
 }
 
 function ThemeButton() {
@@ -92,7 +92,7 @@ function ThemeButton() {
     try { localStorage.setItem("theme", theme); } catch { /* private mode */ }
   }, [theme]);
   const next = theme === "" ? "light" : theme === "light" ? "dark" : "";
-  return <button type="button" onClick={() => turn(next)} title="Light, dark, or as the system">{`Theme: ${theme || "auto"}`}</button>;
+  return <button type="button" onClick={() => turn(next)} title="Light, dark, or as the system"><span class="long">Theme: </span>{theme || "auto"}</button>;
 }
 
 function Tabs() {
@@ -130,8 +130,8 @@ export function App() {
         <h1><svg viewBox="0 0 32 20" width="30" height="19" aria-hidden="true"><path d="M1 18 15 3H31" /><circle cx="8" cy="14.5" r="2.6" /></svg>Ridge</h1>
         <Tabs />
         <div class="actions">
-          {!frozen && <Copy label="Copy link" text={() => location.href} />}
-          <Copy label="Copy command" text={() => command()} />
+          {!frozen && <Copy label="link" text={() => location.href} />}
+          <Copy label="command" text={() => command()} />
           <ThemeButton />
         </div>
       </header>

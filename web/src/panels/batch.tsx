@@ -108,7 +108,7 @@ export function BatchPanel() {
         <Figure name="pareto" title="The trade: Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
         <Figure name="context" title="Context makes every token dearer" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
       </div>
-      <p class="note">Lines are weight precisions; the marks on them tell the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}. The ring is this configuration. Points that do not fit are left out.</p>
+      <p class="note">Lines are weight precisions; the ring is this configuration; points that do not fit are left out. A mark tells the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}</p>
     </section>
   );
 }

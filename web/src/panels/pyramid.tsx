@@ -32,7 +32,7 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
       <text class="heading" x={spans(1)[0]} y={14}>bandwidth</text>
       {!narrow && <text class="heading" x={spans(2)[0]} y={14}>latency of a dependent load</text>}
       <g class="axes" aria-hidden="true">
-        {speeds.ticks(5).map((v) => <g key={v}><line class="grid" x1={speeds(v)} x2={speeds(v)} y1={f.top - 6} y2={f.bottom} /><text x={speeds(v)} y={f.bottom + 14} text-anchor="middle">{axis(v)}B/s</text></g>)}
+        {speeds.ticks(narrow ? 2 : 5).map((v) => <g key={v}><line class="grid" x1={speeds(v)} x2={speeds(v)} y1={f.top - 6} y2={f.bottom} /><text x={speeds(v)} y={f.bottom + 14} text-anchor="middle">{axis(v)}B/s</text></g>)}
         {!narrow && waits.ticks(5).map((v) => <g key={v}><line class="grid" x1={waits(v)} x2={waits(v)} y1={f.top - 6} y2={f.bottom} /><text x={waits(v)} y={f.bottom + 14} text-anchor="middle">{axisSeconds(v)}</text></g>)}
       </g>
       {levels.map((level, i) => {

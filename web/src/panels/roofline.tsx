@@ -148,7 +148,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
             <title>{line.label}</title>
           </path>
         )))}
-        {lines[0]?.filter((l) => l.kind.startsWith("slope")).map((line) => {
+        {lines[0]?.filter((l) => l.kind.startsWith(narrow ? "slope memory" : "slope")).map((line) => {
           const [[ax, ay], [bx, by]] = clip(line.points) as [[number, number], [number, number]];
           const at = Math.sqrt(ax * Math.min(bx, ax * 60));
           const angle = (Math.atan2(y(by) - y(ay), x(bx) - x(ax)) * 180) / Math.PI;
@@ -179,7 +179,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
           </g>
         ))}
         {[...labels].map(([op, place]) => (
-          <text key={`l${op.phase}${op.name}`} class="dot-label" x={(op.phase === "prefill" ? column : x(op.intensity)) + 8 + 8 * Math.sqrt(op.share)} y={place + 3.5}>{op.name}</text>
+          <text key={`l${op.phase}${op.name}`} class="dot-label" x={(op.phase === "prefill" ? column : x(op.intensity)) + 8 + 8 * Math.sqrt(op.share)} y={place + (op.phase === "prefill" ? 19 : 3.5)}>{op.name}</text>
         ))}
       </Chart>
       {near && <OpCard op={near} left={x(near.intensity)} top={y(near.flops_per_s)} width={width} />}

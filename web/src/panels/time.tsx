@@ -19,7 +19,8 @@ function typedSeconds(text: string): number | null {
 function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; title: string; seen: number | null; width: number; scaleMax: number }) {
   const walls = kTimed.filter((w) => (phase.on_s[w] ?? 0) > 0);
   const step = 24;
-  const f = frame(width, 66 + walls.length * step, 152, 20, 32, 26);
+  const f = frame(width, 80 + walls.length * step, 152, 20, 46, 26);
+  const side = (v: number) => (x(v) > f.right - 110 ? ({ "text-anchor": "end", dx: -4 } as const) : ({ dx: 4 } as const));
   const x = linearScale(0, scaleMax, f.left, f.right);
   return (
     <Chart frame={f} label={`${title}: time on each ceiling`}>
@@ -42,8 +43,8 @@ function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; titl
           </g>
         );
       })}
-      <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 4} y2={f.bottom} /><text x={x(phase.roof_s) - 4} y={f.top - 8} text-anchor="end">floor {seconds(phase.roof_s)}</text></g>
-      <g class="rule expected"><line x1={x(phase.expected_s)} x2={x(phase.expected_s)} y1={f.top - 4} y2={f.bottom} /><text x={x(phase.expected_s) + 4} y={f.top - 8}>expected {seconds(phase.expected_s)}</text></g>
+      <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 32} y2={f.bottom} /><text x={x(phase.roof_s)} y={f.top - 24} {...side(phase.roof_s)}>floor {seconds(phase.roof_s)}</text></g>
+      <g class="rule expected"><line x1={x(phase.expected_s)} x2={x(phase.expected_s)} y1={f.top - 14} y2={f.bottom} /><text x={x(phase.expected_s)} y={f.top - 6} {...side(phase.expected_s)}>expected {seconds(phase.expected_s)}</text></g>
       {seen !== null && <g class="rule seen"><line x1={x(seen)} x2={x(seen)} y1={f.top + 4} y2={f.bottom} /><text x={x(seen)} y={f.top + 2} dx={x(seen) > width * 0.7 ? -5 : 5} text-anchor={x(seen) > width * 0.7 ? "end" : "start"}>observed {seconds(seen)}</text></g>}
     </Chart>
   );

@@ -1,0 +1,152 @@
+// The API says what the command line says, and refuses in words what it cannot answer.
+#include "serve/api.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "predict/json.h"
+#include "predict/observe.h"
+#include "serve/page.h"
+#include "serve/report.h"
+#include "support.h"
+
+namespace ridge {
+namespace {
+
+Json ask(const char* path, const ApiOptions& options) {
+  return answer(*find_endpoint(path), options);
+}
+
+std::string fault(const char* path, const ApiOptions& options) {
+  try {
+    ask(path, options);
+  } catch (const OptionError& error) {
+    return error.option() + ": " + error.what();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Api, PredictsWhatTheCommandLinePredicts) {
+  RequestOptions options;
+  options.model = "llama-3-70b";
+  options.machine = "8xh100-sxm";
+  options.batch = "32";
+  options.weights = "fp8";
+  options.no_graphs = true;
+  const Request request = make_request(options);
+  const Json expected = to_json(request, predict(request));
+  EXPECT_EQ(ask("/api/predict", {{"model", "llama-3-70b"},
+                                 {"machine", "8xh100-sxm"},
+                                 {"batch", "32"},
+                                 {"weights", "fp8"},
+                                 {"no-graphs", "true"}}),
+            expected);
+}
+
+TEST(Api, ExplainsWhatTheCommandLineExplains) {
+  RequestOptions options;
+  options.context = "4096";
+  ObservedOptions seen;
+  seen.observed = "280tok/s";
+  seen.batch = "8";
+  const Request request = make_request(options);
+  const Json expected = to_json(request, explain(request, make_observation(seen), true));
+  EXPECT_EQ(ask("/api/explain", {{"context", "4096"}, {"observed", "280tok/s"}, {"batch", "8"}}),
+            expected);
+}
+
+TEST(Api, NamesTheOptionAtFault) {
+  EXPECT_TRUE(fault("/api/predict", {{"batch", "many"}}).starts_with("batch: "));
+  EXPECT_TRUE(fault("/api/predict", {{"machine", "h1000"}}).starts_with("machine: "));
+  EXPECT_TRUE(fault("/api/predict", {{"no-flash", "perhaps"}}).starts_with("no-flash: "));
+  EXPECT_TRUE(fault("/api/predict", {{"batch", "1,2,4"}}).starts_with("batch: one value"));
+  EXPECT_TRUE(fault("/api/explain", {{"itl", "soon"}}).starts_with("itl: "));
+  EXPECT_TRUE(fault("/api/users", {}).starts_with("target: "));
+  EXPECT_TRUE(fault("/api/roofline", {{"compare", "h200,nothing"}}).starts_with("compare: "));
+  EXPECT_NE(fault("/api/predict", {{"modle", "x"}}).find("did you mean model"), std::string::npos);
+}
+
+TEST(Api, ReadsNoFilesForStrangers) {
+  EXPECT_NE(fault("/api/predict", {{"model", "/etc/passwd"}}).find("unknown model"),
+            std::string::npos);
+  EXPECT_NE(fault("/api/predict", {{"model", RIDGE_SOURCE_DIR "/atlas/models/llama-3-8b.json"}})
+                .find("unknown model"),
+            std::string::npos);
+  EXPECT_NE(fault("/api/tiles", {{"machine", RIDGE_SOURCE_DIR "/atlas/machines/h200.json"}})
+                .find("by name"),
+            std::string::npos);
+}
+
+TEST(Api, BoundsTheWorkOfACall) {
+  EXPECT_NE(fault("/api/sweep", {{"batch", "1..99999"}}).find("at most"), std::string::npos);
+  EXPECT_NE(fault("/api/predict", {{"prompt", "1000000"}, {"chunk", "1"}}).find("too much"),
+            std::string::npos);
+}
+
+TEST(Api, SweepMarksThePareto) {
+  const Json sweep = ask("/api/sweep", {{"batch", "1,2,4..256"}, {"weights", "bf16,fp8"}});
+  ASSERT_EQ(sweep["points"].size(), 18u);
+  for (const Json& a : sweep["points"]) {
+    bool beaten = false;
+    for (const Json& b : sweep["points"]) {
+      const auto better = [&](const char* key) { return b[key].get<double>() > a[key]; };
+      beaten |= b["fits"].get<bool>() && better("tokens_per_s_per_user") &&
+                better("tokens_per_s_per_device");
+    }
+    EXPECT_FALSE(beaten && a["pareto"].get<bool>()) << a.dump();
+  }
+}
+
+TEST(Api, UsersMeetTheTargetAndOneMoreDoesNot) {
+  const ApiOptions base = {{"model", "llama-3-8b"}, {"machine", "h200"}, {"context", "1024"}};
+  ApiOptions asked = base;
+  asked["target"] = "12ms";
+  const Json users = ask("/api/users", asked);
+  const double most = users["by_latency"];
+  ASSERT_GE(most, 1);
+  const auto tpot = [&](double batch) {
+    ApiOptions at = base;
+    at["batch"] = std::to_string(static_cast<int>(batch));
+    return ask("/api/predict", at)["tpot_s"].get<double>();
+  };
+  EXPECT_LE(tpot(most), 0.012);
+  EXPECT_GT(tpot(most + 1), 0.012);
+  EXPECT_LE(users["users"].get<double>(), users["by_memory"].get<double>());
+}
+
+TEST(Api, RooflinePlacesEveryOperatorAtItsTimes) {
+  const Json view = ask("/api/roofline", {{"machine", "h200"}, {"compare", "b200,h100-sxm"}});
+  EXPECT_EQ(view["machines"].size(), 3u);
+  EXPECT_FALSE(view["sentence"].get<std::string>().empty());
+  for (const Json& op : view["prediction"]["ops"]) {
+    double longest = 0;
+    for (const auto& [wall, seconds] : op["on_s"].items()) {
+      longest = std::max(longest, seconds.get<double>());
+    }
+    EXPECT_GE(op["expected_s"].get<double>(), longest * (1 - 1e-9)) << op["name"];
+  }
+}
+
+TEST(Api, DescribesEveryEndpoint) {
+  const Json api = openapi_json();
+  for (const Endpoint& endpoint : endpoints()) {
+    EXPECT_TRUE(api["paths"].contains(endpoint.path)) << endpoint.path;
+  }
+  EXPECT_EQ(api["openapi"], "3.1.0");
+}
+
+TEST(PageReport, HoldsThePageAndItsAnswers) {
+  if (page_files().empty()) GTEST_SKIP() << "this build has no page";
+  const std::string html = report_html(
+      {{"model", "llama-3-8b"}, {"machine", "h200"}, {"target", "50ms"}}, "</script><b>now");
+  EXPECT_NE(html.find("id=\"frozen\""), std::string::npos);
+  EXPECT_EQ(html.find("</script><b>now"), std::string::npos);  // nothing ends the script early
+  EXPECT_EQ(html.find("src=\"/"), std::string::npos);
+  EXPECT_EQ(html.find("href=\"/"), std::string::npos);
+  EXPECT_THROW(report_html({{"model", "nothing"}}, ""), Error);
+}
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,158 @@
+// The server over real sockets: what it answers, what it refuses, and that it lives.
+#include "serve/server.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "support.h"
+
+namespace ridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TEST(Server, AnswersGetAndPostAlike) {
+  TestServer server;
+  const Answer get = fetch(server.port(), "/api/predict?model=llama-3-8b&batch=8&no-flash=true");
+  const Answer posted =
+      post(server.port(), "/api/predict", R"({"model":"llama-3-8b","batch":8,"no-flash":true})");
+  EXPECT_EQ(get.status, 200);
+  EXPECT_EQ(get.body, posted.body);
+  EXPECT_EQ(post(server.port(), "/api/sweep", R"({"batch":[1,2,4]})").json()["points"].size(), 3u);
+  EXPECT_EQ(fetch(server.port(), "/healthz").json()["status"], "ok");
+  EXPECT_EQ(fetch(server.port(), "/api/openapi.json").status, 200);
+}
+
+TEST(Server, SendsStrictHeaders) {
+  TestServer server;
+  const Answer page = fetch(server.port(), "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.head.find("Content-Security-Policy: default-src 'none'; script-src 'self'"),
+            std::string::npos);
+  EXPECT_EQ(page.head.find("unsafe"), std::string::npos);
+  EXPECT_NE(page.head.find("X-Content-Type-Options: nosniff"), std::string::npos);
+  EXPECT_EQ(page.head.find("Access-Control-Allow-Origin"), std::string::npos);
+}
+
+TEST(Server, RefusesInJson) {
+  TestServer server;
+  const int port = server.port();
+  const auto refused = [](const Answer& a, int status) {
+    EXPECT_EQ(a.status, status) << a.body;
+    EXPECT_TRUE(a.json()["error"].contains("message"));
+  };
+  refused(fetch(port, "/api/predict?batch=many"), 400);
+  refused(fetch(port, "/api/predict?batch=1&batch=2"), 400);
+  refused(fetch(port, "/nothing"), 404);
+  refused(fetch(port, "/../../etc/passwd"), 404);
+  refused(fetch(port, "/api/predict", "", "DELETE"), 405);
+  refused(post(port, "/api/predict", "{"), 400);
+  refused(post(port, "/api/predict", "[1]"), 400);
+  refused(post(port, "/api/predict", R"({"batch":{}})"), 400);
+  refused(fetch(port, "/api/predict", "", "POST", "{}"), 415);
+  refused(post(port, "/api/predict", std::string(100000, ' ')), 413);
+  refused(post(port, "/api/predict", std::string(30000, '[')), 400);
+  refused(fetch(port, "/" + std::string(1000, 'a')), 414);
+  EXPECT_EQ(fetch(port, "/api/predict?batch=many").json()["error"]["option"], "batch");
+}
+
+TEST(Server, OnLoopbackAnswersToLocalNamesOnly) {
+  TestServer server;
+  Connection connection(server.port());
+  connection.send("GET /healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_EQ(parse_answer(connection.receive()).status, 421);
+}
+
+TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
+  HttpLimits limits;
+  limits.request = std::chrono::milliseconds(400);
+  limits.idle = std::chrono::milliseconds(400);
+  limits.threads = 4;
+  TestServer server(limits);
+  const auto start = Clock::now();
+  // As many as there are threads: one byte now and then, which resets a plain read timeout.
+  std::vector<std::unique_ptr<Connection>> slow;
+  for (int i = 0; i < 4; ++i) slow.push_back(std::make_unique<Connection>(server.port()));
+  for (int byte = 0; byte < 8; ++byte) {
+    for (auto& connection : slow) connection->send("G");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
+  EXPECT_LT(since(start), 5);
+  // Headers without end.
+  Connection endless(server.port());
+  endless.send("GET / HTTP/1.1\r\n");
+  bool open = true;
+  for (int i = 0; i < 100 && open; ++i)
+    open = endless.send("X: " + std::string(4000, 'x') + "\r\n");
+  EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
+}
+
+TEST(Server, SurvivesGarbage) {
+  TestServer server;
+  for (const std::string& text :
+       {std::string("\r\n\r\n"), std::string("\0\1\2\3\r\n\r\n", 8), std::string("GET"),
+        std::string("GET / HTTP/9.9\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
+        std::string("GET /%zz%00?%=&&&= HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("GET /api/predict?model=%ff%fe HTTP/1.1\r\nHost: localhost\r\n\r\n")}) {
+    Connection connection(server.port());
+    connection.send(text);
+  }
+  EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
+}
+
+// The bound is for a quiet machine; under sanitizers or load the sorted middle may take longer, so
+// the test allows four times as much and prints what it saw.
+TEST(Server, IsQuick) {
+  TestServer server;
+  std::vector<double> times;
+  Connection connection(server.port());
+  for (int i = 0; i < 200; ++i) {
+    const auto start = Clock::now();
+    connection.send("GET /api/predict?model=llama-3-70b&machine=8xh100-sxm&batch=" +
+                    std::to_string(i + 1) + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(parse_answer(connection.receive()).status, 200);
+    times.push_back(since(start));
+  }
+  std::sort(times.begin(), times.end());
+  const auto start = Clock::now();
+  const Answer sweep =
+      fetch(server.port(), "/api/sweep?model=llama-3-70b&machine=8xh100-sxm&batch=1..1000");
+  const double sweep_s = since(start);
+  EXPECT_EQ(sweep.json()["points"].size(), 1000u);
+  printf("predict p50 %.2f ms, p99 %.2f ms; sweep of 1000 %.0f ms\n", times[100] * 1e3,
+         times[198] * 1e3, sweep_s * 1e3);
+  RecordProperty("predict_p50_ms", std::to_string(times[100] * 1e3));
+  RecordProperty("sweep_1000_ms", std::to_string(sweep_s * 1e3));
+  EXPECT_LT(times[100], 0.020);
+  EXPECT_LT(sweep_s, 0.400);
+}
+
+TEST(Server, AnswersAThousandAtOnce) {
+  TestServer server;
+  constexpr int kClients = 1000;
+  std::vector<std::unique_ptr<Connection>> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<Connection>(server.port()));
+    ASSERT_TRUE(clients.back()->connected()) << i;
+  }
+  const auto start = Clock::now();
+  for (int i = 0; i < kClients; ++i) {
+    ASSERT_TRUE(clients[i]->send("GET /api/predict?batch=" + std::to_string(i % 64 + 1) +
+                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+  }
+  int good = 0;
+  for (auto& client : clients) good += parse_answer(client->receive()).status == 200;
+  printf("1000 at once in %.2f s\n", since(start));
+  EXPECT_EQ(good, kClients);
+}
+
+}  // namespace
+}  // namespace ridge

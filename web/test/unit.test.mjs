@@ -1,0 +1,79 @@
+// Scales and formats, and that views.json asks for what exists. Bundled first: node has no types.
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { build } from "esbuild";
+
+const folder = mkdtempSync(join(tmpdir(), "ridge-unit-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const load = async (name) => {
+  const outfile = join(folder, `${name}.mjs`);
+  await build({ entryPoints: [join(import.meta.dirname ?? new URL(".", import.meta.url).pathname, `../src/${name}.ts`)], bundle: true, format: "esm", outfile });
+  return import(outfile);
+};
+const scale = await load("scale");
+const format = await load("format");
+
+test("a log scale spaces decades evenly and inverts", () => {
+  const x = scale.logScale(0.1, 1000, 0, 400);
+  assert.equal(Math.round(x(0.1)), 0);
+  assert.equal(Math.round(x(1)), 100);
+  assert.equal(Math.round(x(1000)), 400);
+  for (const v of [0.2, 3, 777]) assert.ok(Math.abs(x.invert(x(v)) / v - 1) < 1e-12);
+});
+test("log ticks are decades, refined with room and thinned without", () => {
+  assert.deepEqual(scale.logTicks(1, 1000, 4), [1, 10, 100, 1000]);
+  assert.deepEqual(scale.logTicks(1, 100, 9), [1, 2, 5, 10, 20, 50, 100]);
+  assert.deepEqual(scale.logTicks(1, 1e6, 4), [1, 100, 10000, 1000000]);
+});
+test("linear ticks are round and inside", () => {
+  assert.deepEqual(scale.linearTicks(0, 10, 5), [0, 2, 4, 6, 8, 10]);
+  assert.deepEqual(scale.linearTicks(0, 0.0131, 4), [0, 0.005, 0.01]);
+  assert.deepEqual(scale.linearTicks(3, 3, 4), [3]);
+});
+test("domains hold every value and are never empty", () => {
+  const [low, high] = scale.logDomain([3, 0, 500, NaN]);
+  assert.ok(low < 3 && high > 500);
+  const [a, b] = scale.logDomain([7]);
+  assert.ok(a < 7 && b > 7 && b / a > 1.5);
+});
+test("a slider reaches both ends and its values come back", () => {
+  assert.equal(scale.fromSlider(0, 1, 4096, 240), 1);
+  assert.equal(scale.fromSlider(240, 1, 4096, 240), 4096);
+  for (const v of [1, 2, 8, 64, 1024]) assert.equal(scale.fromSlider(scale.toSlider(v, 1, 4096, 240), 1, 4096, 240), v);
+});
+test("numbers read as the command line writes them", () => {
+  assert.equal(format.seconds(0.004023), "4.02 ms");
+  assert.equal(format.seconds(13.6e-6), "13.6 µs");
+  assert.equal(format.seconds(72), "72.0 s");
+  assert.equal(format.seconds(132), "2 m 12 s");
+  assert.equal(format.bytes(1.41e11), "141 GB");
+  assert.equal(format.rate(3.35e12), "3.35 TB/s");
+  assert.equal(format.flopRate(989e12), "989 TFLOP/s");
+  assert.equal(format.binary(233472), "228 KiB");
+  assert.equal(format.percent(0.432), "43 %");
+  assert.equal(format.percent(0.005), "0.5 %");
+  assert.equal(format.count(1024), "1024");
+  assert.equal(format.count(70.6e9), "70.6 B");
+  assert.equal(format.times(2.5), "×2.50");
+});
+test("the unknown is said to be", () => {
+  for (const f of ["seconds", "bytes", "rate", "flopRate", "percent", "count"]) {
+    assert.equal(format[f](null), "?");
+    assert.equal(format[f](undefined), "?");
+    assert.equal(format[f](NaN), "?");
+  }
+});
+test("rounding never writes four digits", () => {
+  for (const v of [9.996e-4, 9.9951, 99.96, 999.6, 0.99951e6]) assert.ok(format.digits(v / 10 ** Math.floor(Math.log10(v))).length <= 4);
+  assert.equal(format.seconds(0.99996e-3), "1.00 ms");
+});
+test("CSV quotes what needs it and leaves out objects", () => {
+  assert.equal(format.csv([{ a: 1, b: 'x,"y"', c: { d: 1 } }]), 'a,b\n1,"x,""y"""\n');
+});
+test("views ask for paths of the API", () => {
+  const views = JSON.parse(readFileSync(new URL("../src/views.json", import.meta.url), "utf8"));
+  for (const view of Object.values(views)) assert.match(view.path, /^\/api\/[a-z]+$/);
+});
