@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "predict/serving.h"
+#include "predict/predict.h"
 
 namespace ridge {
 
