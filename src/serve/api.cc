@@ -203,7 +203,7 @@ Json history(const ApiOptions&) {
 
 Json openapi(const ApiOptions&) { return openapi_json(); }
 
-constexpr Endpoint kEndpoints[] = {
+constexpr ApiEndpoint kEndpoints[] = {
     {"/api/machines", "Every machine of the atlas", OptionSet::none, "", "", machines},
     {"/api/models", "Every built-in model, or one with all its parts", OptionSet::none, "name",
      "One model by name", models},
@@ -227,15 +227,15 @@ constexpr Endpoint kEndpoints[] = {
 
 }  // namespace
 
-std::span<const Endpoint> endpoints() { return kEndpoints; }
+std::span<const ApiEndpoint> api_endpoints() { return kEndpoints; }
 
-const Endpoint* find_endpoint(std::string_view path) {
+const ApiEndpoint* find_api_endpoint(std::string_view path) {
   const auto* found = std::find_if(std::begin(kEndpoints), std::end(kEndpoints),
-                                   [&](const Endpoint& e) { return path == e.path; });
+                                   [&](const ApiEndpoint& e) { return path == e.path; });
   return found == std::end(kEndpoints) ? nullptr : found;
 }
 
-std::vector<std::pair<std::string, std::string>> options_of(const Endpoint& endpoint) {
+std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& endpoint) {
   std::vector<std::pair<std::string, std::string>> options;
   if (endpoint.set == OptionSet::explain) {
     for (const ObservedOption& option : observed_options()) {
@@ -256,7 +256,7 @@ std::vector<std::pair<std::string, std::string>> options_of(const Endpoint& endp
   return options;
 }
 
-Json answer(const Endpoint& endpoint, const ApiOptions& options) {
+Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
   const auto known = options_of(endpoint);
   for (const auto& [name, value] : options) {
     const bool found = std::any_of(known.begin(), known.end(),

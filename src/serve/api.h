@@ -19,7 +19,7 @@ enum class OptionSet : uint8_t {
   tiles,
 };
 
-struct Endpoint {
+struct ApiEndpoint {
   const char* path;  // "/api/predict"
   const char* summary;
   OptionSet set;
@@ -27,14 +27,14 @@ struct Endpoint {
   const char* extra_help;  // what it means
   Json (*answer)(const ApiOptions& options);
 };
-std::span<const Endpoint> endpoints();
-const Endpoint* find_endpoint(std::string_view path);  // nullptr: none
+std::span<const ApiEndpoint> api_endpoints();
+const ApiEndpoint* find_api_endpoint(std::string_view path);  // nullptr: none
 
 // The options an endpoint takes: name and help.
-std::vector<std::pair<std::string, std::string>> options_of(const Endpoint& endpoint);
+std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& endpoint);
 
 // Answers, or throws Error; OptionError where one option is at fault.
-Json answer(const Endpoint& endpoint, const ApiOptions& options);
+Json answer(const ApiEndpoint& endpoint, const ApiOptions& options);
 
 // The API described as OpenAPI 3.1.
 Json openapi_json();

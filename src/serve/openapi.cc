@@ -16,7 +16,7 @@ Json responses() {
           {"413", response("The body is too large", "Error")}};
 }
 
-Json operation(const Endpoint& endpoint, bool post) {
+Json operation(const ApiEndpoint& endpoint, bool post) {
   Json parameters = Json::array(), properties = Json::object();
   for (const auto& [name, help] : options_of(endpoint)) {
     parameters.push_back(
@@ -38,7 +38,7 @@ Json operation(const Endpoint& endpoint, bool post) {
 
 Json openapi_json() {
   Json paths = Json::object();
-  for (const Endpoint& endpoint : endpoints()) {
+  for (const ApiEndpoint& endpoint : api_endpoints()) {
     paths[endpoint.path]["get"] = operation(endpoint, false);
     if (!options_of(endpoint).empty()) paths[endpoint.path]["post"] = operation(endpoint, true);
   }

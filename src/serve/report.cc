@@ -45,7 +45,7 @@ ApiOptions options_for(const nlohmann::json& view, const ApiOptions& config) {
 }
 
 Json answer_or_error(const std::string& path, const ApiOptions& options) {
-  const Endpoint* endpoint = find_endpoint(path);
+  const ApiEndpoint* endpoint = find_api_endpoint(path);
   if (!endpoint) throw Error("views.json asks for {}, which the API does not have", path);
   try {
     return answer(*endpoint, options);
@@ -73,7 +73,7 @@ std::string inside_script(std::string text) {
 std::string report_html(const ApiOptions& config, const std::string& made) {
   const nlohmann::json views = parse_json(page_text("views.json"), "views.json");
   // What the headline shows must be there; this throws where it cannot be.
-  answer(*find_endpoint("/api/predict"), options_for(views.at("predict"), config));
+  answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
 
   Json frozen{{"config", config}, {"made", made}, {"views", Json::object()}};
   for (const auto& [name, view] : views.items()) {

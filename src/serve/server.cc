@@ -69,7 +69,7 @@ ApiOptions options_in(const HttpRequest& request) {
   return options;
 }
 
-HttpReply call(const Endpoint& endpoint, const HttpRequest& request) {
+HttpReply call(const ApiEndpoint& endpoint, const HttpRequest& request) {
   try {
     return json_reply(answer(endpoint, options_in(request)));
   } catch (const OptionError& error) {
@@ -98,7 +98,7 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
     return error_reply(421, "this server answers to local names only");
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (const Endpoint* endpoint = find_endpoint(request.path)) {
+  if (const ApiEndpoint* endpoint = find_api_endpoint(request.path)) {
     if (!reads && request.method != "POST") {
       return error_reply(405, "GET with a query, or POST with a JSON object");
     }

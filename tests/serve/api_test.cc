@@ -14,7 +14,7 @@ namespace ridge {
 namespace {
 
 Json ask(const char* path, const ApiOptions& options) {
-  return answer(*find_endpoint(path), options);
+  return answer(*find_api_endpoint(path), options);
 }
 
 std::string fault(const char* path, const ApiOptions& options) {
@@ -131,7 +131,7 @@ TEST(Api, RooflinePlacesEveryOperatorAtItsTimes) {
 
 TEST(Api, DescribesEveryEndpoint) {
   const Json api = openapi_json();
-  for (const Endpoint& endpoint : endpoints()) {
+  for (const ApiEndpoint& endpoint : api_endpoints()) {
     EXPECT_TRUE(api["paths"].contains(endpoint.path)) << endpoint.path;
   }
   EXPECT_EQ(api["openapi"], "3.1.0");
