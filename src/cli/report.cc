@@ -54,7 +54,7 @@ void add_report_command(CLI::App& app, Global&) {
   o->target = "50ms";
   CLI::App* command =
       app.add_subcommand("report", "The page as one standalone file, to attach to a ticket");
-  command->add_option("-o,--output", o->file, "HTML file to write")->required();
+  command->add_option("-o,--file", o->file, "HTML file to write")->required();
   add_request_options(*command, o->request);
   for (const ObservedOption& option : observed_options()) {
     if (std::string_view(option.name) == "batch") continue;  // --batch is both
