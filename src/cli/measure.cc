@@ -181,7 +181,7 @@ void add_measure_command(CLI::App& app, Global& global) {
   CLI::Option* quick =
       command->add_flag("--quick", options->quick, "Within 20 s a device (the default)");
   command->add_flag("--full", options->full, "Within 3 minutes a device")->excludes(quick);
-  command->add_option("-o,--output", options->out,
+  command->add_option("-o", options->out,
                       "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
   command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
   command->add_option("--compare", options->before,

@@ -29,7 +29,7 @@ bool is_streamed(Access access);
 double counted_share(Access access);
 std::string counting(Access access);
 
-// Floats set to 1 by the thread that will use them: each thread has its own part.
+// Floats, all alike, set by the thread that will use them: each thread has its own part.
 class WorkingSet {
  public:
   // Throws nothing; check with operator bool. `bytes` for all threads together.

@@ -4,7 +4,7 @@
 namespace ridge {
 namespace {
 
-constexpr int kMaxStages = 6;
+[[maybe_unused]] constexpr int kMaxStages = 6;
 constexpr int kReaders = 256;                // threads that sum
 constexpr int kReadThreads = kReaders + 32;  // and a warp that fetches
 constexpr size_t kRingBytes = size_t{192} << 10;
@@ -50,13 +50,6 @@ __device__ void fetch(void* to, const void* from, int bytes, uint64_t* barrier) 
           "r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
-}
-
-__device__ void put(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-               "r"(shared_address(from)), "r"(bytes)
-               : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 #endif
 
@@ -104,37 +97,6 @@ __global__ void __launch_bounds__(kReadThreads, 1)
 #endif
 }
 
-// Three copies in flight each way. One thread drives the engine; nobody touches the data.
-constexpr int kCopyChunk = 32768;
-
-__global__ void bulk_copy(char* to, const char* from, size_t chunks) {
-#ifdef RIDGE_BULK
-  extern __shared__ __align__(128) char ring[];
-  __shared__ uint64_t filled[kMaxStages];
-  constexpr int kAhead = kMaxStages / 2;
-  if (threadIdx.x != 0) return;
-  for (int s = 0; s < kMaxStages; ++s) init(&filled[s], 1);
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  const size_t mine = blockIdx.x < chunks ? (chunks - blockIdx.x - 1) / gridDim.x + 1 : 0;
-  const auto place = [&](size_t i) { return (blockIdx.x + i * gridDim.x) * kCopyChunk; };
-  const auto start_fetch = [&](size_t i) {
-    const int stage = static_cast<int>(i % kMaxStages);
-    arrive_expecting(&filled[stage], kCopyChunk);
-    fetch(ring + size_t(stage) * kCopyChunk, from + place(i), kCopyChunk, &filled[stage]);
-  };
-  for (size_t i = 0; i < kAhead && i < mine; ++i) start_fetch(i);
-  for (size_t i = 0; i < mine; ++i) {
-    const int stage = static_cast<int>(i % kMaxStages);
-    wait(&filled[stage], static_cast<int>(i / kMaxStages) & 1);
-    put(to + place(i), ring + size_t(stage) * kCopyChunk, kCopyChunk);
-    // All but the last two writes have left shared memory, so stage i - 3 = i + 3 (mod 6) is free.
-    asm volatile("cp.async.bulk.wait_group.read 2;" ::: "memory");
-    if (i + kAhead < mine) start_fetch(i + kAhead);
-  }
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-#endif
-}
-
 __global__ void is_available(int* answer) {
 #ifdef RIDGE_BULK
   *answer = 1;
@@ -162,12 +124,6 @@ void launch_bulk_read(cudaStream_t stream, int sms, const void* data, size_t byt
   allow_ring(reinterpret_cast<const void*>(bulk_read));
   bulk_read<<<sms, kReadThreads, kRingBytes, stream>>>(static_cast<const char*>(data),
                                                        bytes / chunk, stages, chunk, checksum);
-}
-
-void launch_bulk_copy(cudaStream_t stream, int sms, void* to, const void* from, size_t bytes) {
-  allow_ring(reinterpret_cast<const void*>(bulk_copy));
-  bulk_copy<<<sms, 32, kRingBytes, stream>>>(static_cast<char*>(to), static_cast<const char*>(from),
-                                             bytes / kCopyChunk);
 }
 
 }  // namespace ridge

@@ -16,7 +16,5 @@ bool bulk_available();
 // 192 KB.
 void launch_bulk_read(cudaStream_t stream, int sms, const void* data, size_t bytes, int stages,
                       int chunk, uint32_t* checksum);
-// The same into shared memory and out again.
-void launch_bulk_copy(cudaStream_t stream, int sms, void* to, const void* from, size_t bytes);
 
 }  // namespace ridge

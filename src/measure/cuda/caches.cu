@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   uint32_t offset = 0, next_offset = 0;
   for (int pass = 0; pass < passes; ++pass) {
     offset = next_offset;
-    next_offset = (sum.x | sum.y | sum.z | sum.w) & 0x80000000u;  // never set
+    next_offset = (sum.x | sum.y | sum.z | sum.w) & 0x4000u;  // never set: all words are 1
 #pragma unroll
     for (int i = 0; i < kOwnVectors / kThreads; ++i) {
       const uint32_t at = threadIdx.x + i * kThreads + offset;

@@ -69,6 +69,8 @@ constexpr Type kTypes[] = {
     {TensorType::int8, CUDA_R_8I, CUDA_R_32I, CUDA_R_32I, CUBLAS_COMPUTE_32I, 4},
 };
 constexpr int kSize = 8192;
+constexpr int kBurst = 5;      // products: 7 ms of bf16
+constexpr double kRest = 0.2;  // s between bursts, so that power and heat are the same for each
 constexpr size_t kWorkspace = size_t{64} << 20;
 
 // Like random_words() of tensor.cu, made on the device: normally distributed.
@@ -159,8 +161,9 @@ class Bench {
     }
   }
 
-  std::vector<double> time(int samples, int repeats) {
-    return run_.time(samples, repeats, [this] { multiply(best_); });
+  std::vector<double> time(int samples, int repeats, double rest) {
+    return run_.time(
+        samples, repeats, [this] { multiply(best_); }, rest);
   }
   int algorithms() const { return product_.count(); }
   static double ops() { return 2.0 * kSize * kSize * kSize; }
@@ -186,11 +189,11 @@ class Bench {
 };
 
 void burst(CudaRun& run, Bench& bench, const char* name) {
-  const std::vector<double> seconds = bench.time(run.full() ? 15 : 9, 10);
+  const std::vector<double> seconds = bench.time(run.full() ? 15 : 7, kBurst, kRest);
   run.add(fmt::format("gemm.{}", name), "", Quantity::rate, rates(Bench::ops(), seconds),
-          fmt::format("cuBLASLt, {0} x {0} x {0}, random numbers, 10 products, best of {1} "
+          fmt::format("cuBLASLt, {0} x {0} x {0}, random numbers, bursts of {1}, best of {2} "
                       "algorithms",
-                      kSize, bench.algorithms()));
+                      kSize, kBurst, bench.algorithms()));
 }
 
 void sustained(CudaRun& run, Bench& bench, const char* name) {
@@ -199,7 +202,7 @@ void sustained(CudaRun& run, Bench& bench, const char* name) {
   double spent = 0;
   while (spent < total) {
     constexpr int kRepeats = 40;
-    const double one = bench.time(1, kRepeats)[0];
+    const double one = bench.time(1, kRepeats, 0)[0];
     spent += (kRepeats + 1) * one;
     if (spent > total / 2) seconds.push_back(one);
   }

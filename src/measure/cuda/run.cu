@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "machine/atlas.h"
 #include "machine/nvml.h"
@@ -55,12 +57,14 @@ CudaRun::~CudaRun() {
   if (stream) cudaStreamDestroy(stream);
 }
 
-std::vector<double> CudaRun::time(int samples, int repeats, const std::function<void()>& launch) {
+std::vector<double> CudaRun::time(int samples, int repeats, const std::function<void()>& launch,
+                                  double rest) {
   launch();
   check(cudaGetLastError(), "launching");
   check(cudaStreamSynchronize(stream), "running");
   std::vector<double> seconds;
   for (int sample = 0; sample < samples; ++sample) {
+    if (rest > 0) std::this_thread::sleep_for(std::chrono::duration<double>(rest));
     *gate_ = 0;
     wait_at_gate<<<1, 1, 0, stream>>>(gate_);
     check(cudaEventRecord(start_, stream), "recording");

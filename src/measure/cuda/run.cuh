@@ -70,8 +70,10 @@ struct CudaRun {
   int sms() const { return properties.multiProcessorCount; }
 
   // Seconds of one launch: `repeats` of them between two events, queued behind a kernel that waits
-  // for the host, so that no launch overhead lies between them. One unused warm-up.
-  std::vector<double> time(int samples, int repeats, const std::function<void()>& launch);
+  // for the host, so that no launch overhead lies between them. One unused warm-up. With `rest`
+  // the device idles for so many seconds before each sample: a burst from a cool start.
+  std::vector<double> time(int samples, int repeats, const std::function<void()>& launch,
+                           double rest = 0);
   void add(Reading reading);
   void add(std::string id, std::string path, Quantity quantity, std::vector<double> values,
            std::string how);
@@ -94,13 +96,15 @@ struct CudaRun {
 std::vector<double> rates(double amount, const std::vector<double>& seconds);
 
 // One family each, in its own file. They add readings and may throw Error; the caller notes it.
-void measure_fma(CudaRun& run);        // fma.cu
-void measure_tensor(CudaRun& run);     // tensor.cu, tensor_wgmma.cu
-void measure_gemm(CudaRun& run);       // gemm.cu
-void measure_memory(CudaRun& run);     // memory.cu
-void measure_caches(CudaRun& run);     // caches.cu
-void measure_latency(CudaRun& run);    // latency.cu
-void measure_launches(CudaRun& run);   // launch.cu
-void measure_host_link(CudaRun& run);  // host_link.cu
+void measure_fma(CudaRun& run);               // fma.cu
+void measure_tensor(CudaRun& run);            // tensor.cu, tensor_wgmma.cu
+void measure_gemm(CudaRun& run);              // gemm.cu
+void measure_tensor_sustained(CudaRun& run);  // tensor.cu: seconds on end, which heats the chip
+void measure_gemm_sustained(CudaRun& run);    // gemm.cu
+void measure_memory(CudaRun& run);            // memory.cu
+void measure_caches(CudaRun& run);            // caches.cu
+void measure_latency(CudaRun& run);           // latency.cu
+void measure_launches(CudaRun& run);          // launch.cu
+void measure_host_link(CudaRun& run);         // host_link.cu
 
 }  // namespace ridge
