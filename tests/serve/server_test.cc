@@ -108,8 +108,8 @@ TEST(Server, SurvivesGarbage) {
   EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
 }
 
-// The bound is for a quiet machine; under sanitizers or load the sorted middle may take longer, so
-// the test allows four times as much and prints what it saw.
+// Meant: 5 ms and 100 ms on a quiet machine. Tests share theirs, so four times as much passes, and
+// what was seen is printed; under sanitizers times mean nothing.
 TEST(Server, IsQuick) {
   TestServer server;
   std::vector<double> times;
@@ -131,8 +131,10 @@ TEST(Server, IsQuick) {
          times[198] * 1e3, sweep_s * 1e3);
   RecordProperty("predict_p50_ms", std::to_string(times[100] * 1e3));
   RecordProperty("sweep_1000_ms", std::to_string(sweep_s * 1e3));
+#ifndef __SANITIZE_ADDRESS__
   EXPECT_LT(times[100], 0.020);
   EXPECT_LT(sweep_s, 0.400);
+#endif
 }
 
 TEST(Server, AnswersAThousandAtOnce) {
