@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -18,16 +19,26 @@ using Clock = std::chrono::steady_clock;
 // a burst of a thousand clients overruns.
 constexpr int kBacklog = 1024;
 
+// How often an idle connection looks whether the server ends.
+constexpr std::chrono::milliseconds kGlance{100};
+
 // A connection whose reads and writes end at a deadline and whose requests have a size.
 class BoundedStream : public httplib::Stream {
  public:
   BoundedStream(socket_t socket, const HttpLimits& limits) : socket_(socket), limits_(limits) {}
 
-  // Waits for the next request; false when none came in time. Its clock starts with its first byte.
-  bool next_request() {
-    deadline_ = Clock::now() + limits_.idle;
+  // Waits for the next request; false when none came in time, or the server ends meanwhile. Its
+  // clock starts with its first byte.
+  template <typename Running>
+  bool next_request(Running running) {
+    const Clock::time_point last = Clock::now() + limits_.idle;
     left_ = limits_.request_bytes;
-    if (begin_ == end_ && !wait(POLLIN)) return false;
+    while (begin_ == end_) {
+      const Clock::time_point now = Clock::now();
+      if (now >= last || !running()) return false;
+      deadline_ = std::min(last, now + kGlance);
+      if (wait(POLLIN)) break;
+    }
     deadline_ = Clock::now() + limits_.request;
     return true;
   }
@@ -160,7 +171,7 @@ struct HttpServer::Impl : httplib::Server {
     BoundedStream stream(socket, limits);
     bool well = true, closed = false;
     for (size_t left = limits.requests_per_connection; left > 0 && well && !closed; --left) {
-      if (svr_sock_ == INVALID_SOCKET || !stream.next_request()) break;
+      if (!stream.next_request([this] { return svr_sock_ != INVALID_SOCKET; })) break;
       well = process_request(stream, left == 1, closed, nullptr);
     }
     ::shutdown(socket, SHUT_RDWR);
