@@ -143,6 +143,7 @@ int run_measure(const MeasureOptions& options, bool json) {
     const Report report = measure(device, options);
     const nlohmann::json file = file_of(report, device, options.effort());
     if (!json) print_report(report);
+    std::fflush(stdout);  // before what goes to stderr
     documents.push_back(file);
     // A comparison leaves the baseline alone unless told where to write.
     if (options.before.empty() || !options.out.empty()) {

@@ -14,6 +14,7 @@
 #include "measure/cpu/disk.h"
 #include "measure/cpu/latency.h"
 #include "measure/cpu/noise.h"
+#include "measure/cpu/peaks.h"
 
 namespace ridge {
 namespace {
@@ -22,6 +23,8 @@ constexpr double kLeastMemory = 64e6;  // below it a cache could hold the whole 
 constexpr double kShareOfFree = 0.25;  // of free memory, so that nobody is pushed into swap
 constexpr double kClockDrift = 0.03;   // beyond it readings of one run do not compare
 constexpr double kNoisySpread = 0.10;  // p10 to p90; quiet machines show 1 to 3 %
+
+constexpr double kSharedPipes = 0.7;  // all-core peak over processors x that of one
 
 struct Settings {
   Sampling sampling;   // for single numbers
@@ -117,62 +120,26 @@ class CpuRun {
                   fmt::format("chain of dependent additions on {} cores at once", team.size())));
   }
 
-  Reading peak(Team& team, std::string id, double ops, double (*kernel)(long),
-               const std::string& isa) {
-    std::atomic<bool> wrong = false;
-    const Samples samples = sample(team, settings_.sampling, [&](int, long repeats) {
-      if (!(kernel(repeats) > 0)) wrong = true;
-    });
-    std::vector<double> rates;
-    for (const double seconds : samples.seconds) rates.push_back(ops * team.size() / seconds);
-    Reading reading = summarize(std::move(id), "", Quantity::rate, rates, "");
-    reading.how = fmt::format("{}, 12 independent chains on {}: {:.1f} operations a clock and core",
-                              isa, team.size() == 1 ? "one core" : "all cores",
-                              reading.value / team.size() / clock_);
-    reading.doubt = wrong ? "the result of the chains is wrong" : samples.doubt;
-    return reading;
-  }
-
-  // The fastest instruction set of a format gives the machine's number.
-  void add_peaks(const std::string& dtype, std::vector<Reading> found) {
-    if (found.empty()) return;
-    const auto best =
-        std::max_element(found.begin(), found.end(),
-                         [](const Reading& a, const Reading& b) { return a.value < b.value; });
-    best->path = "peak." + dtype;
-    for (Reading& reading : found) add(std::move(reading));
-  }
-
   void peaks(Team& team) {
-    std::vector<Reading> fp32, fp64;
-    for (const KernelSet& set : kernel_sets()) {
-      if (set.vector_bytes < 32 && kernel_sets().size() > 1) continue;  // SSE2 where there is more
-      progress_("peaks " + set.isa);
-      fp64.push_back(peak(team, "peak.fp64." + set.isa, set.fma64_ops(), set.fma64, set.isa));
-      fp32.push_back(peak(team, "peak.fp32." + set.isa, set.fma32_ops(), set.fma32, set.isa));
-    }
-    add_peaks("fp64", std::move(fp64));
-    add_peaks("fp32", std::move(fp32));
-    const std::vector<DotKernel> dots = dot_kernels(report_.missing);
-    for (const char* dtype : {"bf16", "int8"}) {
-      std::vector<Reading> found;
-      for (const DotKernel& dot : dots) {
-        if (std::string_view(dot.id) != dtype) continue;
-        progress_(std::string("peaks ") + dot.isa);
-        found.push_back(
-            peak(team, fmt::format("peak.{}.{}", dtype, dot.isa), dot.ops, dot.run, dot.isa));
-      }
-      if (found.empty()) {
-        report_.missing.push_back(fmt::format("peak {}: the CPU has no instruction for it", dtype));
-      }
-      add_peaks(dtype, std::move(found));
+    for (Reading& reading :
+         measure_peaks(team, settings_.sampling, clock_, progress_, report_.missing)) {
+      add(std::move(reading));
     }
   }
 
   void core_peaks(Team& one) {
     const KernelSet& set = kernel_sets().front();
     progress_("peaks of one core");
-    add(peak(one, "core.fp32", set.fma32_ops(), set.fma32, set.isa));
+    Reading core = measure_core_peak(one, settings_.sampling, clock_);
+    const Reading* all = report_.find("peak.fp32." + set.isa);
+    const double processors = static_cast<double>(all_.size());
+    if (all && all_.size() > 1 && all->value < kSharedPipes * processors * core.value) {
+      report_.conditions.push_back(fmt::format(
+          "{:g} processors do the multiply-adds of {:.1f} alone: they seem to be threads that "
+          "share cores, whatever the topology says",
+          processors, all->value / core.value));
+    }
+    add(std::move(core));
   }
 
   void costs(Team& team) {

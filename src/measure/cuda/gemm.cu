@@ -70,7 +70,7 @@ constexpr Type kTypes[] = {
 };
 constexpr int kSize = 8192;
 constexpr int kBurst = 5;      // products: 7 ms of bf16
-constexpr double kRest = 0.2;  // s between bursts, so that power and heat are the same for each
+constexpr double kRest = 0.1;  // s between bursts, so that power and heat are the same for each
 constexpr size_t kWorkspace = size_t{64} << 20;
 
 // Like random_words() of tensor.cu, made on the device: normally distributed.
@@ -189,7 +189,7 @@ class Bench {
 };
 
 void burst(CudaRun& run, Bench& bench, const char* name) {
-  const std::vector<double> seconds = bench.time(run.full() ? 15 : 7, kBurst, kRest);
+  const std::vector<double> seconds = bench.time(run.full() ? 15 : 5, kBurst, kRest);
   run.add(fmt::format("gemm.{}", name), "", Quantity::rate, rates(Bench::ops(), seconds),
           fmt::format("cuBLASLt, {0} x {0} x {0}, random numbers, bursts of {1}, best of {2} "
                       "algorithms",

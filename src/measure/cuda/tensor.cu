@@ -139,7 +139,7 @@ constexpr double kRest = 0.1;
 
 void add_burst(CudaRun& run, Wgmma& kernel, TensorType type, bool zeros, bool right) {
   const std::vector<double> seconds = run.time(
-      run.full() ? 15 : 7, 1, [&] { kernel.launch(kBurstTiles); }, kRest);
+      run.full() ? 15 : 5, 1, [&] { kernel.launch(kBurstTiles); }, kRest);
   const double per_clock = kernel.ops(kBurstTiles) / run.sms() / kernel.clocks();
   const std::string name = tensor_name(type);
   Reading reading = summarize(
