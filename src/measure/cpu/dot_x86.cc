@@ -150,7 +150,7 @@ std::vector<DotKernel> dot_kernels(std::vector<std::string>& missing) {
   if (info.has("amx_tile")) {
     constexpr double kTile = 16 * 16 * 2;
     if (!ask_for_tiles()) {
-      missing.push_back("AMX: the CPU has it, the kernel did not grant the tile registers");
+      missing.emplace_back("AMX: the CPU has it, the kernel did not grant the tile registers");
     } else {
       if (info.has("amx_int8")) kernels.push_back({"int8", "AMX", 4 * kTile * 64, amx_int8});
       if (info.has("amx_bf16")) kernels.push_back({"bf16", "AMX", 4 * kTile * 32, amx_bf16});

@@ -205,7 +205,7 @@ void measure_latency(CudaRun& run) {
             fmt::format("random ring over {}", pretty_binary(far)));
   if (limit > 2 * far) {
     add_chase(run, "HBM.latency.tlb", "", chaser.over(limit, Through::l2, samples),
-              fmt::format("random ring over {}, beyond the TLB", pretty_binary(limit)));
+              fmt::format("random ring over {}, to find where the TLB ends", pretty_binary(limit)));
   }
   Curve curve{"latency", "random chase", Quantity::time, {}, {}};
   const double step = run.full() ? 1.4142135623730951 : 2;
