@@ -137,10 +137,10 @@ struct Model {
   double embed_parameters() const { return double(vocab) * hidden; }
 };
 
-double parameters(const Model& model);         // as published: extras that count included
-double active_parameters(const Model& model);  // used per token: top-k experts only
+double parameters(const Model& model);                 // as published: extras that count included
+double active_parameters(const Model& model);          // used per token: top-k experts only
 const Format& main_weight_format(const Model& model);  // of most layer parameters
-double weight_bytes(const Model& model);       // as stored; exact where headers were read
+double weight_bytes(const Model& model);               // as stored; exact where headers were read
 // KV cache (and nothing else) one more token costs in all layers, bytes, once past any window.
 double kv_bytes_per_token(const Model& model, const Format& kv);
 // The same while the context is still short of every window: the figure usually quoted.
