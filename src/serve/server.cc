@@ -109,7 +109,7 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   }
   if (!reads) return error_reply(405, "only GET here");
   if (request.path == "/healthz") return json_reply({{"status", "ok"}});
-  const std::string_view path = request.path == "/" ? "index.html" : request.path.substr(1);
+  const std::string path = request.path == "/" ? "index.html" : request.path.substr(1);
   if (const PageFile* file = find_page_file(path)) return page(request, *file);
   if (request.path == "/") {
     HttpReply reply;

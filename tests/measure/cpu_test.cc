@@ -137,6 +137,9 @@ TEST(Plausibility, RealReadsPassAndBrokenOnesDoNot) {
 }
 
 TEST(Plausibility, MergedChainsAreCaught) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "instrumented loops run far below the peak the band is about";
+#endif
   Team team({usable_processors()[0]});
   const Machine machine = this_machine(chain_clock(team));
   const KernelSet& set = kernel_sets().front();
