@@ -128,10 +128,26 @@ void summarise(StepEstimate& s, const Ceilings& c, DType math) {
 
 }  // namespace
 
+namespace {
+
+bool same_message(const Op& a, const Op& b) {
+  return a.work.collective == b.work.collective && a.work.ranks == b.work.ranks &&
+         a.work.stride == b.work.stride && a.work.message_bytes == b.work.message_bytes;
+}
+
+}  // namespace
+
 StepEstimate estimate_step(std::span<const Op> ops, const Ceilings& c, DType math) {
   StepEstimate s;
+  const Op* talked = nullptr;  // the last collective: a layer's all-reduces are alike
+  Estimate talk;
   for (const Op& op : ops) {
-    const Estimate e = estimate(op, c);
+    const bool talks = op.kind == OpKind::collective;
+    const Estimate e = talks && talked && same_message(op, *talked) ? talk : estimate(op, c);
+    if (talks) {
+      talked = &op;
+      talk = e;
+    }
     s.roof_s += op.count * e.roof_s;
     s.expected_s += op.count * e.expected_s;
     s.low_s += op.count * e.low_s;

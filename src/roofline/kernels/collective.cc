@@ -32,14 +32,18 @@ double collective_kernel_seconds(const CollectiveCall& c, const GpuTraits& gpu,
   const double bytes = c.bytes * others / c.ranks * (c.kind == Collective::all_reduce ? 2 : 1);
   const double start = p.t0 + p.rank * (others - 1);
   const double link_s = bytes / gpu.link;
-  const double low = start + link_s * std::pow(others, p.low_ranks) / p.low_rate;
-  const double mid = start + p.mid_t0 + link_s * std::pow(others, p.mid_ranks) / p.mid_rate;
-  const double bulk = start + p.bulk_t0 + p.bulk_rank * (others - 1) +
-                      link_s * std::pow(others, p.bulk_ranks) / p.bulk_rate;
+  // Powers of one base share its logarithm; exp2 and log2 are half the price of pow.
+  const double log_others = std::log2(others);
+  const auto power = [&](double exponent) { return std::exp2(exponent * log_others); };
+  const double low = start + link_s * power(p.low_ranks) / p.low_rate;
+  const double mid = start + p.mid_t0 + link_s * power(p.mid_ranks) / p.mid_rate;
+  const double bulk =
+      start + p.bulk_t0 + p.bulk_rank * (others - 1) + link_s * power(p.bulk_ranks) / p.bulk_rate;
   // A soft minimum: near the switch points both protocols cost about the same.
   const double fastest = std::min({low, mid, bulk});
-  const auto share = [&](double t) { return std::pow(fastest / t, p.blend); };
-  const double device = fastest * std::pow(share(low) + share(mid) + share(bulk), -1 / p.blend);
+  const auto share = [&](double t) { return std::exp2(p.blend * std::log2(fastest / t)); };
+  const double device =
+      fastest * std::exp2(-std::log2(share(low) + share(mid) + share(bulk)) / p.blend);
   return smooth_max(device, p.host, 8);
 }
 
