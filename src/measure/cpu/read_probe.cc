@@ -1,8 +1,6 @@
 #include "measure/cpu/read_probe.h"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,15 +8,13 @@
 #include <barrier>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
+#include "measure/cpu/place.h"
 
 namespace ridge {
 namespace {
@@ -41,49 +37,6 @@ constexpr int kMinPasses = 3;
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-// The processors this process may run on, not those the machine has.
-int usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
-double free_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    double kilobytes = 0;
-    if (key == "MemAvailable:" && file >> kilobytes) {
-      return std::min(kilobytes * 1024, memory_limit().value_or(kilobytes * 1024));
-    }
-  }
-  return static_cast<double>(sysconf(_SC_AVPHYS_PAGES)) *
-         static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
-class Buffer {
- public:
-  explicit Buffer(size_t bytes)
-      : bytes_(bytes),
-        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (data_ == MAP_FAILED) {
-      data_ = nullptr;
-    } else {
-      madvise(data_, bytes_, MADV_HUGEPAGE);  // fewer TLB misses where the kernel agrees
-    }
-  }
-  ~Buffer() {
-    if (data_) munmap(data_, bytes_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  uint64_t* words() const { return static_cast<uint64_t*>(data_); }
-
- private:
-  size_t bytes_;
-  void* data_;
-};
 
 // 16 bytes, the vector that every x86-64 and ARM64 core has; wider ones gain nothing from DRAM.
 using Vector = uint64_t __attribute__((vector_size(16)));
@@ -151,9 +104,11 @@ std::optional<Measured> probe_memory(int threads) {
   const size_t share = static_cast<size_t>(bytes) / static_cast<size_t>(threads) / kLine * kLine;
   const size_t words = share / sizeof(uint64_t);
   const Buffer buffer(share * static_cast<size_t>(threads));
-  if (!buffer.words() || words == 0) return std::nullopt;
+  if (!buffer || words == 0) return std::nullopt;
   std::atomic<uint64_t> sink = 0;
-  const auto part = [&](int index) { return buffer.words() + static_cast<size_t>(index) * words; };
+  const auto part = [&](int index) {
+    return buffer.as<uint64_t>() + static_cast<size_t>(index) * words;
+  };
   // The thread that reads a part touches it first, so that its pages are near.
   const auto touch = [&](int index) { std::fill(part(index), part(index) + words, index + 1); };
   const auto read = [&](int index) { sink += sum(part(index), words); };
@@ -190,7 +145,7 @@ std::optional<Measured> probe_clock(int threads) {
 }  // namespace
 
 std::optional<CpuProbe> probe_cpu() {
-  const int threads = usable_processors();
+  const int threads = std::max(1, static_cast<int>(usable_processors().size()));
   try {
     return CpuProbe{probe_memory(threads), probe_clock(threads)};
   } catch (const std::system_error&) {  // no more threads allowed here
