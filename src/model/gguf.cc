@@ -1,5 +1,6 @@
 #include "model/gguf.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -180,7 +181,7 @@ void read_array(GgufHeader& header, Cursor& cursor, const std::string& key,
                 const std::string& where) {
   uint32_t type = read_value_type(cursor, where);
   auto count = cursor.read<uint64_t>("an array length");
-  header.lengths[key] = count;
+  header.arrays[key] = {type, count, cursor.position()};
   if (value_size(type) == 0 || count > kMaxKeptList) {
     return skip_array(cursor, type, count, 1, where);
   }
@@ -204,14 +205,8 @@ void read_metadata(GgufHeader& header, Cursor& cursor, uint64_t count, const std
   }
 }
 
-struct Placed {
+GgufTensor read_tensor(Cursor& cursor, const std::string& where) {
   GgufTensor tensor;
-  uint64_t offset = 0;
-};
-
-Placed read_tensor(Cursor& cursor, const std::string& where) {
-  Placed placed;
-  GgufTensor& tensor = placed.tensor;
   tensor.name = std::string(cursor.text("a tensor name", kMaxNameLength));
   auto dimensions = cursor.read<uint32_t>("a tensor's dimensions");
   if (dimensions < 1 || dimensions > 4) {
@@ -238,8 +233,8 @@ Placed read_tensor(Cursor& cursor, const std::string& where) {
   tensor.elements = double(elements);
   tensor.bytes = elements / type->elements * type->bytes;
   tensor.format = {type->dtype, 8.0 * type->bytes / type->elements, type->name};
-  placed.offset = cursor.read<uint64_t>("a tensor's offset");
-  return placed;
+  tensor.offset = cursor.read<uint64_t>("a tensor's offset");
+  return tensor;
 }
 
 uint64_t alignment_of(const GgufHeader& header, const std::string& where) {
@@ -270,39 +265,82 @@ GgufHeader parse_gguf(std::string_view file, const std::string& where) {
   GgufHeader header;
   read_metadata(header, cursor, keys, where);
   uint64_t alignment = alignment_of(header, where);
-  std::vector<Placed> placed;
+  std::vector<GgufTensor> placed;
   for (uint64_t i = 0; i < tensors; ++i) placed.push_back(read_tensor(cursor, where));
+  std::sort(placed.begin(), placed.end(),
+            [](const GgufTensor& a, const GgufTensor& b) { return a.offset < b.offset; });
 
   uint64_t start = (cursor.position() + alignment - 1) / alignment * alignment;
   uint64_t data = file.size() > start ? file.size() - start : 0;
-  for (Placed& each : placed) {
-    const GgufTensor& tensor = each.tensor;
-    if (each.offset % alignment != 0 || each.offset > data || tensor.bytes > data - each.offset) {
+  uint64_t end = 0;
+  for (GgufTensor& tensor : placed) {
+    if (tensor.offset % alignment != 0 || tensor.offset > data ||
+        tensor.bytes > data - tensor.offset) {
       throw Error("{}: tensor {}: its {} bytes at offset {} do not lie in the file's data of {}",
-                  where, tensor.name, tensor.bytes, each.offset, data);
+                  where, tensor.name, tensor.bytes, tensor.offset, data);
     }
+    if (tensor.offset < end) {
+      throw Error("{}: tensor {} overlaps the one before it", where, tensor.name);
+    }
+    end = tensor.offset + tensor.bytes;
+    tensor.offset += start;
     header.tensor_bytes += tensor.bytes;
     std::string name = tensor.name;
-    if (!header.tensors.emplace(name, std::move(each.tensor)).second) {
+    if (!header.tensors.emplace(name, std::move(tensor)).second) {
       throw Error("{}: tensor {} appears twice", where, name);
     }
   }
-  // Data may not overlap, so the sum cannot exceed what is there.
-  if (header.tensor_bytes > data) throw Error("{}: tensors overlap", where);
   return header;
 }
 
-namespace {
+std::vector<std::string_view> gguf_strings(std::string_view file, const GgufHeader& header,
+                                           std::string_view key, const std::string& where) {
+  std::vector<std::string_view> strings;
+  auto found = header.arrays.find(key);
+  if (found == header.arrays.end()) return strings;
+  const GgufArray& array = found->second;
+  if (array.type != kString) throw Error("{}: {} must be a list of strings", where, key);
+  Cursor cursor(file, where);
+  cursor.take(array.offset, "an array");
+  strings.reserve(array.count);  // walked over before, so the count is true
+  for (uint64_t i = 0; i < array.count; ++i) {
+    strings.push_back(cursor.take(cursor.read<uint64_t>("a string"), "a string"));
+  }
+  return strings;
+}
 
-// Large models come in pieces, "name-00001-of-00003.gguf"; the first holds the metadata.
-std::vector<std::string> pieces_of(const std::string& path, uint64_t count) {
+std::vector<double> gguf_numbers(std::string_view file, const GgufHeader& header,
+                                 std::string_view key, const std::string& where) {
+  std::vector<double> numbers;
+  auto found = header.arrays.find(key);
+  if (found == header.arrays.end()) return numbers;
+  const GgufArray& array = found->second;
+  if (value_size(array.type) == 0) throw Error("{}: {} must be a list of numbers", where, key);
+  Cursor cursor(file, where);
+  cursor.take(array.offset, "an array");
+  numbers.reserve(array.count);
+  for (uint64_t i = 0; i < array.count; ++i) {
+    const nlohmann::json number = read_number(cursor, array.type);
+    if (number.is_null()) throw Error("{}: {} holds what is no number", where, key);
+    numbers.push_back(number.is_boolean() ? double(number.get<bool>()) : number.get<double>());
+  }
+  return numbers;
+}
+
+// Large models come in pieces; the first holds the metadata.
+std::vector<std::string> gguf_pieces(const std::string& path, const GgufHeader& header) {
+  auto split = header.values.find("split.count");
+  if (split == header.values.end() || !split->second.is_number_unsigned() || split->second <= 1u) {
+    return {path};
+  }
+  const auto count = split->second.get<uint64_t>();
   constexpr uint64_t kMaxPieces = 1000;
   constexpr size_t kTail = sizeof("-00001-of-00003.gguf") - 1;
   std::string tail = path.size() > kTail ? path.substr(path.size() - kTail) : "";
   if (count > kMaxPieces || tail != fmt::format("-00001-of-{:05}.gguf", count)) {
     throw Error("{}: one of {} pieces: name the first, *-00001-of-{:05}.gguf", path, count, count);
   }
-  std::vector<std::string> pieces;
+  std::vector<std::string> pieces{path};
   std::string stem = path.substr(0, path.size() - kTail);
   for (uint64_t i = 2; i <= count; ++i) {
     pieces.push_back(fmt::format("{}-{:05}-of-{:05}.gguf", stem, i, count));
@@ -310,17 +348,13 @@ std::vector<std::string> pieces_of(const std::string& path, uint64_t count) {
   return pieces;
 }
 
-}  // namespace
-
 Model model_from_gguf(const std::string& path) {
   GgufHeader header = parse_gguf(MappedFile(path).bytes(), path);
-  auto split = header.values.find("split.count");
-  if (split != header.values.end() && split->second.is_number_unsigned() && split->second > 1u) {
-    for (const std::string& piece : pieces_of(path, split->second.get<uint64_t>())) {
-      GgufHeader other = parse_gguf(MappedFile(piece).bytes(), piece);
-      header.tensor_bytes += other.tensor_bytes;
-      header.tensors.merge(other.tensors);
-    }
+  const std::vector<std::string> pieces = gguf_pieces(path, header);
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    GgufHeader other = parse_gguf(MappedFile(pieces[i]).bytes(), pieces[i]);
+    header.tensor_bytes += other.tensor_bytes;
+    header.tensors.merge(other.tensors);
   }
   Model model = model_from_gguf_header(header, path);
   model.source = path;

@@ -140,12 +140,12 @@ int64_t Translation::vocabulary() const {
   if (const json* size = own("vocab_size"); size && size->is_number_integer()) {
     return size->get<int64_t>();
   }
-  auto tokens = header_.lengths.find("tokenizer.ggml.tokens");
-  if (tokens == header_.lengths.end()) {
+  auto tokens = header_.arrays.find("tokenizer.ggml.tokens");
+  if (tokens == header_.arrays.end()) {
     throw Error("{}: neither token_embd.weight nor {}.vocab_size gives the vocabulary", where_,
                 architecture_);
   }
-  return int64_t(std::min<uint64_t>(tokens->second, INT64_MAX));
+  return int64_t(std::min<uint64_t>(tokens->second.count, INT64_MAX));
 }
 
 // Newer files state the heads' own lengths beside those of the compressed cache.

@@ -76,6 +76,7 @@ SafeTensor read_entry(const std::string& name, const json& entry, uint64_t data,
       throw Error("{}: its shape has more than 2^48 elements", where);
     }
     elements *= size;
+    tensor.shape.push_back(int64_t(size));
   }
   const json& offsets = entry.at("data_offsets");
   if (offsets.size() != 2) throw Error("{}: data_offsets must hold two numbers", where);
@@ -94,9 +95,11 @@ SafeTensor read_entry(const std::string& name, const json& entry, uint64_t data,
   return tensor;
 }
 
-// The files of a sharded model: those its index names, or every one there.
-std::vector<fs::path> shards_of(const fs::path& folder) {
-  std::set<fs::path> shards;
+}  // namespace
+
+std::vector<std::string> safetensors_files(const std::string& where) {
+  const fs::path folder = where;
+  std::set<std::string> shards;
   fs::path index = folder / "model.safetensors.index.json";
   if (fs::exists(index)) {
     json parsed = read_json(index.string());
@@ -112,11 +115,11 @@ std::vector<fs::path> shards_of(const fs::path& folder) {
         throw Error("{}: weight_map names \"{}\", not a file beside it", index.string(),
                     relative.string());
       }
-      shards.insert(folder / relative);
+      shards.insert((folder / relative).string());
     }
   } else {
     for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() == ".safetensors") shards.insert(entry.path());
+      if (entry.path().extension() == ".safetensors") shards.insert(entry.path().string());
     }
   }
   if (shards.empty()) throw Error("{}: no safetensors files", folder.string());
@@ -125,8 +128,6 @@ std::vector<fs::path> shards_of(const fs::path& folder) {
   }
   return {shards.begin(), shards.end()};
 }
-
-}  // namespace
 
 std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& where) {
   uint64_t length = 0;
@@ -145,6 +146,7 @@ std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::stri
     if (name == "__metadata__") continue;
     Extent extent{};
     tensors.push_back(read_entry(name, entry, data, extent, where));
+    tensors.back().offset = sizeof(length) + length + extent.begin;
     extents.push_back(extent);
   }
   std::sort(extents.begin(), extents.end(),
@@ -163,12 +165,13 @@ Model model_from_safetensors(const std::string& path) {
   }
   Model model = model_from_config(read_json(config.string()), config.string());
   bool whole = fs::is_directory(path);
-  std::vector<fs::path> files = whole ? shards_of(folder) : std::vector<fs::path>{path};
+  const std::vector<std::string> files =
+      whole ? safetensors_files(folder.string()) : std::vector<std::string>{path};
   double bytes = 0, elements = 0;
   bool packed = false;  // several weights in one element, so elements are not parameters
-  for (const fs::path& file : files) {
-    MappedFile mapped(file.string());
-    for (const SafeTensor& tensor : parse_safetensors(mapped.bytes(), file.string())) {
+  for (const std::string& file : files) {
+    MappedFile mapped(file);
+    for (const SafeTensor& tensor : parse_safetensors(mapped.bytes(), file)) {
       bytes += double(tensor.bytes);
       elements += tensor.elements;
       packed = packed || tensor.dtype == "I32" || tensor.dtype == "U8" || tensor.dtype == "F8_E8M0";
