@@ -1,0 +1,76 @@
+// Text to token ids and back, as the model's own files say.
+//
+// Three kinds of vocabulary: byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece-style BPE by
+// score or merges (Llama 2, Gemma) and unigram. Read from tokenizer.json or from a GGUF's metadata.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ridge {
+
+using Token = int32_t;
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Tokens of `text`. Special tokens written in the text are text unless `parse_special`; nothing
+  // is added before or after it. Any bytes are accepted: what is not UTF-8 falls back to bytes or
+  // to the unknown token.
+  virtual std::vector<Token> encode(std::string_view text, bool parse_special = false) const = 0;
+  // The bytes a token stands for; a single token may be part of a character. Control tokens stand
+  // for nothing unless `special`.
+  virtual std::string decode(Token token, bool special = false) const = 0;
+  // The whole, with what only applies at its start (SentencePiece's leading space) undone.
+  virtual std::string decode(std::span<const Token> tokens, bool special = false) const = 0;
+
+  virtual Token size() const = 0;  // ids are 0 .. size() - 1
+  // As the vocabulary writes it: "Ġthe", "▁the", "<0x0A>". What `ridge tokenize --json` shows.
+  virtual std::string_view piece(Token token) const = 0;
+  virtual std::optional<Token> find(std::string_view piece) const = 0;  // exact piece
+  virtual bool is_special(Token token) const = 0;                       // control tokens
+
+  // What the files ask for. The beginning token is put before a prompt when `adds_bos`.
+  std::optional<Token> bos;
+  bool adds_bos = false;
+  std::vector<Token> ends;    // any of these ends a generation: eos, end of turn
+  std::string chat_template;  // as the files have it (Jinja); empty: none
+};
+
+// `where` only names the source in errors. Throws Error for what is not understood or does not hold
+// (ids out of range or twice, merges of unknown pieces, unknown pre-tokenisers).
+std::unique_ptr<Tokenizer> tokenizer_from_json(std::string_view tokenizer_json,
+                                               const std::string& where);
+std::unique_ptr<Tokenizer> tokenizer_from_gguf(std::string_view file, const std::string& where);
+// A folder (tokenizer.json with tokenizer_config.json and generation_config.json where they lie), a
+// tokenizer.json or a *.gguf.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// The conversation as the model expects it, ready for the assistant's next words; tokens for what
+// the template adds are parsed as special, what users wrote is not. Knows the common families by
+// their template's marks (Llama 2, Llama 3, ChatML, Mistral, Gemma, Phi 3, Zephyr); a model without
+// a template gets plain text with the roles' names.
+std::vector<Token> chat_tokens(const Tokenizer& tokenizer, std::span<const ChatMessage> messages);
+
+// Cuts a stream of token bytes at whole UTF-8 characters.
+class Utf8Stream {
+ public:
+  std::string push(std::string_view bytes);  // what can be shown now
+  std::string finish();                      // the rest; what never became a character as U+FFFD
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace ridge
