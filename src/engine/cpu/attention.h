@@ -1,0 +1,63 @@
+// Attention over a paged cache on the CPU, and the writing of that cache.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "engine/cpu/workers.h"
+#include "engine/runner.h"
+
+namespace ridge::cpu {
+
+// One layer's keys and values: [page][kv head][token in page][head_dim]. int8 has a scale for each
+// (page, kv head, token): x = scale q.
+struct LayerCache {
+  KvStorage storage = KvStorage::f16;
+  int kv_heads = 0, head_dim = 0, page_tokens = 0;
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  float* k_scale = nullptr;  // int8 only: [page][kv head][token in page]
+  float* v_scale = nullptr;
+
+  size_t vector_bytes() const { return size_t(head_dim) * (storage == KvStorage::int8 ? 1 : 2); }
+  size_t page_bytes() const { return size_t(kv_heads) * size_t(page_tokens) * vector_bytes(); }
+};
+
+// The tokens of a step as rows: slice s has rows first .. first + fresh - 1 of q, k, v and out.
+struct AttentionSlice {
+  int first = 0, fresh = 0, past = 0;
+  std::span<const int> pages;
+};
+
+struct AttentionShape {  // of this layer
+  int heads = 0;
+  float scale = 1;    // multiplies q . k
+  float softcap = 0;  // 0: none
+  int window = 0;     // 0: all
+};
+
+// q, k: RMSNorm per head where q_norm / k_norm are given, then rope (in place, f32); k and v go to
+// the cache. q has `q_stride` floats per row, k and v `kv_stride`.
+struct RopeStore {
+  float* q = nullptr;
+  float* k = nullptr;
+  const float* v = nullptr;
+  int64_t q_stride = 0, kv_stride = 0;
+  int heads = 0;
+  const float* q_norm = nullptr;  // [head_dim]
+  const float* k_norm = nullptr;
+  float norm_eps = 1e-5f;
+  const Rope* rope = nullptr;
+};
+void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& cache,
+                    std::span<const AttentionSlice> slices);
+
+// out[t][head][d] = softmax(scale q . k) v over the visible keys of the token's own sequence:
+// online softmax over tiles of keys that start at multiples of the tile's length, the query heads
+// of a KV head together, nothing of size n x n. The order of sums for a token does not depend on
+// the other tokens of the step, on the chunking or on the threads.
+void attention(Workers& workers, const AttentionShape& shape, const LayerCache& cache,
+               std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
+               int64_t out_stride);
+
+}  // namespace ridge::cpu

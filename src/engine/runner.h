@@ -1,0 +1,81 @@
+// The seam between generation and a backend: a step takes tokens of some sequences and gives
+// logits.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/pages.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/weights.h"
+#include "step/step.h"
+
+namespace ridge {
+
+class Profile;
+
+enum class KvStorage : uint8_t { f16, bf16, int8 };  // int8: a scale per token and head
+
+struct RunnerOptions {
+  int threads = 0;  // CPU; 0: one per core
+  KvStorage kv = KvStorage::f16;
+  int page_tokens = 16;
+  int cache_tokens = 4096;  // all sequences together
+  int max_tokens = 512;     // of one step: longer prompts come in chunks
+};
+
+// One sequence's part of a step: `tokens` after `past` cached ones, in pages that cover both.
+struct Slice {
+  std::span<const Token> tokens;
+  int past = 0;
+  std::span<const int> pages;
+  int logits = 1;  // rows wanted: of the last `logits` tokens
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual const Weights& weights() const = 0;
+  virtual const RunnerOptions& options() const = 0;
+  // Runs all layers for all slices (at most max_tokens tokens together), writes their keys and
+  // values, returns logits [rows][vocab] in the order of the slices; valid until the next step.
+  // Each token's result depends only on its own sequence: not on the batch, the chunking or the
+  // threads.
+  virtual std::span<const float> step(std::span<const Slice> batch) = 0;
+  virtual PagePool& pool() = 0;
+  virtual void set_profile(Profile* profile) = 0;  // null: none
+  virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"
+  virtual double repacked_bytes() const = 0;       // copied into another layout on loading
+  virtual Plan plan() const = 0;  // what the predictor must assume to describe this run
+};
+
+std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);
+// Without a device, or in a build without CUDA, throws Error with the reason.
+std::unique_ptr<Runner> make_cuda_runner(Weights weights, const RunnerOptions& options);
+
+// Time by operator, under the names that lower() gives its Ops.
+class Profile {
+ public:
+  void add(const char* name, double seconds);  // `name` is a static string of lower()'s
+  struct Entry {
+    const char* name;
+    double seconds = 0;
+    long calls = 0;
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+  // Every call, when `keep_events`: start and end in seconds since the first.
+  struct Event {
+    const char* name;
+    double start, seconds;
+  };
+  bool keep_events = false;
+  std::vector<Event> events;
+  void clear();
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace ridge

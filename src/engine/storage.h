@@ -1,0 +1,57 @@
+// How weights lie in memory: plain numbers, or blocks of small integers with scales.
+//
+// The block formats are ggml's, bit for bit, so that GGUF files are used where they lie. dequantize
+// and quantize are the specification: scalar, in f32, exact where the format is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ridge {
+
+enum class Storage : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,  // 32 x (f16 d; int8 q):                w = d q
+  q4_0,  // 32 x (f16 d; 4-bit q):               w = d (q - 8)
+  q4_1,  // 32 x (f16 d, m; 4-bit q):            w = d q + m
+  q5_0,  // 32 x (f16 d; 5-bit q):               w = d (q - 16)
+  q5_1,  // 32 x (f16 d, m; 5-bit q):            w = d q + m
+  q4_k,  // 256: eight 32s, 6-bit scale and min: w = d s q - dmin m
+  q5_k,  // the same with 5-bit q
+  q6_k,  // 256: sixteen 16s, int8 scale, 6-bit: w = d s (q - 32)
+  kCount
+};
+inline constexpr int kStorageCount = static_cast<int>(Storage::kCount);
+
+struct StorageInfo {
+  std::string_view name;  // "q4_0", as Format and GGUF headers name it ("fp32", "fp16", "bf16")
+  int block;              // elements
+  int bytes;              // of a block
+  double bits() const { return 8.0 * bytes / block; }
+};
+const StorageInfo& storage_info(Storage storage);
+Storage storage_from_name(std::string_view name);  // throws Error with the names there are
+
+// Bytes of `count` elements; `count` must fill whole blocks.
+size_t storage_bytes(Storage storage, int64_t count);
+
+// `count` must fill whole blocks. `from` and `to` need no alignment.
+void dequantize(Storage storage, const std::byte* from, int64_t count, float* to);
+// All storages but q5_k and q6_k. Rounds to nearest even (bf16, f16); block formats take the scale
+// that makes the largest magnitude exact (q8_0, q4_0), or the best of a short search (q4_k).
+void quantize(Storage storage, const float* from, int64_t count, std::byte* to);
+
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_f16(float value);  // nearest even; overflow is infinite
+inline float bf16_to_f32(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  __builtin_memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+uint16_t f32_to_bf16(float value);  // nearest even; NaN stays NaN
+
+}  // namespace ridge
