@@ -29,7 +29,7 @@ struct AttentionSlice {
   std::span<const int> pages;
 };
 
-struct AttentionShape {  // of this layer
+struct AttentionRules {  // of this layer
   int heads = 0;
   float scale = 1;    // multiplies q . k
   float softcap = 0;  // 0: none
@@ -56,7 +56,7 @@ void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& c
 // online softmax over tiles of keys that start at multiples of the tile's length, the query heads
 // of a KV head together, nothing of size n x n. The order of sums for a token does not depend on
 // the other tokens of the step, on the chunking or on the threads.
-void attention(Workers& workers, const AttentionShape& shape, const LayerCache& cache,
+void attention(Workers& workers, const AttentionRules& shape, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride);
 
