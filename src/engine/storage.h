@@ -33,15 +33,15 @@ struct StorageInfo {
   double bits() const { return 8.0 * bytes / block; }
 };
 const StorageInfo& storage_info(Storage storage);
-Storage storage_from_name(std::string_view name);  // throws Error with the names there are
+Storage storage_from_name(std::string_view name);  // also "f32", "f16"; throws Error with the names
 
 // Bytes of `count` elements; `count` must fill whole blocks.
 size_t storage_bytes(Storage storage, int64_t count);
 
 // `count` must fill whole blocks. `from` and `to` need no alignment.
 void dequantize(Storage storage, const std::byte* from, int64_t count, float* to);
-// All storages but q5_k and q6_k. Rounds to nearest even (bf16, f16); block formats take the scale
-// that makes the largest magnitude exact (q8_0, q4_0), or the best of a short search (q4_k).
+// Rounds to nearest even (bf16, f16); block formats take the scale that makes the largest magnitude
+// exact (q8_0, q4_0, q5_0), the range (q4_1, q5_1), or the best of a short search (the K formats).
 void quantize(Storage storage, const float* from, int64_t count, std::byte* to);
 
 float f16_to_f32(uint16_t bits);
