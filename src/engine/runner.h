@@ -2,6 +2,7 @@
 // logits.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,7 @@ class Runner {
   virtual std::span<const float> step(std::span<const Slice> batch) = 0;
   virtual PagePool& pool() = 0;
   virtual void set_profile(Profile* profile) = 0;  // null: none
+  virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
   virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"
   virtual double repacked_bytes() const = 0;       // copied into another layout on loading
   virtual Plan plan() const = 0;  // what the predictor must assume to describe this run
@@ -54,28 +56,5 @@ class Runner {
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);
 // Without a device, or in a build without CUDA, throws Error with the reason.
 std::unique_ptr<Runner> make_cuda_runner(Weights weights, const RunnerOptions& options);
-
-// Time by operator, under the names that lower() gives its Ops.
-class Profile {
- public:
-  void add(const char* name, double seconds);  // `name` is a static string of lower()'s
-  struct Entry {
-    const char* name;
-    double seconds = 0;
-    long calls = 0;
-  };
-  const std::vector<Entry>& entries() const { return entries_; }
-  // Every call, when `keep_events`: start and end in seconds since the first.
-  struct Event {
-    const char* name;
-    double start, seconds;
-  };
-  bool keep_events = false;
-  std::vector<Event> events;
-  void clear();
-
- private:
-  std::vector<Entry> entries_;
-};
 
 }  // namespace ridge

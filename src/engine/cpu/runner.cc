@@ -1,0 +1,426 @@
+// The forward pass on the CPU: one operator after the other, each over all threads.
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/cpu/attention.h"
+#include "engine/cpu/elementwise.h"
+#include "engine/cpu/matmul.h"
+#include "engine/profile.h"
+#include "measure/cpu/place.h"
+
+namespace ridge {
+namespace {
+
+using cpu::Input;
+using cpu::InputKind;
+using cpu::PackedMatrix;
+using cpu::Product;
+using cpu::Workers;
+
+struct Expert {
+  PackedMatrix gate, up, down;
+};
+
+struct PackedLayer {
+  PackedMatrix q, k, v, out, gate, up, down, router;
+  std::vector<Expert> experts;
+};
+
+// Rows of floats for the largest step, on lines of their own.
+class Rows {
+ public:
+  Rows(int rows, int64_t columns)
+      : columns_(columns), buffer_(size_t(std::max(rows, 1)) * size_t(columns) * sizeof(float)) {
+    if (!buffer_) throw Error("no memory for activations of {} x {} floats", rows, columns);
+  }
+  float* data() const { return buffer_.as<float>(); }
+  float* row(int64_t r) const { return data() + r * columns_; }
+  int64_t stride() const { return columns_; }
+
+ private:
+  int64_t columns_;
+  Buffer buffer_;
+};
+
+int widest(const Architecture& a) {
+  return std::max({a.hidden, a.q_columns(), a.ffn, a.expert_ffn});
+}
+
+class CpuRunner final : public Runner {
+ public:
+  CpuRunner(Weights weights, const RunnerOptions& options)
+      : weights_(std::move(weights)),
+        options_(options),
+        workers_(options.threads),
+        pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
+              options.page_tokens),
+        x_(options.max_tokens, shape().hidden),
+        normed_(options.max_tokens, shape().hidden),
+        q_(options.max_tokens, shape().q_columns()),
+        k_(options.max_tokens, shape().kv_columns()),
+        v_(options.max_tokens, shape().kv_columns()),
+        mixed_(options.max_tokens, shape().q_columns()),
+        inner_(options.max_tokens, std::max(shape().ffn, shape().expert_ffn)),
+        block_(options.max_tokens, shape().hidden),
+        gathered_(shape().experts > 0 ? options.max_tokens : 1, shape().hidden),
+        input_(options.max_tokens, widest(shape())),
+        inner_input_(options.max_tokens, widest(shape())) {
+    options_.threads = workers_.size();
+    pack();
+    make_cache();
+    slices_.reserve(64);
+    chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
+    chosen_weight_.resize(chosen_.size());
+    router_logits_.resize(size_t(options.max_tokens) * size_t(std::max(shape().experts, 1)));
+    expert_rows_.reserve(size_t(options.max_tokens));
+    token_ids_.reserve(size_t(options.max_tokens));
+  }
+
+  const Weights& weights() const override { return weights_; }
+  const RunnerOptions& options() const override { return options_; }
+  PagePool& pool() override { return pool_; }
+  void set_profile(Profile* profile) override { profile_ = profile; }
+  double repacked_bytes() const override { return repacked_; }
+  std::string device() const override {
+    return fmt::format("CPU, {} thread{}, {}", workers_.size(), workers_.size() == 1 ? "" : "s",
+                       cpu::kernel_name(weights_.layers.front().q.storage));
+  }
+  Plan plan() const override {
+    Plan plan;
+    plan.kv = format_from_name(options_.kv == KvStorage::int8   ? "int8"
+                               : options_.kv == KvStorage::bf16 ? "bf16"
+                                                                : "fp16");
+    plan.page_tokens = options_.page_tokens;
+    return plan;
+  }
+
+  std::span<const float> step(std::span<const Slice> batch) override {
+    OperatorClock clock(profile_);
+    const int tokens = lay_out(batch);
+    clock.begin("embed");
+    cpu::embed(workers_, weights_.embed, token_ids_.data(), tokens, shape().embed_scale, x_.data(),
+               x_.stride());
+    for (int l = 0; l < shape().layer_count(); ++l) {
+      attend(l, tokens, clock);
+      if (shape().layers[size_t(l)].moe) {
+        experts(l, tokens, clock);
+      } else {
+        mlp(l, tokens, clock);
+      }
+    }
+    return head(batch, clock);
+  }
+
+  void fill_cache(uint64_t seed) override;
+
+ private:
+  const Architecture& shape() const { return weights_.architecture; }
+
+  void pack();
+  void make_cache();
+  int lay_out(std::span<const Slice> batch);
+  void attend(int l, int tokens, OperatorClock& clock);
+  void mlp(int l, int tokens, OperatorClock& clock);
+  void experts(int l, int tokens, OperatorClock& clock);
+  std::span<const float> head(std::span<const Slice> batch, OperatorClock& clock);
+
+  void norm(const Vector& w, int tokens) {
+    cpu::rms_norm(workers_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(),
+                  shape().norm_eps, normed_.data(), normed_.stride());
+  }
+  void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
+    input.set(workers_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
+  }
+  // x += w y, normed first where the architecture norms a block's output.
+  void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens) {
+    if (post_norm.empty()) {
+      const Product product{
+          .w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
+      cpu::multiply(workers_, {&product, 1});
+      return;
+    }
+    const Product product{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
+    cpu::multiply(workers_, {&product, 1});
+    cpu::rms_norm_add(workers_, block_.data(), block_.stride(), tokens, shape().hidden,
+                      post_norm.data(), shape().norm_eps, x_.data(), x_.stride());
+  }
+
+  Weights weights_;
+  RunnerOptions options_;
+  Workers workers_;
+  PagePool pool_;
+  std::vector<PackedLayer> layers_;
+  PackedMatrix head_;
+  double repacked_ = 0;
+  Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_;
+  Input input_, inner_input_;
+  std::unique_ptr<Buffer> cache_, scales_;
+  std::vector<cpu::LayerCache> caches_;
+  std::unique_ptr<Rows> logits_;
+  int logit_rows_ = 0;
+  std::vector<cpu::AttentionSlice> slices_;
+  std::vector<Token> token_ids_;
+  std::vector<int32_t> chosen_;
+  std::vector<float> chosen_weight_, router_logits_;
+  std::vector<int> expert_rows_;
+  Profile* profile_ = nullptr;
+};
+
+void CpuRunner::pack() {
+  const auto pack_one = [&](const Matrix& matrix) {
+    PackedMatrix packed = matrix ? PackedMatrix(matrix, workers_) : PackedMatrix();
+    repacked_ += packed.repacked_bytes();
+    return packed;
+  };
+  layers_.resize(weights_.layers.size());
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const LayerWeights& from = weights_.layers[l];
+    PackedLayer& to = layers_[l];
+    to.q = pack_one(from.q);
+    to.k = pack_one(from.k);
+    to.v = pack_one(from.v);
+    to.out = pack_one(from.out);
+    to.gate = pack_one(from.gate);
+    to.up = pack_one(from.up);
+    to.down = pack_one(from.down);
+    to.router = pack_one(from.router);
+    for (size_t e = 0; e < from.expert_gate.size(); ++e) {
+      to.experts.push_back({pack_one(from.expert_gate[e]), pack_one(from.expert_up[e]),
+                            pack_one(from.expert_down[e])});
+    }
+  }
+  head_ = pack_one(weights_.head);
+}
+
+void CpuRunner::make_cache() {
+  cpu::LayerCache cache;
+  cache.storage = options_.kv;
+  cache.kv_heads = shape().kv_heads;
+  cache.head_dim = shape().head_dim;
+  cache.page_tokens = options_.page_tokens;
+  const size_t side = cache.page_bytes() * size_t(pool_.total());  // keys or values of a layer
+  const size_t scales = options_.kv == KvStorage::int8
+                            ? size_t(pool_.total()) * size_t(cache.kv_heads * cache.page_tokens)
+                            : 0;
+  const size_t layers = layers_.size();
+  cache_ = std::make_unique<Buffer>(std::max<size_t>(2 * side * layers, 1));
+  scales_ = std::make_unique<Buffer>(std::max<size_t>(2 * scales * layers * sizeof(float), 1));
+  if (!*cache_ || !*scales_) {
+    throw Error("no memory for a KV cache of {} tokens ({:.1f} GB): try a smaller --context",
+                options_.cache_tokens, double(2 * side * layers) * 1e-9);
+  }
+  for (size_t l = 0; l < layers; ++l) {
+    cache.k = cache_->as<std::byte>() + 2 * l * side;
+    cache.v = cache.k + side;
+    if (scales > 0) {
+      cache.k_scale = scales_->as<float>() + 2 * l * scales;
+      cache.v_scale = cache.k_scale + scales;
+    }
+    caches_.push_back(cache);
+  }
+}
+
+// Random halves in (-2, 2), or random bytes with a fitting scale: what attention reads in earnest.
+void CpuRunner::fill_cache(uint64_t seed) {
+  const bool bytes = options_.kv == KvStorage::int8;
+  const size_t words = cache_->size() / sizeof(uint64_t);
+  // Sign and mantissa random; f16 exponents 12..15 of bias 15, bf16's the same of bias 127.
+  const uint64_t keep = bytes                           ? ~uint64_t{0}
+                        : options_.kv == KvStorage::f16 ? 0x8fff8fff8fff8fffULL
+                                                        : 0x81ff81ff81ff81ffULL;
+  const uint64_t set = bytes                           ? 0
+                       : options_.kv == KvStorage::f16 ? 0x3000300030003000ULL
+                                                       : 0x3e003e003e003e00ULL;
+  workers_.run([&](int index) {
+    const size_t begin = words * size_t(index) / size_t(workers_.size());
+    const size_t end = words * size_t(index + 1) / size_t(workers_.size());
+    for (size_t i = begin; i < end; ++i) {
+      uint64_t z = (i + seed) * 0x9e3779b97f4a7c15ULL;  // splitmix64
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+      cache_->as<uint64_t>()[i] = ((z ^ (z >> 31)) & keep) | set;
+    }
+  });
+  if (bytes) std::fill_n(scales_->as<float>(), scales_->size() / sizeof(float), 1.0f / 64);
+}
+
+int CpuRunner::lay_out(std::span<const Slice> batch) {
+  slices_.clear();
+  token_ids_.clear();
+  for (const Slice& slice : batch) {
+    const int first = static_cast<int>(token_ids_.size()), fresh = int(slice.tokens.size());
+    if (first + fresh > options_.max_tokens) {
+      throw Error("a step of more than {} tokens", options_.max_tokens);
+    }
+    assert(int(slice.pages.size()) * options_.page_tokens >= slice.past + fresh);
+    slices_.push_back({first, fresh, slice.past, slice.pages});
+    token_ids_.insert(token_ids_.end(), slice.tokens.begin(), slice.tokens.end());
+  }
+  for (Token token : token_ids_) {
+    if (token < 0 || token >= shape().vocab) {
+      throw Error("token {} is outside the vocabulary of {}", token, shape().vocab);
+    }
+  }
+  return static_cast<int>(token_ids_.size());
+}
+
+void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
+  const LayerWeights& w = weights_.layers[size_t(l)];
+  const PackedLayer& packed = layers_[size_t(l)];
+  const LayerShape& layer = shape().layers[size_t(l)];
+  const auto bias = [](const Vector& v) { return v.empty() ? nullptr : v.data(); };
+
+  clock.begin("attn_norm");
+  norm(w.attn_norm, tokens);
+  clock.begin("qkv");
+  set_input(input_, normed_, tokens,
+            {packed.q.input_kind(), packed.k.input_kind(), packed.v.input_kind()});
+  const Product products[] = {
+      {.w = &packed.q, .x = &input_, .y = q_.data(), .stride = q_.stride(), .bias = bias(w.q_bias)},
+      {.w = &packed.k, .x = &input_, .y = k_.data(), .stride = k_.stride(), .bias = bias(w.k_bias)},
+      {.w = &packed.v, .x = &input_, .y = v_.data(), .stride = v_.stride(), .bias = bias(w.v_bias)},
+  };
+  cpu::multiply(workers_, products);
+
+  clock.begin("rope_cache");
+  const cpu::RopeStore what{.q = q_.data(),
+                            .k = k_.data(),
+                            .v = v_.data(),
+                            .q_stride = q_.stride(),
+                            .kv_stride = k_.stride(),
+                            .heads = shape().heads,
+                            .q_norm = bias(w.q_norm),
+                            .k_norm = bias(w.k_norm),
+                            .norm_eps = shape().norm_eps,
+                            .rope = &shape().ropes[size_t(layer.rope)]};
+  cpu::rope_and_store(workers_, what, caches_[size_t(l)], slices_);
+
+  clock.begin("attention");
+  const cpu::AttentionRules rules{shape().heads, shape().query_scale, shape().attention_softcap,
+                                  layer.window};
+  cpu::attention(workers_, rules, caches_[size_t(l)], slices_, q_.data(), q_.stride(),
+                 mixed_.data(), mixed_.stride());
+
+  clock.begin("out");
+  set_input(input_, mixed_, tokens, {packed.out.input_kind()});
+  add_block(packed.out, input_, w.post_attn_norm, tokens);
+}
+
+void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
+  const LayerWeights& w = weights_.layers[size_t(l)];
+  const PackedLayer& packed = layers_[size_t(l)];
+  clock.begin("mlp_norm");
+  norm(w.mlp_norm, tokens);
+  clock.begin("gate_up");
+  set_input(input_, normed_, tokens, {packed.gate.input_kind(), packed.up.input_kind()});
+  const Product product{.w = &packed.gate,
+                        .x = &input_,
+                        .y = inner_.data(),
+                        .stride = shape().ffn,
+                        .up = &packed.up,
+                        .activation = shape().activation};
+  cpu::multiply(workers_, {&product, 1});
+  clock.begin("down");
+  inner_input_.set(workers_, inner_.data(), shape().ffn, tokens, shape().ffn,
+                   std::array{packed.down.input_kind()});
+  add_block(packed.down, inner_input_, w.post_mlp_norm, tokens);
+}
+
+// Expert after expert over the tokens that chose it. A token's experts are added in the order of
+// their index, whatever else is in the batch.
+void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
+  const LayerWeights& w = weights_.layers[size_t(l)];
+  const PackedLayer& packed = layers_[size_t(l)];
+  const int top_k = shape().top_k, count = shape().experts;
+  clock.begin("mlp_norm");
+  norm(w.mlp_norm, tokens);
+  clock.begin("router");
+  set_input(input_, normed_, tokens, {packed.router.input_kind()});
+  const Product route{
+      .w = &packed.router, .x = &input_, .y = router_logits_.data(), .stride = count};
+  cpu::multiply(workers_, {&route, 1});
+  clock.begin("route");
+  for (int t = 0; t < tokens; ++t) {
+    cpu::choose_experts(&router_logits_[size_t(t) * size_t(count)], count, top_k,
+                        shape().normalize_top_k, &chosen_[size_t(t) * size_t(top_k)],
+                        &chosen_weight_[size_t(t) * size_t(top_k)]);
+  }
+  for (int e = 0; e < count; ++e) {
+    expert_rows_.clear();
+    for (int t = 0; t < tokens; ++t) {
+      const int32_t* mine = &chosen_[size_t(t) * size_t(top_k)];
+      if (std::find(mine, mine + top_k, e) != mine + top_k) expert_rows_.push_back(t);
+    }
+    if (expert_rows_.empty()) continue;
+    const int rows = static_cast<int>(expert_rows_.size());
+    const Expert& expert = packed.experts[size_t(e)];
+    clock.begin("expert_gate_up");
+    for (int r = 0; r < rows; ++r) {
+      std::memcpy(gathered_.row(r), normed_.row(expert_rows_[size_t(r)]),
+                  size_t(shape().hidden) * sizeof(float));
+    }
+    set_input(input_, gathered_, rows, {expert.gate.input_kind(), expert.up.input_kind()});
+    const Product up{.w = &expert.gate,
+                     .x = &input_,
+                     .y = inner_.data(),
+                     .stride = shape().expert_ffn,
+                     .up = &expert.up,
+                     .activation = shape().activation};
+    cpu::multiply(workers_, {&up, 1});
+    clock.begin("expert_down");
+    inner_input_.set(workers_, inner_.data(), shape().expert_ffn, rows, shape().expert_ffn,
+                     std::array{expert.down.input_kind()});
+    const Product down{
+        .w = &expert.down, .x = &inner_input_, .y = block_.data(), .stride = block_.stride()};
+    cpu::multiply(workers_, {&down, 1});
+    for (int r = 0; r < rows; ++r) {
+      const int t = expert_rows_[size_t(r)];
+      const int32_t* mine = &chosen_[size_t(t) * size_t(top_k)];
+      const auto place = std::find(mine, mine + top_k, e) - mine;
+      const float weight = chosen_weight_[size_t(t) * size_t(top_k) + size_t(place)];
+      for (int c = 0; c < shape().hidden; ++c) x_.row(t)[c] += weight * block_.row(r)[c];
+    }
+  }
+}
+
+std::span<const float> CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
+  int rows = 0;
+  for (const Slice& slice : batch) rows += slice.logits;
+  if (rows == 0) return {};
+  if (rows > logit_rows_) {  // grows with the first steps, then stays
+    logits_ = std::make_unique<Rows>(rows, shape().vocab);
+    logit_rows_ = rows;
+  }
+  clock.begin("final_norm");
+  int row = 0;
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const int from = slices_[s].first + slices_[s].fresh - batch[s].logits;
+    assert(batch[s].logits <= slices_[s].fresh);
+    cpu::rms_norm(workers_, x_.row(from), x_.stride(), batch[s].logits, shape().hidden,
+                  weights_.final_norm.data(), shape().norm_eps, normed_.row(row), normed_.stride());
+    row += batch[s].logits;
+  }
+  clock.begin("lm_head");
+  set_input(input_, normed_, rows, {head_.input_kind()});
+  const Product product{
+      .w = &head_, .x = &input_, .y = logits_->data(), .stride = logits_->stride()};
+  cpu::multiply(workers_, {&product, 1});
+  const size_t count = size_t(rows) * size_t(shape().vocab);
+  if (shape().logit_softcap > 0) {
+    cpu::soft_cap(workers_, logits_->data(), int64_t(count), shape().logit_softcap);
+  }
+  return {logits_->data(), count};
+}
+
+}  // namespace
+
+std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options) {
+  return std::make_unique<CpuRunner>(std::move(weights), options);
+}
+
+}  // namespace ridge

@@ -1,0 +1,58 @@
+// Time by operator, under the names that lower() gives its Ops.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+namespace ridge {
+
+class Profile {
+ public:
+  struct Entry {
+    const char* name;  // a static string of lower()'s
+    double seconds = 0;
+    long calls = 0;
+  };
+  struct Event {
+    const char* name;
+    double start, seconds;  // since the first event
+  };
+
+  explicit Profile(bool keep_events = false) : keep_events_(keep_events) {}
+  using Clock = std::chrono::steady_clock;
+  void add(const char* name, Clock::time_point start, Clock::time_point end);
+  // In the order of their first call. The time of a step that is no operator's is "between".
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Event>& events() const { return events_; }
+  void clear();
+
+ private:
+  bool keep_events_;
+  Clock::time_point first_{};
+  std::vector<Entry> entries_;
+  std::vector<Event> events_;
+};
+
+// Marks the operators of a step: each lasts until the next begins.
+class OperatorClock {
+ public:
+  explicit OperatorClock(Profile* profile) : profile_(profile) {}
+  ~OperatorClock() { begin(nullptr); }
+  OperatorClock(const OperatorClock&) = delete;
+  OperatorClock& operator=(const OperatorClock&) = delete;
+
+  void begin(const char* name) {
+    if (profile_ == nullptr) return;
+    const Profile::Clock::time_point now = Profile::Clock::now();
+    if (name_ != nullptr) profile_->add(name_, start_, now);
+    name_ = name;
+    start_ = now;
+  }
+
+ private:
+  Profile* profile_;
+  const char* name_ = nullptr;
+  Profile::Clock::time_point start_{};
+};
+
+}  // namespace ridge
