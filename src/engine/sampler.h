@@ -1,0 +1,88 @@
+// The next token from a row of logits.
+//
+// In this order, each step on what the one before left:
+//   1. logit_bias is added
+//   2. repetition_penalty: the logit of every distinct token among the last repeat_last_n is
+//      divided by it where positive, multiplied where negative (Keskar et al. 2019, section 4.1)
+//   3. temperature 0 takes the largest logit, the lowest id among equals, and ends here; otherwise
+//      logits are divided by the temperature
+//   4. top_k: the k largest stay (the lower id among equals), then softmax
+//   5. top_p: the fewest of the most probable that together reach p stay (at least one)
+//   6. min_p: those with at least min_p times the probability of the first stay
+//   7. one of the rest is drawn in proportion to its probability
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace ridge {
+
+struct LogitBias {
+  Token token = 0;
+  float bias = 0;  // added; minus infinity bans the token
+};
+
+struct SamplerOptions {
+  double temperature = 0;  // 0: greedy
+  int top_k = 0;           // 0: all
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  int repeat_last_n = 64;  // -1: all that sample() is given
+  std::vector<LogitBias> logit_bias;
+  uint64_t seed = 0;
+  int logprobs = 0;  // how many of the most probable to report
+};
+
+// Log probabilities are natural and of the model's own distribution: before steps 1 to 7.
+struct Sampled {
+  Token token = 0;
+  float logprob = 0;
+  std::vector<std::pair<Token, float>> best;  // `logprobs` of them, most probable first
+};
+
+class Sampler {
+ public:
+  // Throws OptionError for what makes no sense, ids outside the vocabulary included.
+  Sampler(SamplerOptions options, int vocab);
+
+  // `logits` has `vocab` entries; `recent` is the sequence so far, newest last. The result is valid
+  // until the next call. The draws depend on seed and number of calls alone. Throws Error where
+  // logits are not numbers or nothing is left to draw from. Allocates nothing after the first call.
+  const Sampled& sample(std::span<const float> logits, std::span<const Token> recent);
+
+  const SamplerOptions& options() const { return options_; }
+
+ private:
+  struct Candidate {
+    float logit;
+    Token token;
+    bool operator<(const Candidate& other) const {  // a total order: best first
+      return logit != other.logit ? logit > other.logit : token < other.token;
+    }
+  };
+  void adjust(std::span<const float> logits, std::span<const Token> recent);
+  void report(std::span<const float> logits, float max);
+  Token draw_from_all(float max);
+  Token draw_from_best(float max);
+  void gather(float at_least);
+  void sort_to(size_t count);
+  double uniform();  // [0, 1)
+
+  SamplerOptions options_;
+  int vocab_;
+  uint64_t state_;
+  std::vector<float> logits_;  // adjusted
+  std::vector<float> weight_;  // exp(logit - max)
+  std::vector<Candidate> candidates_;
+  size_t sorted_ = 0;           // candidates in their final place
+  std::vector<uint32_t> seen_;  // by token: the call that penalised it last
+  uint32_t call_ = 0;
+  Sampled sampled_;
+};
+
+}  // namespace ridge
