@@ -6,10 +6,7 @@ namespace ridge {
 
 void Profile::add(const char* name, Clock::time_point start, Clock::time_point end) {
   const double seconds = std::chrono::duration<double>(end - start).count();
-  if (first_ == Clock::time_point{}) first_ = start;
-  if (keep_events_) {
-    events_.push_back({name, std::chrono::duration<double>(start - first_).count(), seconds});
-  }
+  if (keep_events_) events_.push_back({name, start, end});
   for (Entry& entry : entries_) {
     if (entry.name == name || std::string_view(entry.name) == name) {
       entry.seconds += seconds;
@@ -21,7 +18,6 @@ void Profile::add(const char* name, Clock::time_point start, Clock::time_point e
 }
 
 void Profile::clear() {
-  first_ = {};
   entries_.clear();
   events_.clear();
 }

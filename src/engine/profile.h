@@ -13,22 +13,21 @@ class Profile {
     double seconds = 0;
     long calls = 0;
   };
+  using Clock = std::chrono::steady_clock;
   struct Event {
     const char* name;
-    double start, seconds;  // since the first event
+    Clock::time_point start, end;
   };
 
   explicit Profile(bool keep_events = false) : keep_events_(keep_events) {}
-  using Clock = std::chrono::steady_clock;
   void add(const char* name, Clock::time_point start, Clock::time_point end);
-  // In the order of their first call. The time of a step that is no operator's is "between".
+  // In the order of their first call.
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Event>& events() const { return events_; }
   void clear();
 
  private:
   bool keep_events_;
-  Clock::time_point first_{};
   std::vector<Entry> entries_;
   std::vector<Event> events_;
 };

@@ -1,0 +1,238 @@
+// `ridge bench`: how fast is this model here, over batch and context, against the roof.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/run_report.h"
+#include "engine/generate.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  ridge bench                                       the model inside the program
+  ridge bench model.gguf -p 512 -n 32
+  ridge bench tinyllama-1.1b --weights random:1 --format q4_0
+  ridge bench model.gguf -b 1,2,4..16 -c 128,1024   generation over batch and context
+  ridge bench model.gguf --csv > bench.csv
+
+Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
+hold `context` tokens (random keys and values). Times are the median step; spread is the share by
+which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings.
+
+JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
+tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
+share_of_roof, wall}]}; seconds, roof_s and expected_s are of one step.)";
+
+struct Options {
+  EngineOptions engine;
+  std::string prompt = "512", batch = "1", context = "128";
+  int tokens = 32, repeats = 3;
+  bool csv = false;
+};
+
+struct Row {
+  const char* test;
+  int batch, context, tokens;   // tokens of one step, all sequences
+  std::vector<double> seconds;  // of each step
+  Account account;              // of one step at the median
+
+  double median() const { return quantile(0.5); }
+  double quantile(double q) const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[size_t(q * double(sorted.size() - 1) + 0.5)];
+  }
+};
+
+std::vector<int> counts(const std::string& text, const char* what) {
+  std::vector<int> values;
+  for (double value : parse_sweep(text, what)) {
+    if (value < 1 || value > (1 << 24))
+      throw OptionError(what, fmt::format("--{} {}: from 1 to 16 M", what, value));
+    values.push_back(int(value));
+  }
+  return values;
+}
+
+std::vector<Token> some_tokens(int count, int vocab, uint32_t salt) {
+  std::vector<Token> tokens(static_cast<size_t>(count));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = Token((uint32_t(i) * 2654435761u + salt * 40503u + 17u) % uint32_t(vocab));
+  }
+  return tokens;
+}
+
+void settle(Row& row, const Runner& runner, const System& system, const Sequences& work) {
+  Ledger ledger;
+  ledger.record({&work, 1}, row.median());
+  row.account =
+      ledger.account(runner.weights().model, runner.plan(), system, engine_stack(), nullptr);
+}
+
+Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
+  Row row{"prompt", 1, 0, tokens, {}, {}};
+  const std::vector<Token> prompt = some_tokens(tokens, runner.weights().architecture.vocab, 1);
+  for (int r = 0; r <= repeats; ++r) {  // the first warms up
+    Ledger ledger;
+    CachedSequence sequence(runner.pool());
+    prefill(runner, sequence, prompt, 1, ledger);
+    if (r > 0) row.seconds.push_back(ledger.seconds());
+  }
+  settle(row, runner, system, {1, double(tokens), 0, 1});
+  return row;
+}
+
+Row bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
+  Row row{"generate", batch, context, batch, {}, {}};
+  std::vector<std::unique_ptr<CachedSequence>> sequences;
+  for (int s = 0; s < batch; ++s) {
+    sequences.push_back(std::make_unique<CachedSequence>(runner.pool()));
+    sequences.back()->extend(context);
+  }
+  std::vector<Token> tokens = some_tokens(batch, runner.weights().architecture.vocab, 2);
+  std::vector<Slice> slices(size_t(batch), Slice{});
+  constexpr int kWarm = 2;
+  for (int step = 0; step < steps + kWarm; ++step) {
+    for (size_t s = 0; s < slices.size(); ++s) {
+      sequences[s]->extend(1);
+      slices[s] = {{&tokens[s], 1}, context, sequences[s]->pages(), 1};
+    }
+    const auto start = std::chrono::steady_clock::now();
+    runner.step(slices);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (step >= kWarm) row.seconds.push_back(took.count());
+    for (auto& sequence : sequences) sequence->cut(context);  // the same step again
+  }
+  settle(row, runner, system, {double(batch), 1, double(context), 1});
+  return row;
+}
+
+double spread(const Row& row) { return row.quantile(0.75) / row.median() - 1; }
+
+Json row_json(const Row& row) {
+  const Account& a = row.account;
+  return {{"test", row.test},
+          {"batch", row.batch},
+          {"context", row.context},
+          {"tokens", row.tokens},
+          {"steps", row.seconds.size()},
+          {"seconds", row.median()},
+          {"spread", spread(row)},
+          {"tokens_per_s", row.tokens / row.median()},
+          {"bytes_per_s", a.bytes_per_s()},
+          {"flops_per_s", a.flops_per_s()},
+          {"roof_s", a.roof_s},
+          {"expected_s", a.expected_s},
+          {"share_of_roof", a.share_of_roof()},
+          {"wall", wall_name(a.wall)}};
+}
+
+void bench(const Options& options, const Global& global) {
+  const std::vector<int> prompts = counts(options.prompt, "prompt");
+  const std::vector<int> batches = counts(options.batch, "batch");
+  const std::vector<int> contexts = counts(options.context, "context");
+  int64_t room = *std::max_element(prompts.begin(), prompts.end());
+  const int64_t batch = *std::max_element(batches.begin(), batches.end());
+  const int64_t context = *std::max_element(contexts.begin(), contexts.end());
+  const int64_t page = options.engine.page_tokens;
+  room = std::max(room, batch * ((context + 1 + page - 1) / page * page));
+  if (room > (1 << 26))
+    throw Error("{} sequences of {} tokens are more than a cache holds", batch, context);
+  EngineOptions engine = options.engine;
+  engine.chunk = std::max<int>(engine.chunk, int(batch));
+
+  const auto start = std::chrono::steady_clock::now();
+  const std::unique_ptr<Runner> runner = make_runner(engine, int(room));
+  const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
+  const System system = roof_system(options.engine);
+  std::vector<Row> rows;
+  for (int tokens : prompts) {
+    if (!global.json) fmt::print(stderr, "\rprompt {} ...\033[K", tokens);
+    rows.push_back(bench_prompt(*runner, system, tokens, options.repeats));
+  }
+  runner->fill_cache(1);
+  for (int b : batches) {
+    for (int c : contexts) {
+      if (!global.json) fmt::print(stderr, "\rgenerate, batch {}, context {} ...\033[K", b, c);
+      rows.push_back(bench_generate(*runner, system, b, c, options.tokens));
+    }
+  }
+  if (!global.json) fmt::print(stderr, "\r\033[K");
+
+  const Weights& weights = runner->weights();
+  if (global.json) {
+    Json list = Json::array();
+    for (const Row& row : rows) list.push_back(row_json(row));
+    fmt::print("{}\n", Json{{"model", weights.source},
+                            {"device", runner->device()},
+                            {"weight_bytes", weights.bytes},
+                            {"repacked_bytes", runner->repacked_bytes()},
+                            {"load_s", loaded.count()},
+                            {"machine", system.name()},
+                            {"rows", std::move(list)}}
+                           .dump(2));
+    return;
+  }
+  Table table({"test", "batch", "context", "tok/s", "step", "spread", "rate", "work", "roof",
+               "of roof", "predicted", "wall"});
+  for (const Row& row : rows) {
+    const Account& a = row.account;
+    const bool prompt = row.context == 0;
+    table.add({prompt ? fmt::format("prompt {}", row.tokens) : "generate",
+               fmt::format("{}", row.batch), prompt ? "" : fmt::format("{}", row.context),
+               pretty_number(row.tokens / row.median()), pretty_time(row.median()),
+               pretty_percent(spread(row)), pretty_rate(a.bytes_per_s()),
+               pretty_flop_rate(a.flops_per_s()), pretty_time(a.roof_s),
+               pretty_percent(a.share_of_roof()), pretty_time(a.expected_s),
+               std::string(wall_name(a.wall))});
+  }
+  if (options.csv) {
+    fmt::print("{}", table.csv());
+    return;
+  }
+  fmt::print(
+      "{}  {}\n", paint(Colour::bold, weights.source),
+      paint(Colour::dim,
+            fmt::format("{}, {} of weights, ready in {}{}", runner->device(),
+                        pretty_bytes(weights.bytes), pretty_time(loaded.count()),
+                        runner->repacked_bytes() > 0
+                            ? fmt::format(", {} repacked", pretty_bytes(runner->repacked_bytes()))
+                            : "")));
+  fmt::print("{}", table.text());
+  fmt::print("Roof: {} reads {} from {}.\n", system.name(),
+             pretty_rate(rows.back().account.bandwidth), rows.back().account.memory);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Global& global) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("bench", "Time prompts and generation against the roof");
+  command->footer(kFooter);
+  command->add_option("model", options->engine.model, "As for ridge run");
+  command->add_option("-p,--prompt", options->prompt, "Prompt tokens, a list or sweep")
+      ->capture_default_str();
+  command->add_option("-b,--batch", options->batch, "Sequences at once, a list or sweep")
+      ->capture_default_str();
+  command->add_option("-c,--context", options->context, "Tokens each holds, a list or sweep")
+      ->capture_default_str();
+  command->add_option("-n,--tokens", options->tokens, "Generation steps timed")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("-r,--repeats", options->repeats, "Prompts timed")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_flag("--csv", options->csv, "The table as CSV");
+  add_engine_options(*command, options->engine);
+  command->callback([options, &global] { bench(*options, global); });
+}
+
+}  // namespace ridge

@@ -1,0 +1,91 @@
+#include "cli/engine_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "machine/atlas.h"
+
+namespace ridge {
+namespace {
+
+KvStorage kv_storage(const std::string& name) {
+  if (name == "f16") return KvStorage::f16;
+  if (name == "bf16") return KvStorage::bf16;
+  if (name == "int8") return KvStorage::int8;
+  throw OptionError("kv", fmt::format("--kv {}: f16, bf16 or int8", name));
+}
+
+uint64_t seed_of(const std::string& weights) {
+  constexpr std::string_view kPrefix = "random:";
+  uint64_t seed = 0;
+  const char* begin = weights.data() + kPrefix.size();
+  const char* end = weights.data() + weights.size();
+  const bool prefixed = weights.starts_with(kPrefix) && begin < end;
+  const auto [stop, error] =
+      prefixed ? std::from_chars(begin, end, seed) : std::from_chars_result{begin, std::errc{}};
+  if (!prefixed || error != std::errc{} || stop != end) {
+    throw OptionError("weights", fmt::format("--weights {}: random:SEED, a whole number, such as "
+                                             "random:1",
+                                             weights));
+  }
+  return seed;
+}
+
+}  // namespace
+
+void add_engine_options(CLI::App& command, EngineOptions& options) {
+  const char* kGroup = "Engine";
+  command.add_option("--device", options.device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--weights", options.weights,
+                  "random:SEED makes any described model runnable without its files")
+      ->group(kGroup);
+  command.add_option("--format", options.format, "Storage of random weights: bf16, q8_0, q4_0 ...")
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--kv", options.kv, "KV cache: f16, bf16 or int8")
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->group(kGroup);
+  command.add_option("--page", options.page_tokens, "Tokens of a KV page")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--chunk", options.chunk, "Prompt tokens of a step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens) {
+  RunnerOptions wanted;
+  wanted.threads = options.threads;
+  wanted.kv = kv_storage(options.kv);
+  wanted.page_tokens = options.page_tokens;
+  wanted.cache_tokens = cache_tokens;
+  wanted.max_tokens = options.chunk;
+  Weights weights = options.weights.empty()
+                        ? load_weights(options.model)
+                        : random_weights(options.model, storage_from_name(options.format),
+                                         seed_of(options.weights), options.threads);
+  if (options.device == "cuda") return make_cuda_runner(std::move(weights), wanted);
+  return make_cpu_runner(std::move(weights), wanted);
+}
+
+System roof_system(const EngineOptions& options) {
+  if (options.device == "cuda") return find_system("h200");
+  return find_system("this");
+}
+
+Stack engine_stack() { return find_stack("ridge"); }
+
+}  // namespace ridge

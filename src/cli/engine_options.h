@@ -1,0 +1,35 @@
+// The options of every command that executes a model, and the runner they ask for.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "engine/ledger.h"
+#include "engine/runner.h"
+
+namespace ridge {
+
+struct EngineOptions {
+  std::string model;  // empty: the one inside the program
+  std::string device = "cpu";
+  std::string weights;  // "random:SEED"; empty: the model's own
+  std::string format = "bf16";
+  std::string kv = "f16";
+  int threads = 0, page_tokens = 16, chunk = 512;
+};
+
+void add_engine_options(CLI::App& command, EngineOptions& options);
+
+// Loads (saying so on stderr where that takes long) and makes the backend ready for
+// `cache_tokens` tokens in all sequences. Throws Error.
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens);
+
+// The machine the run is held against: this CPU as measured (a file of `ridge measure`, else the
+// quick probe), or the GPU.
+System roof_system(const EngineOptions& options);
+
+// The stack that describes this engine there.
+Stack engine_stack();
+
+}  // namespace ridge

@@ -1,0 +1,226 @@
+// `ridge run`: generate text, and say how close to the roof that was.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/run_report.h"
+#include "engine/generate.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  ridge run                                      the model inside the program, offline
+  ridge run "The memory of a computer"           the same, with your words
+  ridge run ~/models/Llama-3.2-1B-Instruct --chat "What is a roofline?"
+  ridge run model-Q4_K_M.gguf -i                 a conversation; Ctrl-D ends it
+  ridge run model.gguf "Once" -n 64 --temperature 0 --profile trace.json
+  ridge run llama-3-8b --weights random:1 --format q8_0 "x" -n 16   speed without the files
+
+Text goes to standard output. The closing line on standard error says tokens per second, bytes per
+second, the share of the roof of this machine's memory that is, and the wall. --profile adds a table
+of operators, predicted beside measured; with a file name also a Chrome trace (chrome://tracing).
+
+JSON: {model, device, prompt_tokens, tokens, text, end, first_token_s, prompt, generation, sampled}.
+prompt and generation: {steps, tokens, seconds, tokens_per_s, bytes, flops, bytes_per_s, roof_s,
+expected_s, share_of_roof, wall, next_wall, memory, operators: [{name, calls, bytes, flops, roof_s,
+expected_s, measured_s, wall}]}. sampled: [{token, text, logprob, best: [{token, logprob}]}].)";
+
+constexpr const char* kDefaultPrompt = "The memory of a computer";
+
+struct Options {
+  EngineOptions engine;
+  GenerateOptions generate;
+  std::string first, second;  // MODEL PROMPT, or one of them
+  std::string prompt_file, system, profile;
+  std::vector<std::string> logit_bias;
+  int context = 2048;
+  bool interactive = false, chat = false, profiled = false;
+};
+
+// One word alone is the model when it names one, else the prompt.
+std::string take_prompt(Options& options) {
+  const bool random = !options.engine.weights.empty();
+  const auto names_model = [&](const std::string& name) {
+    return random || name.ends_with(".gguf") || name.ends_with(".safetensors") ||
+           name.starts_with("ridge-") || std::filesystem::exists(name);
+  };
+  std::string prompt = options.second;
+  options.engine.model = options.first;
+  if (options.second.empty() && !options.first.empty() && !names_model(options.first)) {
+    prompt = options.first;
+    options.engine.model.clear();
+  }
+  if (!options.prompt_file.empty()) {
+    constexpr size_t kMaxPrompt = 64 << 20;
+    prompt = options.prompt_file == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {})
+                                        : read_file(options.prompt_file, kMaxPrompt);
+  }
+  return prompt;
+}
+
+// "ID=BIAS".
+std::pair<Token, float> parse_bias(const std::string& text) {
+  const size_t equals = text.find('=');
+  size_t used = 0;
+  try {
+    const int token = std::stoi(text.substr(0, equals), &used);
+    const float bias = equals == std::string::npos ? 0 : std::stof(text.substr(equals + 1));
+    if (equals != std::string::npos && used == equals) return {token, bias};
+  } catch (const std::exception&) {
+  }
+  throw OptionError("logit-bias", fmt::format("--logit-bias {}: ID=BIAS, such as 13=-5", text));
+}
+
+std::vector<Token> prompt_tokens(const Runner& runner, const Options& options,
+                                 const std::string& prompt) {
+  const Tokenizer* tokenizer = runner.weights().tokenizer.get();
+  if (tokenizer == nullptr) {  // random weights: any tokens will do, one per word or so
+    const size_t words = std::max<size_t>(1, prompt.size() / 5);
+    std::vector<Token> tokens(words);
+    const auto vocab = static_cast<uint32_t>(runner.weights().architecture.vocab);
+    for (size_t i = 0; i < words; ++i) tokens[i] = Token((i * 2654435761u + 12345u) % vocab);
+    return tokens;
+  }
+  if (options.chat) {
+    std::vector<ChatMessage> messages;
+    if (!options.system.empty()) messages.push_back({"system", options.system});
+    messages.push_back({"user", prompt});
+    return chat_tokens(*tokenizer, messages);
+  }
+  std::vector<Token> tokens = tokenizer->encode(prompt);
+  if (tokenizer->adds_bos && tokenizer->bos) tokens.insert(tokens.begin(), *tokenizer->bos);
+  if (tokens.empty() && tokenizer->bos) tokens.push_back(*tokenizer->bos);
+  return tokens;
+}
+
+void show_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void converse(Runner& runner, const Options& options) {
+  const Tokenizer* tokenizer = runner.weights().tokenizer.get();
+  if (tokenizer == nullptr)
+    throw Error("a conversation needs a tokenizer; random weights have none");
+  CachedSequence sequence(runner.pool());
+  std::vector<Token> cached;  // what the sequence holds
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system});
+  const System system = roof_system(options.engine);
+  std::string line;
+  while (fmt::print(stderr, "{}", paint(Colour::bold, "> ")), std::getline(std::cin, line)) {
+    if (line.empty()) continue;
+    messages.push_back({"user", line});
+    const std::vector<Token> all = chat_tokens(*tokenizer, messages);
+    size_t common = 0;  // of the turns before, only what is new is computed
+    while (common + 1 < all.size() && common < cached.size() && all[common] == cached[common]) {
+      ++common;
+    }
+    sequence.cut(static_cast<int>(common));
+    const std::span<const Token> fresh = std::span(all).subspan(common);
+    const Generated made = generate(runner, sequence, fresh, options.generate, show_text,
+                                    std::span(all).first(common));
+    fmt::print("\n");
+    fmt::print(stderr, "{}\n", run_line(runner, made, system));
+    messages.push_back({"assistant", made.text});
+    cached.assign(all.begin(), all.end());
+    cached.insert(cached.end(), made.tokens.begin(), made.tokens.end());
+    cached.resize(static_cast<size_t>(sequence.length()));  // the last token was never run
+  }
+  fmt::print(stderr, "\n");
+}
+
+void run(Options& options, const Global& global) {
+  std::string prompt = take_prompt(options);
+  for (const std::string& bias : options.logit_bias) {
+    options.generate.sampler.logit_bias.push_back(parse_bias(bias));
+  }
+  const std::unique_ptr<Runner> runner = make_runner(options.engine, options.context);
+  if (options.interactive) return converse(*runner, options);
+
+  const bool shown = !global.json;
+  if (prompt.empty()) prompt = kDefaultPrompt;
+  const std::vector<Token> tokens = prompt_tokens(*runner, options, prompt);
+  if (shown && !options.chat && runner->weights().tokenizer != nullptr) show_text(prompt);
+  options.generate.profile = options.profiled;
+  CachedSequence sequence(runner->pool());
+  const Generated made = generate(*runner, sequence, tokens, options.generate,
+                                  shown ? show_text : std::function<void(std::string_view)>());
+  if (shown) fmt::print("\n");
+  const System system = roof_system(options.engine);
+  if (global.json) {
+    fmt::print("{}\n", run_json(*runner, made, tokens.size(), system).dump(2));
+  } else {
+    std::fflush(stdout);
+    if (options.profiled) fmt::print(stderr, "\n{}", profile_text(*runner, made, system));
+    fmt::print(stderr, "{}\n", run_line(*runner, made, system));
+  }
+  if (!options.profile.empty()) {
+    write_file(options.profile, chrome_trace(made));
+    fmt::print(stderr, "trace: {}\n", options.profile);
+  }
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Global& global) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("run", "Generate text, with achieved against roof");
+  command->footer(kFooter);
+  command->add_option("model", options->first,
+                      "A folder with config.json and safetensors, a *.gguf; none: the one inside");
+  command->add_option("prompt", options->second, "What to continue, or to answer with --chat");
+  command->add_flag("-i,--interactive", options->interactive, "A conversation");
+  command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template");
+  command->add_option("--system", options->system, "System message of a chat");
+  command->add_option("--prompt-file", options->prompt_file,
+                      "The prompt from a file, or - for stdin");
+  command->add_option("-n,--tokens", options->generate.max_tokens, "Tokens to generate at most")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("-c,--context", options->context, "Tokens the KV cache holds")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--profile", options->profile,
+                   "Table of operators; with a file name also a Chrome trace")
+      ->expected(0, 1)
+      ->each([options](const std::string&) { options->profiled = true; });
+  add_engine_options(*command, options->engine);
+
+  const char* kSampling = "Sampling";
+  SamplerOptions& sampler = options->generate.sampler;
+  command->add_option("--temperature", sampler.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->group(kSampling);
+  command->add_option("--top-k", sampler.top_k, "Only the k likeliest; 0: all")->group(kSampling);
+  command->add_option("--top-p", sampler.top_p, "The likeliest that make up p")->group(kSampling);
+  command->add_option("--min-p", sampler.min_p, "At least p times the likeliest")->group(kSampling);
+  command->add_option("--repetition-penalty", sampler.repetition_penalty, "1: none")
+      ->group(kSampling);
+  command->add_option("--logit-bias", options->logit_bias, "ID=BIAS, may be repeated")
+      ->group(kSampling);
+  command->add_option("--seed", sampler.seed, "Equal seeds give equal text")->group(kSampling);
+  command->add_option("--stop", options->generate.stops, "Text that ends it, may be repeated")
+      ->group(kSampling);
+  command->add_flag("--ignore-eos", options->generate.ignore_end, "Go on past the model's end")
+      ->group(kSampling);
+  command->add_option("--logprobs", sampler.logprobs, "With --json: the n best of each token")
+      ->group(kSampling);
+  command->callback([options, &global, command] {
+    options->profiled = options->profiled || command->count("--profile") > 0;
+    run(*options, global);
+  });
+}
+
+}  // namespace ridge
