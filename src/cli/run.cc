@@ -69,7 +69,7 @@ std::string take_prompt(Options& options) {
 }
 
 // "ID=BIAS".
-std::pair<Token, float> parse_bias(const std::string& text) {
+LogitBias parse_bias(const std::string& text) {
   const size_t equals = text.find('=');
   size_t used = 0;
   try {
@@ -175,6 +175,10 @@ void run(Options& options, const Global& global) {
 
 void add_run_command(CLI::App& app, Global& global) {
   auto options = std::make_shared<Options>();
+  // What reads well from small models; equal seeds still give equal text.
+  options->generate.sampler.temperature = 0.7;
+  options->generate.sampler.top_p = 0.95;
+  options->generate.sampler.repetition_penalty = 1.1;
   CLI::App* command = app.add_subcommand("run", "Generate text, with achieved against roof");
   command->footer(kFooter);
   command->add_option("model", options->first,
@@ -203,14 +207,23 @@ void add_run_command(CLI::App& app, Global& global) {
   command->add_option("--temperature", sampler.temperature, "0: always the likeliest token")
       ->capture_default_str()
       ->group(kSampling);
-  command->add_option("--top-k", sampler.top_k, "Only the k likeliest; 0: all")->group(kSampling);
-  command->add_option("--top-p", sampler.top_p, "The likeliest that make up p")->group(kSampling);
-  command->add_option("--min-p", sampler.min_p, "At least p times the likeliest")->group(kSampling);
+  command->add_option("--top-k", sampler.top_k, "Only the k likeliest; 0: all")
+      ->capture_default_str()
+      ->group(kSampling);
+  command->add_option("--top-p", sampler.top_p, "The likeliest that make up p")
+      ->capture_default_str()
+      ->group(kSampling);
+  command->add_option("--min-p", sampler.min_p, "At least p times the likeliest")
+      ->capture_default_str()
+      ->group(kSampling);
   command->add_option("--repetition-penalty", sampler.repetition_penalty, "1: none")
+      ->capture_default_str()
       ->group(kSampling);
   command->add_option("--logit-bias", options->logit_bias, "ID=BIAS, may be repeated")
       ->group(kSampling);
-  command->add_option("--seed", sampler.seed, "Equal seeds give equal text")->group(kSampling);
+  command->add_option("--seed", sampler.seed, "Equal seeds give equal text")
+      ->capture_default_str()
+      ->group(kSampling);
   command->add_option("--stop", options->generate.stops, "Text that ends it, may be repeated")
       ->group(kSampling);
   command->add_flag("--ignore-eos", options->generate.ignore_end, "Go on past the model's end")
