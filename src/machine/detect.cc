@@ -132,6 +132,10 @@ Machine detect() {
   const CpuProbe probe = (cpu_probe() ? cpu_probe()() : std::nullopt).value_or(CpuProbe{});
   set_clock(machine, info, probe);
   set_peaks(machine, info);
+  if (probe.cache_bandwidth && !machine.levels.empty() && machine.levels.back().name == "L3") {
+    set_measured(machine, machine.levels.back().read_bandwidth, "levels.L3.read_bandwidth",
+                 *probe.cache_bandwidth);
+  }
   Level memory;
   memory.name = "DRAM";
   memory.capacity = memory_limit();

@@ -18,8 +18,9 @@ struct Measured {
 };
 
 struct CpuProbe {
-  std::optional<Measured> read_bandwidth;  // of memory, all cores, bytes/s
-  std::optional<Measured> clock;           // with all cores busy, Hz
+  std::optional<Measured> read_bandwidth;   // of memory, all cores, bytes/s
+  std::optional<Measured> cache_bandwidth;  // of the last cache, all cores
+  std::optional<Measured> clock;            // with all cores busy, Hz
 };
 
 // Measuring lives in a room above this one: whoever starts the program hands the probe down.

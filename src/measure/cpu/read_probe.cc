@@ -30,6 +30,7 @@ constexpr double kTimesCache = 4;     // a VM of few cores may see the cache of 
 constexpr double kLeastBytes = 32e6;  // below this a cache could hold it all
 constexpr double kShareOfFree = 0.25;
 constexpr double kReadSeconds = 0.15;
+constexpr double kCacheSeconds = 0.02;
 constexpr double kChainSeconds = 0.01;
 constexpr size_t kLine = 64;
 constexpr int kMinPasses = 3;
@@ -95,12 +96,7 @@ Measured summarize(double amount, const std::vector<double>& passes, std::string
   return {amount / best, 1 - best / median(passes), std::move(how)};
 }
 
-std::optional<Measured> probe_memory(int threads) {
-  // -1 or 0 where the C library does not know.
-  const double cache = static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE));
-  const double wanted = std::max({kWantedBytes, kBytesPerThread * threads, kTimesCache * cache});
-  const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
-  if (bytes < kLeastBytes) return std::nullopt;
+std::optional<Measured> probe_read(int threads, double bytes, double seconds) {
   const size_t share = static_cast<size_t>(bytes) / static_cast<size_t>(threads) / kLine * kLine;
   const size_t words = share / sizeof(uint64_t);
   const Buffer buffer(share * static_cast<size_t>(threads));
@@ -112,11 +108,28 @@ std::optional<Measured> probe_memory(int threads) {
   // The thread that reads a part touches it first, so that its pages are near.
   const auto touch = [&](int index) { std::fill(part(index), part(index) + words, index + 1); };
   const auto read = [&](int index) { sink += sum(part(index), words); };
-  const std::vector<double> passes = timed_passes(threads, kReadSeconds, touch, read);
+  const std::vector<double> passes = timed_passes(threads, seconds, touch, read);
   const double total = static_cast<double>(share) * threads;
   return summarize(total, passes,
                    fmt::format("{} threads reading {}, best of {} passes", threads,
                                pretty_bytes(total), passes.size()));
+}
+
+// -1 or 0 where the C library does not know.
+double last_cache() { return static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE)); }
+
+std::optional<Measured> probe_memory(int threads) {
+  const double wanted =
+      std::max({kWantedBytes, kBytesPerThread * threads, kTimesCache * last_cache()});
+  const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
+  if (bytes < kLeastBytes) return std::nullopt;
+  return probe_read(threads, bytes, kReadSeconds);
+}
+
+// What a small model streams from. Half of it: the rest is other people's.
+std::optional<Measured> probe_cache(int threads) {
+  if (last_cache() <= 0) return std::nullopt;
+  return probe_read(threads, last_cache() / 2, kCacheSeconds);
 }
 
 // One addition a clock on every core there is: a chain that nothing can shorten. All threads at
@@ -147,7 +160,7 @@ std::optional<Measured> probe_clock(int threads) {
 std::optional<CpuProbe> probe_cpu() {
   const int threads = std::max(1, static_cast<int>(usable_processors().size()));
   try {
-    return CpuProbe{probe_memory(threads), probe_clock(threads)};
+    return CpuProbe{probe_memory(threads), probe_cache(threads), probe_clock(threads)};
   } catch (const std::system_error&) {  // no more threads allowed here
     return std::nullopt;
   }
