@@ -44,7 +44,7 @@ struct Architecture {
   bool qkv_bias = false;       // also where only some of q, k, v have one (absent: zero)
   bool post_norms = false;     // Gemma 2/3: the block's output is normed before the residual add
   Activation activation = Activation::silu;
-  float embed_scale = 1;        // Gemma: sqrt(hidden), rounded to bf16 as the reference does
+  float embed_scale = 1;        // Gemma: sqrt(hidden), rounded to the config's dtype (GGUF: f32)
   float query_scale = 0;        // multiplies q . k
   float attention_softcap = 0;  // c tanh(s / c); 0: none
   float logit_softcap = 0;
@@ -63,6 +63,10 @@ struct Architecture {
 // engine runs llama, mistral, qwen2, qwen3, gemma2, gemma3, mixtral, qwen3_moe") and for fields
 // that are absent, absurd or not understood.
 Architecture architecture_from_config(const nlohmann::json& config, const std::string& where);
+// GGUF keeps Llama 3's rope scaling in a tensor (rope_freqs.weight): load_weights applies it.
 Architecture architecture_from_gguf(const GgufHeader& header, const std::string& where);
+// Adds the ends and the beginning that a generation_config.json names.
+void add_generation_config(Architecture& architecture, const nlohmann::json& config,
+                           const std::string& where);
 
 }  // namespace ridge

@@ -116,6 +116,11 @@ std::optional<Published> published_counts(std::string_view name) {
                    published.value("source", "")};
 }
 
+json builtin_config(std::string_view name) {
+  const EmbeddedFile* file = find_embedded(name);
+  return file == nullptr ? json() : parse_embedded(*file).at("config");
+}
+
 namespace {
 
 Model model_from_folder(const std::string& path) {

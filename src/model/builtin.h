@@ -1,6 +1,7 @@
 // The models compiled into the program: their descriptions in atlas/models.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,5 +24,7 @@ std::string fold_model_name(std::string_view name);
 // Nullopt where no built-in model has this name.
 std::optional<Model> builtin_model(std::string_view name);
 std::optional<Published> published_counts(std::string_view name);
+// Its Hugging Face config, as the atlas has it; null where there is no such model.
+nlohmann::json builtin_config(std::string_view name);
 
 }  // namespace ridge
