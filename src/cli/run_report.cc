@@ -78,6 +78,44 @@ std::string profile_text(const Runner& runner, const Generated& made, const Syst
   return fmt::format("{}\nA step each (means). {}.\n\n", table.text(), runner.device());
 }
 
+std::string decode_text(const Runner& runner, const Generated& made, const System& system) {
+  const Account account = account_of(runner, made.generation, system, made.generation_profile);
+  const double steps = double(std::max(account.steps, 1L));
+  Table table({"operator", "bytes", "roof", "measured", "of roof", ""});
+  for (const OperatorAccount& op : account.operators) {
+    if (op.measured_s == 0) continue;
+    const double share = op.roof_s / op.measured_s;
+    table.add({op.name, pretty_bytes(op.bytes / steps), pretty_time(op.roof_s / steps),
+               pretty_time(op.measured_s / steps), pretty_percent(share),
+               bar(std::min(share, 1.0), 20)});
+  }
+  return table.text();
+}
+
+std::string wrap(std::string_view text, size_t width) {
+  std::string wrapped;
+  size_t column = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    if (column > 0 && column + 1 + display_width(word) > width) {
+      wrapped += '\n';
+      column = 0;
+    } else if (at > 0 && column > 0) {
+      wrapped += ' ';
+      ++column;
+    }
+    wrapped += word;
+    column += display_width(word);
+    if (end < text.size() && text[end] == '\n') {
+      wrapped += '\n';
+      column = 0;
+    }
+    at = end + 1;
+  }
+  return wrapped + '\n';
+}
+
 Json account_json(const Account& account) {
   Json operators = Json::array();
   for (const OperatorAccount& op : account.operators) {

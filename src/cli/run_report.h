@@ -12,6 +12,10 @@ namespace ridge {
 std::string run_line(const Runner& runner, const Generated& made, const System& system);
 // Operators of both phases, predicted beside measured.
 std::string profile_text(const Runner& runner, const Generated& made, const System& system);
+// The operators of generation alone, in a narrower table.
+std::string decode_text(const Runner& runner, const Generated& made, const System& system);
+// Lines of at most `width` characters, cut at spaces.
+std::string wrap(std::string_view text, size_t width);
 Json run_json(const Runner& runner, const Generated& made, size_t prompt_tokens,
               const System& system);
 Json account_json(const Account& account);
