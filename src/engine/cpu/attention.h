@@ -9,8 +9,13 @@
 
 namespace ridge::cpu {
 
-// One layer's keys and values: [page][kv head][token in page][head_dim]. int8 has a scale for each
-// (page, kv head, token): x = scale q.
+// Keys of this many tokens lie interleaved: page_tokens is a multiple of it.
+inline constexpr int kKeyGroup = 16;
+
+// One layer's keys and values. Values: [page][kv head][token in page][head_dim]. Keys:
+// [page][kv head][token in page / 16][head_dim][token % 16], so that a vector holds one element of
+// several keys and q . k needs no transposing and no sums across lanes. int8 has a scale for each
+// (page, kv head, token): x = scale q. head_dim is a multiple of 8, at most 512.
 struct LayerCache {
   KvStorage storage = KvStorage::f16;
   int kv_heads = 0, head_dim = 0, page_tokens = 0;

@@ -1,0 +1,111 @@
+#include "engine/cpu/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+
+#include "engine/cpu/attention_rows.h"
+
+namespace ridge::cpu {
+namespace {
+
+// Fewer jobs than this for each thread, and long ones are cut into spans.
+constexpr int kJobsPerThread = 4;
+
+// What the caller's thread keeps between calls, so that nothing is allocated once it has grown.
+struct Plans {
+  std::vector<AttentionJob> jobs;
+  std::vector<AttentionJob> spans;
+  std::vector<int> first_span;  // of each job, and the end
+  AttentionScratch partials;
+};
+
+// Longest first within a slice: the last jobs to start are then short, and threads end together.
+void list_jobs(const AttentionRules& rules, const LayerCache& cache,
+               std::span<const AttentionSlice> slices, std::vector<AttentionJob>& jobs) {
+  jobs.clear();
+  const int group = rules.heads / cache.kv_heads;
+  for (const AttentionSlice& slice : slices) {
+    const int rows = slice.fresh * group;
+    const int blocks = (rows + kMaxRows - 1) / kMaxRows;
+    for (int block = blocks - 1; block >= 0; --block) {
+      AttentionJob job;
+      job.slice = &slice;
+      job.row = block * kMaxRows;
+      job.rows = std::min(kMaxRows, rows - job.row);
+      const int first_position = slice.past + job.row / group;
+      job.begin = rules.window > 0 ? std::max(0, first_position - rules.window + 1) : 0;
+      job.end = slice.past + (job.row + job.rows - 1) / group + 1;
+      for (job.kv_head = 0; job.kv_head < cache.kv_heads; ++job.kv_head) jobs.push_back(job);
+    }
+  }
+}
+
+// Every job as its spans, each with room for its partial result.
+void cut_into_spans(int head_dim, Plans& plans) {
+  plans.spans.clear();
+  plans.first_span.clear();
+  size_t floats = 0;
+  for (const AttentionJob& job : plans.jobs) {
+    plans.first_span.push_back(static_cast<int>(plans.spans.size()));
+    for (int span = job.begin / kSpan * kSpan; span < job.end; span += kSpan) {
+      AttentionJob part = job;
+      part.begin = std::max(job.begin, span);
+      part.end = std::min(job.end, span + kSpan);
+      plans.spans.push_back(part);
+      floats += state_floats(size_t(job.rows), head_dim);
+    }
+  }
+  plans.first_span.push_back(static_cast<int>(plans.spans.size()));
+  float* at = plans.partials.reserve(floats);
+  for (AttentionJob& part : plans.spans) {
+    part.partial = at;
+    at += state_floats(size_t(part.rows), head_dim);
+  }
+}
+
+void run_jobs(Workers& workers, const AttentionCall& call, std::span<const AttentionJob> jobs) {
+  std::atomic<size_t> next = 0;
+  workers.run([&](int) {
+    thread_local AttentionScratch scratch;
+    for (size_t i = next++; i < jobs.size(); i = next++) attend(call, jobs[i], scratch);
+  });
+}
+
+void merge_jobs(Workers& workers, const AttentionCall& call, const Plans& plans) {
+  std::atomic<size_t> next = 0;
+  workers.run([&](int) {
+    for (size_t i = next++; i < plans.jobs.size() * kMaxRows; i = next++) {
+      const size_t job = i / kMaxRows;
+      const int row = static_cast<int>(i % kMaxRows);
+      if (row >= plans.jobs[job].rows) continue;
+      const int first = plans.first_span[job];
+      merge_spans(call, &plans.spans[size_t(first)], plans.first_span[job + 1] - first, row);
+    }
+  });
+}
+
+}  // namespace
+
+void attention(Workers& workers, const AttentionRules& rules, const LayerCache& cache,
+               std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
+               int64_t out_stride) {
+  assert(cache.page_tokens % kKeyGroup == 0 && cache.head_dim % 8 == 0 && cache.head_dim <= 512);
+  assert(rules.heads % cache.kv_heads == 0);
+  thread_local Plans plans;
+  const AttentionCall call{rules, cache, q, q_stride, out, out_stride};
+  list_jobs(rules, cache, slices, plans.jobs);
+  const bool few = plans.jobs.size() < size_t(kJobsPerThread * workers.size());
+  const bool is_long = std::any_of(plans.jobs.begin(), plans.jobs.end(), [](const auto& job) {
+    return job.begin / kSpan != (job.end - 1) / kSpan;
+  });
+  if (!few || !is_long || workers.size() == 1) {
+    run_jobs(workers, call, plans.jobs);
+    return;
+  }
+  cut_into_spans(cache.head_dim, plans);
+  run_jobs(workers, call, plans.spans);
+  merge_jobs(workers, call, plans);
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,282 @@
+// Compiled once for each target that Highway is asked for; the best is chosen at run time.
+//
+// A job packs the query heads of one KV head and a block of tokens into rows. Each tile of 64 keys
+// is met by all rows before the next: scores as register tiles (rows x vectors of keys), softmax,
+// values as register tiles (rows x vectors of the head). With many rows the tile is first converted
+// to f32 in scratch that stays in L2; with few it is converted in registers as it streams by. Both
+// do the same operations in the same order for a row, so they give the same bits.
+#include "engine/cpu/attention_rows.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cfloat>
+#include <cstring>
+#include <limits>
+
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/cpu/attention_rows.cc"  // this file, once per target
+#include <hwy/foreach_target.h>                            // must come before highway.h
+#include <hwy/highway.h>
+
+#include "engine/cpu/attention_tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+
+// What a query row may see.
+struct Sight {
+  int begin, end;  // positions
+};
+
+Sight sight_of(const AttentionCall& call, const AttentionJob& job, int row) {
+  const int group = call.rules.heads / call.cache.kv_heads;
+  const int position = job.slice->past + (job.row + row) / group;
+  const int window = call.rules.window;
+  return {window > 0 ? std::max(0, position - window + 1) : 0, position + 1};
+}
+
+// Where a row's query comes from and its output goes to, in floats from the start of a row of q.
+size_t head_offset(const AttentionCall& call, const AttentionJob& job, int row) {
+  const int group = call.rules.heads / call.cache.kv_heads;
+  const int head = job.kv_head * group + (job.row + row) % group;
+  return size_t(head) * size_t(call.cache.head_dim);
+}
+int64_t token_of(const AttentionCall& call, const AttentionJob& job, int row) {
+  const int group = call.rules.heads / call.cache.kv_heads;
+  return job.slice->first + (job.row + row) / group;
+}
+
+struct Room {  // a job's scratch
+  float* q;    // [rows][padded dim], times the scale
+  float* k;    // [tile / 16][dim][16]
+  float* v;    // [tile][padded dim]
+  float* s;    // [rows][tile]: scores, then weights
+  RowState span, total;
+};
+
+Room make_room(AttentionScratch& scratch, int rows, int head_dim) {
+  const auto n = size_t(rows), dim = size_t(padded(head_dim));
+  float* at =
+      scratch.reserve(n * dim + 2 * kTile * dim + n * kTile + 2 * state_floats(n, head_dim));
+  Room room;
+  const auto take = [&](size_t floats) {
+    float* taken = at;
+    at += floats;
+    return taken;
+  };
+  room.q = take(n * dim);
+  room.k = take(kTile * dim);
+  room.v = take(kTile * dim);
+  room.s = take(n * kTile);
+  room.span = state_at(take(state_floats(n, head_dim)), n, head_dim);
+  room.total = state_at(take(state_floats(n, head_dim)), n, head_dim);
+  return room;
+}
+
+void clear(const RowState& state, int rows, int head_dim) {
+  std::fill_n(state.max, rows, kNothing);
+  std::fill_n(state.sum, size_t(rows) * kSumLanes, 0.0f);
+  std::fill_n(state.out, size_t(rows) * size_t(padded(head_dim)), 0.0f);
+}
+
+void pack_queries(const AttentionCall& call, const AttentionJob& job, float* to) {
+  const int dim = call.cache.head_dim;
+  for (int row = 0; row < job.rows; ++row) {
+    const float* from =
+        call.q + token_of(call, job, row) * call.q_stride + head_offset(call, job, row);
+    for (int d = 0; d < dim; ++d) to[row * padded(dim) + d] = from[d] * call.rules.scale;
+  }
+}
+
+// One tile's keys and values in the cache, 16 tokens at a time.
+template <typename T>
+struct CacheTile {
+  const T* keys[kTile / kKeyGroup];
+  const T* values[kTile / kKeyGroup];
+  HWY_ALIGN float key_scale[kTile];  // int8 only
+  HWY_ALIGN float value_scale[kTile];
+};
+
+// Groups beyond `end` show the first one: their scores are computed and masked.
+template <typename T>
+void find_tile(const AttentionCall& call, const AttentionJob& job, int tile, int end,
+               CacheTile<T>& found) {
+  const LayerCache& cache = call.cache;
+  const auto dim = size_t(cache.head_dim), page_tokens = size_t(cache.page_tokens);
+  for (int g = 0; g < kTile / kKeyGroup; ++g) {
+    const bool exists = tile + g * kKeyGroup < end;
+    const auto position = size_t(exists ? tile + g * kKeyGroup : tile);
+    const auto page = size_t(job.slice->pages[position / page_tokens]);
+    const size_t token = (page * size_t(cache.kv_heads) + size_t(job.kv_head)) * page_tokens +
+                         position % page_tokens;
+    found.keys[g] = reinterpret_cast<const T*>(cache.k) + token * dim;
+    found.values[g] = reinterpret_cast<const T*>(cache.v) + token * dim;
+    if constexpr (sizeof(T) == 1) {
+      std::memcpy(found.key_scale + g * kKeyGroup, cache.k_scale + token, kKeyGroup * 4);
+      std::memcpy(found.value_scale + g * kKeyGroup, cache.v_scale + token, kKeyGroup * 4);
+    }
+  }
+}
+
+// All rows of a job meet one tile.
+template <class From>
+struct TileWork {
+  using T = typename From::T;
+  const AttentionCall& call;
+  const AttentionJob& job;
+  const Room& room;
+
+  // Rows in blocks of at most kRowTile, as even as can be.
+  template <class Stored>
+  void rows_meet(int tile, int end, const typename Stored::T* const* keys,
+                 const typename Stored::T* const* values, const CacheTile<T>& found) const {
+    const int dim = call.cache.head_dim, stride = padded(dim);
+    const int blocks = (job.rows + kRowTile - 1) / kRowTile;
+    Softening soft{call.rules.softcap, sizeof(T) == 1 ? found.key_scale : nullptr,
+                   sizeof(T) == 1 ? found.value_scale : nullptr};
+    for (int block = 0; block < blocks; ++block) {
+      const int first = job.rows * block / blocks, past = job.rows * (block + 1) / blocks;
+      const int rows = past - first;
+      // Sight only moves forward with the rows.
+      const int see_begin = std::max(sight_of(call, job, first).begin - tile, 0);
+      const int see_end = std::min({sight_of(call, job, past - 1).end, end, tile + kTile}) - tile;
+      if (see_begin >= see_end) continue;
+      float* s = room.s + first * kTile;
+      scores<Stored>(rows, room.q + first * stride, stride, keys, dim, see_begin, see_end, s);
+      float rescale[kRowTile];
+      for (int r = 0; r < rows; ++r) {
+        const Sight sight = sight_of(call, job, first + r);
+        rescale[r] =
+            soften(soft, s + r * kTile, sight.begin - tile, std::min(sight.end, end) - tile,
+                   room.span.max + first + r, room.span.sum + (first + r) * kSumLanes);
+      }
+      mix<Stored>(rows, s, values, see_begin, see_end, rescale, dim, room.span.out + first * stride,
+                  stride);
+    }
+  }
+
+  void run(int tile, int end) const {
+    CacheTile<T> found;
+    find_tile(call, job, tile, end, found);
+    const int dim = call.cache.head_dim;
+    const T* values[kTile];
+    for (int key = 0; key < kTile; ++key) {
+      values[key] = found.values[key / kKeyGroup] + key % kKeyGroup * dim;
+    }
+    // Twice converted in registers costs as much as stored and read back. A head that does not fill
+    // its vectors is padded in scratch: beyond its last row there may be nothing to read.
+    if (job.rows <= 2 * kRowTile && dim % kLanes == 0) {
+      rows_meet<From>(tile, end, found.keys, values, found);
+      return;
+    }
+    const float* wide_keys[kTile / kKeyGroup];
+    const float* wide_values[kTile];
+    const int stride = padded(dim);
+    for (int g = 0; g < kTile / kKeyGroup; ++g) {
+      float* to = room.k + g * kKeyGroup * dim;
+      widen<From>(found.keys[g], kKeyGroup * dim, to);
+      wide_keys[g] = to;
+    }
+    const int last = std::min(end - tile, kTile);
+    for (int key = 0; key < kTile; ++key) {
+      float* to = room.v + key * stride;
+      if (key < last) widen<From>(values[key], dim, to);
+      wide_values[key] = to;
+    }
+    rows_meet<FromF32>(tile, end, wide_keys, wide_values, found);
+  }
+};
+
+// Writes a row's result: out / sum, with zeros positive.
+void finish(const AttentionCall& call, const AttentionJob& job, int row, const RowState& state,
+            int state_row) {
+  const int dim = call.cache.head_dim;
+  const float* from = state.out + state_row * padded(dim);
+  float* to = call.out + token_of(call, job, row) * call.out_stride + head_offset(call, job, row);
+  divide(from, dim, lanes_sum(state.sum + state_row * kSumLanes), to);
+}
+
+template <class From>
+void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
+  const int dim = call.cache.head_dim;
+  Room room = make_room(scratch, job.rows, dim);
+  if (job.partial != nullptr) room.span = state_at(job.partial, size_t(job.rows), dim);
+  pack_queries(call, job, room.q);
+  bool first = true;
+  for (int span = job.begin / kSpan * kSpan; span < job.end; span += kSpan) {
+    clear(room.span, job.rows, dim);
+    const TileWork<From> work{call, job, room};
+    const int begin = std::max(span, job.begin / kTile * kTile);
+    const int end = std::min(span + kSpan, job.end);
+    for (int tile = begin; tile < end; tile += kTile) work.run(tile, job.end);
+    if (job.partial != nullptr) return;
+    if (first) {
+      std::swap(room.span, room.total);
+      first = false;
+    } else {
+      for (int row = 0; row < job.rows; ++row) {
+        merge(room.span, row, room.total, row, padded(dim));
+      }
+    }
+  }
+  for (int row = 0; row < job.rows; ++row) finish(call, job, row, room.total, row);
+}
+
+void attend_best(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
+  switch (call.cache.storage) {
+    case KvStorage::f16:
+      return attend_from<FromF16>(call, job, scratch);
+    case KvStorage::bf16:
+      return attend_from<FromBf16>(call, job, scratch);
+    case KvStorage::int8:
+      return attend_from<FromInt8>(call, job, scratch);
+  }
+}
+
+void merge_best(const AttentionCall& call, const AttentionJob* first, int count, int row) {
+  const int dim = call.cache.head_dim;
+  const RowState total = state_at(first->partial, size_t(first->rows), dim);
+  for (int i = 1; i < count; ++i) {
+    merge(state_at(first[i].partial, size_t(first->rows), dim), row, total, row, padded(dim));
+  }
+  finish(call, *first, row, total, row);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+HWY_EXPORT(attend_best);
+HWY_EXPORT(merge_best);
+
+RowState state_at(float* memory, size_t rows, int head_dim) {
+  RowState state;
+  state.out = memory;
+  state.sum = state.out + rows * size_t(padded(head_dim));
+  state.max = state.sum + rows * kSumLanes;
+  return state;
+}
+
+float* AttentionScratch::reserve(size_t floats) {
+  constexpr size_t kLine = 64 / sizeof(float);
+  if (memory_.size() < floats + kLine) memory_.resize(floats + kLine);
+  const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+  return memory_.data() + (kLine - address / sizeof(float) % kLine) % kLine;
+}
+
+void attend(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(attend_best)(call, job, scratch);
+}
+
+void merge_spans(const AttentionCall& call, const AttentionJob* first, int count, int row) {
+  HWY_DYNAMIC_DISPATCH(merge_best)(call, first, count, row);
+}
+
+}  // namespace ridge::cpu
+#endif

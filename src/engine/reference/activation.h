@@ -1,0 +1,15 @@
+// The activations of gated MLPs as they are defined, in double.
+#pragma once
+
+#include "engine/architecture.h"
+
+namespace ridge::reference {
+
+double silu(double x);       // x / (1 + exp(-x))
+double gelu_tanh(double x);  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+double activate(Activation activation, double x);
+
+// y = activation(gate) * up
+void gated(Activation activation, const float* gate, const float* up, int columns, float* y);
+
+}  // namespace ridge::reference

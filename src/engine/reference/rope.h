@@ -1,0 +1,11 @@
+// Rotary embedding as it is defined (Su et al. 2021, in the halves layout), in double.
+#pragma once
+
+#include "engine/architecture.h"
+
+namespace ridge::reference {
+
+// Turns the pairs (i, i + n) of a head, n = rope.frequency.size(), by position * frequency[i].
+void turn(float* head, const Rope& rope, int position);
+
+}  // namespace ridge::reference
