@@ -96,6 +96,8 @@ class CpuRunner final : public Runner {
                                : options_.kv == KvStorage::bf16 ? "bf16"
                                                                 : "fp16");
     plan.page_tokens = options_.page_tokens;
+    // Block formats are multiplied as integers.
+    if (layers_.front().out.input_kind() == InputKind::int8) plan.activations = DType::int8;
     return plan;
   }
 
