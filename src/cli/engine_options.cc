@@ -56,8 +56,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->group(kGroup);
-  command.add_option("--page", options.page_tokens, "Tokens of a KV page")
-      ->check(CLI::Range(1, 1 << 20))
+  command.add_option("--page", options.page_tokens, "Tokens of a KV page, a multiple of 16")
+      ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--chunk", options.chunk, "Prompt tokens of a step")
@@ -67,6 +67,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 }
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens) {
+  if (options.page_tokens % 16 != 0) {
+    throw OptionError("page", fmt::format("--page {}: a multiple of 16", options.page_tokens));
+  }
   RunnerOptions wanted;
   wanted.threads = options.threads;
   wanted.kv = kv_storage(options.kv);
