@@ -10,8 +10,8 @@
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/elementwise.cc"  // this file, once per target
-#include <hwy/contrib/math/math-inl.h>
-#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/contrib/math/math-inl.h>                  // after highway.h
+#include <hwy/foreach_target.h>                         // must come before highway.h
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
