@@ -10,10 +10,10 @@
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/elementwise.cc"  // this file, once per target
-// clang-format off: an order that must stay
-#include <hwy/contrib/math/math-inl.h>
-#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
