@@ -16,7 +16,8 @@
 
 namespace ridge {
 
-// rows x columns, row after row: y[r] = sum over c of w[r][c] x[c].
+// rows x columns, row after row: y[r] = sum over c of w[r][c] x[c]. `data` may have any alignment:
+// files put it where they like (GGUF at 32 bytes, safetensors wherever its header ends).
 struct Matrix {
   Storage storage = Storage::f32;
   int64_t rows = 0, columns = 0;
@@ -52,18 +53,21 @@ struct Weights {
   std::vector<LayerWeights> layers;
   std::unique_ptr<Tokenizer> tokenizer;  // null: random weights
   std::string source;                    // what to call it: the path, or "llama-3-8b, random:1"
-  double bytes = 0;                      // of everything mapped or made
+  double bytes = 0;                      // of the tensors, mapped or made
+  double copied_bytes = 0;               // of those, copied on loading: q and k rows of a GGUF
   std::vector<std::shared_ptr<const void>> owners;  // keeps the data alive
 };
 
-// `name` is a folder with config.json and *.safetensors, a *.gguf, or empty for the model inside
-// the program. Everything is checked before use: bounds, overlaps, shapes against the config.
-// Throws Error. Reads headers and small vectors only; matrices stay where they are.
+// `name` is a folder with config.json and *.safetensors, a *.gguf, a *.safetensors beside its
+// config.json, "ridge-7m" or "ridge-1m" (inside the program), or empty for ridge-7m. Everything is
+// checked before use: bounds, overlaps, shapes against the config. Throws Error. Reads headers and
+// small vectors only; matrices stay where they are.
 Weights load_weights(const std::string& name);
 // "random:SEED" weights for any model description (built-in name, config.json, folder, *.gguf):
-// normal with standard deviation 0.02 (norms 1), the matrices in `storage`. Equal seeds give equal
-// weights whatever the thread count. Fills memory at close to its write rate: block formats are
-// made as blocks (random integers, fitting scales), not quantized from floats.
+// standard deviation 0.02 (norms 1), the matrices in `storage` (routers f32, and bf16 where rows do
+// not fill its blocks). Equal seeds give equal weights whatever the thread count. Fills memory at
+// close to its write rate: block formats are made as blocks (random integers, fitting scales), not
+// quantized from floats.
 Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads);
 
 enum class FileKind : uint8_t { gguf, safetensors };

@@ -1,0 +1,11 @@
+// The models that travel inside the program, as GGUF files.
+#pragma once
+
+#include <string_view>
+
+namespace ridge {
+
+// "ridge-7m" (also the empty name) or "ridge-1m"; empty for other names.
+std::string_view embedded_model(std::string_view name);
+
+}  // namespace ridge
