@@ -1,0 +1,263 @@
+// Products with packed block formats (pack.h): lanes are rows, so nothing is added across lanes.
+//
+// No include guard: included once in every namespace whose functions are compiled for another
+// instruction set, after dot-inl.h.
+
+using Floats = hn::ScalableTag<float>;
+constexpr int kLanes = HWY_MAX_BYTES / 4;
+constexpr int kParts = kGroup / kLanes;            // vectors to a group
+constexpr int kPanelGroups = kParts == 1 ? 2 : 1;  // then a tile has at least two vectors of rows
+constexpr int64_t kChunk = 512;                    // columns of a panel
+
+// A panel's block: scales in f32, mins, then eight chunks of Weights.
+template <Layout kLayout>
+struct PanelBlock {
+  static constexpr LayoutInfo kInfo = layout_info(kLayout);
+  using D = Dot<kInfo.value_bits>;
+  static constexpr int kScales = kBlock / kInfo.columns_per_scale;
+  static constexpr int kMins = kScales * kGroup * 4;  // where they start
+  static constexpr int kData = kMins + (kInfo.min ? kGroup * 4 : 0);
+  static constexpr int kChunkBytes = kGroup * 4 * D::kWide;
+  static constexpr int kBytes = kData + 8 * kChunkBytes;
+  static_assert(kBytes * (kChunk / kBlock) <= kPanelBytes);
+
+  const uint8_t* at;  // of the first group
+
+  static constexpr int part(int v) { return v / kParts * kPanelBytes + v % kParts * kLanes * 4; }
+  HWY_INLINE auto weight(int chunk, int v) const {
+    return D::load(at + kData + chunk * kChunkBytes + part(v));
+  }
+  HWY_INLINE auto scale(int s, int v) const {
+    return hn::Load(Floats(), reinterpret_cast<const float*>(at + s * kGroup * 4 + part(v)));
+  }
+  HWY_INLINE auto min(int v) const {
+    return hn::Load(Floats(), reinterpret_cast<const float*>(at + kMins + part(v)));
+  }
+};
+
+// The same of a group as packed.
+template <Layout kLayout>
+struct PackedBlock {
+  static constexpr LayoutInfo kInfo = layout_info(kLayout);
+  using D = Dot<kInfo.value_bits>;
+  const uint8_t *scales, *mins, *data;
+
+  PackedBlock(const std::byte* group, int64_t block) {
+    const auto* pair = reinterpret_cast<const uint8_t*>(group) + block / 2 * kInfo.pair_bytes();
+    const int64_t second = block % 2;
+    scales = pair + second * kInfo.scale_bytes();
+    mins = pair + 2 * kInfo.scale_bytes() + second * kInfo.min_bytes();
+    data = pair + 2 * (kInfo.scale_bytes() + kInfo.min_bytes()) + second * kInfo.data_bytes();
+  }
+  HWY_INLINE auto weight(int chunk, int v) const {
+    const Bytes d;
+    if constexpr (kInfo.stored_bits == 8) {
+      return D::widen(hn::Load(d, data + chunk * kGroup * 4 + v * kLanes * 4));
+    } else {
+      const auto both = hn::Load(d, data + chunk % 4 * kGroup * 4 + v * kLanes * 4);
+      const hn::Repartition<uint16_t, Bytes> wide;  // bytes have no shift of their own
+      const auto high = hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(wide, both)));
+      return D::widen(hn::And(chunk < 4 ? both : high, hn::Set(d, 15)));
+    }
+  }
+  static HWY_INLINE auto half_floats(const uint8_t* from, int v) {
+    const hn::Rebind<hwy::float16_t, Floats> narrow;
+    const auto* halves = reinterpret_cast<const hwy::float16_t*>(from) + v * kLanes;
+    return hn::PromoteTo(Floats(), hn::Load(narrow, halves));
+  }
+  HWY_INLINE auto scale(int s, int v) const { return half_floats(scales + s * kGroup * 2, v); }
+  HWY_INLINE auto min(int v) const { return half_floats(mins, v); }
+};
+
+// sums[v][t] += block x. V vectors of rows, T tokens.
+template <Layout kLayout, int V, int T, class Block, class Element>
+HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
+                          const BlockScale* const (&scales)[T], hn::Vec<Floats> (&sums)[V][T]) {
+  constexpr LayoutInfo kInfo = layout_info(kLayout);
+  using D = Dot<kInfo.value_bits>;
+  constexpr int kScales = kBlock / kInfo.columns_per_scale, kChunks = 8 / kScales;
+  constexpr int kShift = kInfo.offset == 0 ? 0 : std::countr_zero(unsigned{kInfo.offset});
+  const Floats d;
+  const Ints d32;
+  for (int s = 0; s < kScales; ++s) {
+    hn::Vec<Ints> acc[V][T];
+    for (int t = 0; t < T; ++t) {
+      auto start = hn::Zero(d32);
+      if constexpr (kInfo.offset != 0) {
+        const int32_t* from = kScales == 2 ? &scales[t]->minus_halves[s] : &scales[t]->minus_sum;
+        start = hn::ShiftLeft<kShift>(hn::Set(d32, *from));
+      }
+      for (int v = 0; v < V; ++v) acc[v][t] = start;
+    }
+    if constexpr (D::kDirect) {
+      for (int c = s * kChunks; c < (s + 1) * kChunks; ++c) {
+        typename D::Weight w[V];
+        for (int v = 0; v < V; ++v) w[v] = block.weight(c, v);
+        for (int t = 0; t < T; ++t) {
+          const auto four = D::input(x[t], c);
+          for (int v = 0; v < V; ++v) acc[v][t] = D::add(acc[v][t], w[v], four);
+        }
+      }
+    } else {
+      constexpr int kRun = D::kRun < kChunks ? D::kRun : kChunks;
+      for (int c = s * kChunks; c < (s + 1) * kChunks; c += kRun) {
+        typename D::Part part[V][T];
+        for (int i = 0; i < kRun; ++i) {
+          typename D::Weight w[V];
+          for (int v = 0; v < V; ++v) w[v] = block.weight(c + i, v);
+          for (int t = 0; t < T; ++t) {
+            const auto four = D::input(x[t], c + i);
+            for (int v = 0; v < V; ++v) {
+              part[v][t] = i == 0 ? D::first(w[v], four) : D::next(part[v][t], w[v], four);
+            }
+          }
+        }
+        for (int v = 0; v < V; ++v) {
+          for (int t = 0; t < T; ++t) acc[v][t] = D::flush(acc[v][t], part[v][t]);
+        }
+      }
+    }
+    for (int v = 0; v < V; ++v) {
+      const auto scale = block.scale(s, v);
+      for (int t = 0; t < T; ++t) {
+        const auto both = hn::Mul(scale, hn::Set(d, scales[t]->scale));
+        sums[v][t] = hn::MulAdd(hn::ConvertTo(d, acc[v][t]), both, sums[v][t]);
+      }
+    }
+  }
+  if constexpr (kInfo.min) {
+    for (int v = 0; v < V; ++v) {
+      const auto min = block.min(v);
+      for (int t = 0; t < T; ++t) {
+        sums[v][t] = hn::MulAdd(min, hn::Set(d, scales[t]->scaled_sum), sums[v][t]);
+      }
+    }
+  }
+}
+
+// Where a token's activations start, for a kernel that reads bytes or pairs.
+template <class Element>
+HWY_INLINE const Element* elements(const InputView& x, int64_t token) {
+  if constexpr (sizeof(Element) == 1) {
+    return x.bytes + token * x.bytes_stride;
+  } else {
+    return x.pairs + token * x.pairs_stride;
+  }
+}
+
+// sums[t][r] += blocks [first, last) x T tokens; block_at(b) gives a block's weights.
+template <Layout kLayout, int V, int T, class BlockAt>
+HWY_INLINE void block_tile(const BlockAt& block_at, int64_t first, int64_t last, const InputView& x,
+                           int64_t token, float* HWY_RESTRICT sums) {
+  using Element = typename Dot<layout_info(kLayout).value_bits>::Element;
+  const Floats d;
+  hn::Vec<Floats> acc[V][T];
+  const Element* at[T];
+  const BlockScale* scales[T];
+  const auto place = [&](int v, int t) {
+    return sums + (v / kParts * kTokenBlock + t) * kGroup + v % kParts * kLanes;
+  };
+  for (int t = 0; t < T; ++t) {
+    at[t] = elements<Element>(x, token + t) + first * kBlock;
+    scales[t] = x.scales + (token + t) * x.scales_stride + first;
+    for (int v = 0; v < V; ++v) acc[v][t] = hn::LoadU(d, place(v, t));
+  }
+  for (int64_t block = first; block < last; ++block) {
+    add_block<kLayout, V, T>(block_at(block), at, scales, acc);
+    for (int t = 0; t < T; ++t) {
+      at[t] += kBlock;
+      ++scales[t];
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    for (int v = 0; v < V; ++v) hn::StoreU(acc[v][t], d, place(v, t));
+  }
+}
+
+// block_tile() over all tokens: full tiles, then ever smaller ones.
+template <Layout kLayout, int V, int T, class BlockAt>
+HWY_INLINE void block_tiles(const BlockAt& block_at, int64_t first, int64_t last,
+                            const InputView& x, int64_t token, int tokens, float* sums) {
+  for (; tokens >= T; tokens -= T, token += T, sums += T * kGroup) {
+    block_tile<kLayout, V, T>(block_at, first, last, x, token, sums);
+  }
+  if constexpr (T > 1) {
+    if (tokens == 0) return;
+    block_tiles<kLayout, V, (T + 1) / 2>(block_at, first, last, x, token, tokens, sums);
+  }
+}
+
+template <Layout kLayout>
+void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
+            float* sums) {
+  constexpr int kMost = Dot<layout_info(kLayout).value_bits>::kTokens;
+  const std::byte* const from = w.data + group * w.stride;
+  std::fill_n(sums, tokens * kGroup, 0.0f);
+  const auto block_at = [&](int64_t block) { return PackedBlock<kLayout>(from, block); };
+  block_tiles<kLayout, kParts, kMost>(block_at, 0, w.columns / kBlock, x, token, tokens, sums);
+}
+
+template <Layout kLayout>
+void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel) {
+  using Panel = PanelBlock<kLayout>;
+  const Floats d;
+  auto* to = reinterpret_cast<uint8_t*>(panel);
+  const int64_t last = std::min(column + kChunk, w.columns) / kBlock;
+  for (int64_t b = column / kBlock; b < last; ++b, to += Panel::kBytes) {
+    const PackedBlock<kLayout> block(w.data + group * w.stride, b);
+    for (int v = 0; v < kParts; ++v) {
+      for (int s = 0; s < Panel::kScales; ++s) {
+        hn::Store(block.scale(s, v), d,
+                  reinterpret_cast<float*>(to + s * kGroup * 4 + Panel::part(v)));
+      }
+      if constexpr (Panel::kInfo.min) {
+        hn::Store(block.min(v), d, reinterpret_cast<float*>(to + Panel::kMins + Panel::part(v)));
+      }
+      for (int c = 0; c < 8; ++c) {
+        Panel::D::store(block.weight(c, v),
+                        to + Panel::kData + c * Panel::kChunkBytes + Panel::part(v));
+      }
+    }
+  }
+}
+
+template <Layout kLayout>
+void multiply(const std::byte* panel, int groups, int64_t column, int64_t columns,
+              const InputView& x, int token, int tokens, float* sums) {
+  using Panel = PanelBlock<kLayout>;
+  constexpr int kMost = Panel::D::kTokens;
+  const auto* from = reinterpret_cast<const uint8_t*>(panel);
+  const int64_t first = column / kBlock, last = std::min(column + kChunk, columns) / kBlock;
+  const auto block_at = [&](int64_t b) { return Panel{from + (b - first) * Panel::kBytes}; };
+  if constexpr (kPanelGroups == 2) {
+    if (groups == 2) {
+      return block_tiles<kLayout, 2 * kParts, kMost>(block_at, first, last, x, token, tokens, sums);
+    }
+  }
+  block_tiles<kLayout, kParts, kMost>(block_at, first, last, x, token, tokens, sums);
+}
+
+template <Layout kLayout>
+void set_kernel(const char* name, BlockKernels& kernels) {
+  MatmulKernel& kernel = kernels.of[static_cast<int>(kLayout)];
+  kernel.name = name;
+  kernel.input = InputKind::int8;
+  kernel.chunk = static_cast<int>(kChunk);
+  kernel.panel_groups = kPanelGroups;
+  kernel.stream = stream<kLayout>;
+  kernel.unpack = unpack<kLayout>;
+  kernel.multiply = multiply<kLayout>;
+  kernels.pairs |= PanelBlock<kLayout>::D::kPairs;
+}
+
+inline BlockKernels get_blocks(const char* isa) {
+  BlockKernels kernels;
+  kernels.isa = isa;
+  set_kernel<Layout::q4>("4-bit x int8", kernels);
+  set_kernel<Layout::q4_min>("4-bit + min x int8", kernels);
+  set_kernel<Layout::q5>("5-bit x int8", kernels);
+  set_kernel<Layout::q5_min>("5-bit + min x int8", kernels);
+  set_kernel<Layout::q6>("6-bit x int8", kernels);
+  set_kernel<Layout::q8>("8-bit x int8", kernels);
+  return kernels;
+}

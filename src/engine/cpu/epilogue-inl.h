@@ -1,0 +1,115 @@
+// Around the products: activations made ready before, and bias, gate and residual after.
+// Included once per target (hwy/foreach_target.h).
+#if defined(RIDGE_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGE_EPILOGUE_INL_H_
+#undef RIDGE_EPILOGUE_INL_H_
+#else
+#define RIDGE_EPILOGUE_INL_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include "engine/cpu/matmul_kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline void copy_input(const float* x, int64_t columns, int64_t padded, float* to) {
+  std::copy_n(x, columns, to);
+  std::fill(to + columns, to + padded, 0.0f);
+}
+
+// To nearest even. NaN: the quiet bit is set lest the payload be rounded away.
+inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_t* to) {
+  for (int64_t i = 0; i < columns; ++i) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    to[i] = static_cast<uint16_t>(nan ? bits >> 16 | 0x40 : rounded);
+  }
+  std::fill(to + columns, to + padded, uint16_t{0});
+}
+
+// Blocks of 32: the largest magnitude becomes 127.
+inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns, int8_t* HWY_RESTRICT bytes,
+                           int16_t* HWY_RESTRICT pairs, BlockScale* HWY_RESTRICT scales) {
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToSigned<decltype(d)> d32;
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t block = 0; block < columns / kBlock; ++block, x += kBlock, bytes += kBlock) {
+    auto largest = hn::Zero(d);
+    for (size_t i = 0; i < kBlock; i += lanes) {
+      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i)));
+    }
+    const float peak = hn::GetLane(hn::MaxOfLanes(d, largest));
+    const bool zero = !(peak > 1e-30f);  // then 127 / peak may be infinite
+    const auto inverse = hn::Set(d, zero ? 0.0f : 127 / peak);
+    int32_t halves[2];
+    for (size_t half = 0; half < 2; ++half) {
+      auto sum = hn::Zero(d32);
+      for (size_t i = half * 16; i < half * 16 + 16; i += lanes) {
+        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
+        sum = hn::Add(sum, q);
+        hn::StoreU(hn::DemoteTo(d8, q), d8, bytes + i);
+      }
+      halves[half] = hn::GetLane(hn::SumOfLanes(d32, sum));
+    }
+    const int32_t sum = halves[0] + halves[1];
+    const float scale = zero ? 0 : peak / 127;
+    scales[block] = {scale, scale * static_cast<float>(sum), -sum, {-halves[0], -halves[1]}};
+    if (pairs == nullptr) continue;
+    for (int i = 0; i < kBlock; i += 4, pairs += 4) {
+      pairs[0] = bytes[i];
+      pairs[1] = bytes[i + 2];
+      pairs[2] = bytes[i + 1];
+      pairs[3] = bytes[i + 3];
+    }
+  }
+}
+
+// x / (1 + e^-z): silu where z = x; for gelu's tanh form, (1 + tanh u) / 2 = 1 / (1 + e^-2u).
+// Highway's Exp is within one unit in the last place; z is kept where e^-z is finite.
+template <class D, class V>
+HWY_INLINE V activate(D d, V x, Activation activation) {
+  V z = x;
+  if (activation == Activation::gelu_tanh) {
+    const V cube = hn::Mul(hn::Mul(x, x), x);
+    z = hn::Mul(hn::Set(d, 2 * 0.7978845608f), hn::MulAdd(hn::Set(d, 0.044715f), cube, x));
+  }
+  z = hn::Min(hn::Max(z, hn::Set(d, -87.0f)), hn::Set(d, 87.0f));
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(z))));
+}
+
+inline void finish(const Epilogue& e) {
+  const hn::CappedTag<float, kGroup> d;
+  const size_t lanes = hn::Lanes(d);
+  alignas(64) float bias[kGroup] = {}, row[kGroup] = {};
+  if (e.bias) std::copy_n(e.bias, e.rows, bias);
+  for (int t = 0; t < e.tokens; ++t) {
+    float* const y = e.y + t * e.stride;
+    const bool whole = e.rows == kGroup;
+    float* const to = whole ? y : row;
+    if (!whole && e.accumulate) std::copy_n(y, e.rows, row);
+    for (size_t r = 0; r < kGroup; r += lanes) {
+      auto v = hn::Add(hn::Load(d, e.sums + t * kGroup + r), hn::Load(d, bias + r));
+      if (e.up) {
+        v = hn::Mul(activate(d, v, e.activation), hn::Load(d, e.up + t * kGroup + r));
+      }
+      if (e.accumulate) v = hn::Add(hn::LoadU(d, to + r), v);
+      hn::StoreU(v, d, to + r);
+    }
+    if (!whole) std::copy_n(row, e.rows, y);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,336 @@
+#include "engine/cpu/matmul.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstdlib>
+#include <new>
+
+#include "engine/cpu/matmul_kernels.h"
+#include "measure/cpu/place.h"
+
+namespace ridge::cpu {
+namespace {
+
+// Up to here weights are used as they stream, and rows are dealt out beforehand; beyond, they are
+// unpacked once for a block of tokens, and rows are taken as threads come free.
+constexpr int kStreamTokens = 8;
+// Rows of a turn: activations pass from L3 to L2 once for all of them (f32: 2 x 64 / 4 B = 32
+// operations a byte), and small matrices still feed every thread.
+constexpr int kTurnGroups = 4;
+
+int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// An odd number of cache lines, in elements.
+int64_t odd_lines(int64_t elements, int64_t bytes) {
+  const int64_t per_line = 64 / bytes;
+  return ((elements + per_line - 1) / per_line | 1) * per_line;
+}
+
+// Memory on a cache line; large ones in huge pages, untouched.
+std::shared_ptr<std::byte> allocate(int64_t bytes) {
+  constexpr int64_t kLarge = 1 << 20;
+  if (bytes >= kLarge) {
+    const auto buffer = std::make_shared<Buffer>(static_cast<size_t>(bytes));
+    if (!*buffer) throw std::bad_alloc();
+    return {buffer, buffer->as<std::byte>()};
+  }
+  void* const memory = std::aligned_alloc(64, static_cast<size_t>(round_up(bytes, 64)));
+  if (memory == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+}
+
+}  // namespace
+
+struct Input::Room {
+  std::shared_ptr<std::byte> memory;
+  float* f32;
+  uint16_t* bf16;
+  int8_t* bytes;
+  int16_t* pairs;
+  BlockScale* scales;
+  int max_tokens;
+  int64_t max_columns;
+};
+
+// What the kernels may see of the classes.
+struct MatmulAccess {
+  static const MatmulKernel& kernel(const PackedMatrix& w) {
+    return matmul_kernels().of(w.view_.storage);
+  }
+  static WeightView weights(const PackedMatrix& w) {
+    const Layout layout = static_cast<Layout>(w.layout_);
+    if (layout == Layout::plain) return {w.view_.data, w.view_.row_stride, w.rows_, w.columns_};
+    return {w.packed_.get(), group_bytes(layout, w.columns_), w.rows_, w.columns_};
+  }
+  static double group_cost(const PackedMatrix& w) {  // bytes
+    const WeightView view = weights(w);
+    return double(view.stride) * (static_cast<Layout>(w.layout_) == Layout::plain ? kGroup : 1);
+  }
+  static InputView input(const Input& x) {
+    const Input::Room& room = *x.room_;
+    InputView view;
+    view.f32 = room.f32;
+    view.f32_stride = odd_lines(round_up(x.columns_, kPad), 4);
+    view.bf16 = room.bf16;
+    view.bf16_stride = odd_lines(round_up(x.columns_, kPad), 2);
+    view.bytes = room.bytes;
+    view.bytes_stride = odd_lines(x.columns_, 1);
+    view.pairs = room.pairs;
+    view.pairs_stride = odd_lines(x.columns_, 2);
+    view.scales = room.scales;
+    view.scales_stride = x.columns_ / kBlock;
+    return view;
+  }
+};
+
+PackedMatrix::PackedMatrix(const Matrix& matrix, Workers& workers)
+    : rows_(matrix.rows),
+      columns_(matrix.columns),
+      input_kind_(matmul_kernels().of(matrix.storage).input),
+      view_(matrix) {
+  const Layout layout = layout_of(matrix.storage);
+  layout_ = static_cast<int>(layout);
+  if (layout == Layout::plain) return;
+  const int64_t groups = group_count(rows_), bytes = group_bytes(layout, columns_);
+  std::shared_ptr<std::byte> packed = allocate(groups * bytes);
+  // In the parts that decode will read: a thread's pages are its own.
+  workers.run([&](int index) {
+    const int64_t first = groups * index / workers.size();
+    const int64_t last = groups * (index + 1) / workers.size();
+    for (int64_t g = first; g < last; ++g) pack_group(matrix, g, packed.get() + g * bytes);
+  });
+  packed_ = std::move(packed);
+}
+
+double PackedMatrix::repacked_bytes() const {
+  if (!packed_) return 0;
+  return double(group_count(rows_)) * double(group_bytes(static_cast<Layout>(layout_), columns_));
+}
+
+Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
+  const int64_t tokens = std::max(1, max_tokens), columns = round_up(max_columns, kPad);
+  // Untouched memory costs nothing: kinds that no matrix reads stay so.
+  const int64_t f32 = tokens * odd_lines(columns, 4) * 4;
+  const int64_t bf16 = tokens * odd_lines(columns, 2) * 2;
+  const int64_t bytes = tokens * odd_lines(columns, 1);
+  const int64_t scales = tokens * (columns / kBlock) * int64_t{sizeof(BlockScale)};
+  room_->memory = allocate(f32 + 2 * bf16 + bytes + scales);
+  std::byte* at = room_->memory.get();
+  const auto take = [&at](int64_t size) { return std::exchange(at, at + size); };
+  room_->f32 = reinterpret_cast<float*>(take(f32));
+  room_->bf16 = reinterpret_cast<uint16_t*>(take(bf16));
+  room_->pairs = reinterpret_cast<int16_t*>(take(bf16));
+  room_->bytes = reinterpret_cast<int8_t*>(take(bytes));
+  room_->scales = reinterpret_cast<BlockScale*>(take(scales));
+  room_->max_tokens = max_tokens;
+  room_->max_columns = max_columns;
+}
+
+Input::~Input() = default;
+
+void Input::set(Workers& workers, const float* x, int64_t stride, int tokens, int64_t columns,
+                std::span<const InputKind> kinds) {
+  assert(tokens <= room_->max_tokens && columns <= room_->max_columns);
+  tokens_ = tokens;
+  columns_ = columns;
+  stride_ = stride;
+  x_ = x;
+  bool wanted[3] = {};
+  for (const InputKind kind : kinds) wanted[static_cast<int>(kind)] = true;
+  const MatmulKernels& kernels = matmul_kernels();
+  const InputView view = MatmulAccess::input(*this);
+  const int64_t padded = round_up(columns, kPad);
+  const auto convert = [&](int64_t t) {
+    const float* const row = x + t * stride;
+    if (wanted[static_cast<int>(InputKind::f32)]) {
+      kernels.plain.input.copy(row, columns, padded, room_->f32 + t * view.f32_stride);
+    }
+    if (wanted[static_cast<int>(InputKind::bf16)]) {
+      kernels.plain.input.round(row, columns, padded, room_->bf16 + t * view.bf16_stride);
+    }
+    if (wanted[static_cast<int>(InputKind::int8)]) {
+      int16_t* const pairs = kernels.blocks.pairs ? room_->pairs + t * view.pairs_stride : nullptr;
+      kernels.plain.input.quantize(row, columns, room_->bytes + t * view.bytes_stride, pairs,
+                                   room_->scales + t * view.scales_stride);
+    }
+  };
+  // A microsecond's work is not worth a meeting of the threads.
+  if (tokens * columns <= (8 << 10)) {
+    for (int t = 0; t < tokens; ++t) convert(t);
+    return;
+  }
+  workers.run([&](int index) {
+    const int first = int(int64_t{tokens} * index / workers.size());
+    const int last = int(int64_t{tokens} * (index + 1) / workers.size());
+    for (int t = first; t < last; ++t) convert(t);
+  });
+}
+
+namespace {
+
+// A product with what its kernels need, looked up once.
+struct Job {
+  const Product* product;
+  const MatmulKernel *kernel, *up_kernel;
+  WeightView w, up;
+  InputView x, up_x;
+  int tokens;
+  int64_t groups;
+  double group_cost;
+};
+
+Job make_job(const Product& product) {
+  Job job;
+  job.product = &product;
+  job.kernel = &MatmulAccess::kernel(*product.w);
+  job.w = MatmulAccess::weights(*product.w);
+  job.x = MatmulAccess::input(*product.x);
+  job.tokens = product.x->tokens();
+  job.groups = group_count(product.w->rows());
+  job.group_cost = MatmulAccess::group_cost(*product.w);
+  job.up_kernel = nullptr;
+  if (product.up) {
+    assert(product.up->rows() == product.w->rows() &&
+           product.up->columns() == product.w->columns());
+    job.up_kernel = &MatmulAccess::kernel(*product.up);
+    job.up = MatmulAccess::weights(*product.up);
+    job.group_cost += MatmulAccess::group_cost(*product.up);
+  }
+  return job;
+}
+
+void finish_group(const Job& job, int64_t group, int token, int tokens, const float* sums,
+                  const float* up) {
+  const Product& product = *job.product;
+  const int64_t row = group * kGroup;
+  Epilogue e;
+  e.y = product.y + token * product.stride + row;
+  e.stride = product.stride;
+  e.rows = static_cast<int>(std::min<int64_t>(kGroup, job.w.rows - row));
+  e.tokens = tokens;
+  e.bias = product.bias ? product.bias + row : nullptr;
+  e.accumulate = product.accumulate;
+  e.sums = sums;
+  e.up = product.up ? up : nullptr;
+  e.activation = product.activation;
+  matmul_kernels().plain.finish(e);
+}
+
+// Groups [first, last) for up to kStreamTokens tokens; gate and up alternate, so both stream.
+void stream_groups(const Job& job, int64_t first, int64_t last) {
+  alignas(64) float sums[kStreamTokens * kGroup], up[kStreamTokens * kGroup];
+  for (int64_t g = first; g < last; ++g) {
+    job.kernel->stream(job.w, g, job.x, 0, job.tokens, sums);
+    if (job.up_kernel) job.up_kernel->stream(job.up, g, job.x, 0, job.tokens, up);
+    finish_group(job, g, 0, job.tokens, sums, up);
+  }
+}
+
+// sums[g][t][16] of up to kTurnGroups groups, unpacked chunk by chunk.
+struct Scratch {
+  alignas(64) std::byte panel[2 * kPanelBytes];
+  alignas(64) float sums[2][kTurnGroups * kTokenBlock * kGroup];
+};
+
+void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
+                     int64_t first, int64_t last, int token, int tokens, std::byte* panel,
+                     float* sums) {
+  std::fill_n(sums, (last - first) * kTokenBlock * kGroup, 0.0f);
+  for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
+    for (int64_t g = first; g < last; g += kernel.panel_groups) {
+      const int count = static_cast<int>(std::min<int64_t>(kernel.panel_groups, last - g));
+      for (int i = 0; i < count; ++i) kernel.unpack(w, g + i, column, panel + i * kPanelBytes);
+      kernel.multiply(panel, count, column, w.columns, x, token, tokens,
+                      sums + (g - first) * kTokenBlock * kGroup);
+    }
+  }
+}
+
+void panel_groups(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
+  const int blocks = (job.tokens + kTokenBlock - 1) / kTokenBlock;
+  const int each = static_cast<int>(round_up((job.tokens + blocks - 1) / blocks, 12));
+  for (int token = 0; token < job.tokens; token += each) {
+    const int tokens = std::min(each, job.tokens - token);
+    multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
+                    scratch.sums[0]);
+    if (job.up_kernel) {
+      multiply_groups(*job.up_kernel, job.up, job.x, first, last, token, tokens, scratch.panel,
+                      scratch.sums[1]);
+    }
+    for (int64_t g = first; g < last; ++g) {
+      const int64_t at = (g - first) * kTokenBlock * kGroup;
+      finish_group(job, g, token, tokens, scratch.sums[0] + at, scratch.sums[1] + at);
+    }
+  }
+}
+
+// Groups of all jobs laid end to end; thread i of n does those that start within its n-th of the
+// bytes.
+void stream_share(std::span<const Job> jobs, int index, int threads) {
+  double total = 0;
+  for (const Job& job : jobs) total += double(job.groups) * job.group_cost;
+  double start = 0;
+  for (const Job& job : jobs) {
+    const auto boundary = [&](int i) {
+      const double group = (total * i / threads - start) / job.group_cost;
+      return std::clamp(static_cast<int64_t>(group + 0.5), int64_t{0}, job.groups);
+    };
+    const int64_t first = index == 0 ? 0 : boundary(index);
+    const int64_t last = index == threads - 1 ? job.groups : boundary(index + 1);
+    stream_groups(job, first, last);
+    start += double(job.groups) * job.group_cost;
+  }
+}
+
+// Turns of kTurnGroups, taken in order by whoever is free.
+void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
+  Scratch scratch;
+  int64_t start = 0;
+  int64_t turn = next.fetch_add(1, std::memory_order_relaxed);
+  for (const Job& job : jobs) {
+    const int64_t turns = (job.groups + kTurnGroups - 1) / kTurnGroups;
+    while (turn < start + turns) {
+      const int64_t first = (turn - start) * kTurnGroups;
+      panel_groups(job, first, std::min(first + kTurnGroups, job.groups), scratch);
+      turn = next.fetch_add(1, std::memory_order_relaxed);
+    }
+    start += turns;
+  }
+}
+
+}  // namespace
+
+void multiply(Workers& workers, std::span<const Product> products) {
+  constexpr size_t kMost = 16;  // jobs of one region; more go in several
+  for (; products.size() > kMost; products = products.subspan(kMost)) {
+    multiply(workers, products.first(kMost));
+  }
+  Job jobs[kMost];
+  size_t count = 0;
+  bool few = true;
+  for (const Product& product : products) {
+    if (product.x->tokens() == 0 || product.w->rows() == 0) continue;
+    jobs[count] = make_job(product);
+    few &= jobs[count++].tokens <= kStreamTokens;
+  }
+  if (count == 0) return;
+  const std::span<const Job> all(jobs, count);
+  std::atomic<int64_t> next = 0;
+  workers.run([&](int index) {
+    if (few) {
+      stream_share(all, index, workers.size());
+    } else {
+      panel_share(all, next);
+    }
+  });
+}
+
+std::string kernel_name(Storage storage) {
+  const MatmulKernels& kernels = matmul_kernels();
+  const bool plain = layout_of(storage) == Layout::plain;
+  return std::string(plain ? kernels.plain.isa : kernels.blocks.isa) + " " +
+         kernels.of(storage).name;
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,78 @@
+// Kernels of the packed block formats, compiled once for each target that Highway is asked for, and
+// again where the CPU has dot products of bytes that Highway 1.0 does not issue.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "engine/cpu/matmul_kernels.h"
+
+#define HWY_DISABLED_TARGETS (HWY_SSE4 | HWY_AVX3_DL)  // as in matmul_plain.cc
+#if defined(__x86_64__)
+#define HWY_BASELINE_TARGETS HWY_SSSE3
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/cpu/matmul_blocks.cc"  // this file, once per target
+#include <hwy/foreach_target.h>                           // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+#include "engine/cpu/dot-inl.h"
+// The kernels themselves.
+#include "engine/cpu/blocks-inl.h"
+BlockKernels get_own_blocks() { return get_blocks(hwy::TargetName(HWY_TARGET)); }
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR_AVX3 ",avx512vnni")
+#define RIDGE_NAMESPACE avx3_vnni
+#else
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR_AVX2 ",avxvnni")
+#define RIDGE_NAMESPACE avx2_vnni
+#endif
+#define RIDGE_DOT_VNNI
+namespace ridge::cpu::RIDGE_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+#include "engine/cpu/dot-inl.h"
+// The kernels themselves.
+#include "engine/cpu/blocks-inl.h"
+BlockKernels get_own_blocks(const char* isa) { return get_blocks(isa); }
+}  // namespace ridge::cpu::RIDGE_NAMESPACE
+#undef RIDGE_DOT_VNNI
+#undef RIDGE_NAMESPACE
+HWY_POP_ATTRIBUTES
+#endif
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+HWY_EXPORT(get_own_blocks);
+
+std::vector<BlockKernels> block_kernels() {
+  std::vector<BlockKernels> all;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {  // best first
+#if HWY_ARCH_X86
+    if (target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni")) {
+      all.push_back(avx3_vnni::get_own_blocks("AVX3_VNNI"));
+    }
+    if (target == HWY_AVX2 && __builtin_cpu_supports("avxvnni")) {
+      all.push_back(avx2_vnni::get_own_blocks("AVX2_VNNI"));
+    }
+#endif
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    all.push_back(HWY_DYNAMIC_DISPATCH(get_own_blocks)());
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return all;
+}
+
+}  // namespace ridge::cpu
+#endif

@@ -1,0 +1,119 @@
+// The contract between the driver of the products (matmul.cc) and the kernels of each instruction
+// set (matmul_plain.cc, matmul_blocks.cc).
+//
+// All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order in which
+// a sum is made is fixed by the columns alone:
+//   plain  per chunk of columns, lane l of one vector sums columns l, l + lanes, ...; the lanes are
+//          added up in a fixed tree, and the chunks in order;
+//   block  per block of 32 (q6: 16), an exact integer, scaled and added in f32, blocks in order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/pack.h"
+
+namespace ridge::cpu {
+
+// What a block of 32 activations has beside its integers.
+struct BlockScale {
+  float scale;
+  float scaled_sum;         // scale x sum of the integers: multiplies a row's min
+  int32_t minus_sum;        // of all 32: the accumulators' start, times the layout's offset
+  int32_t minus_halves[2];  // of 16 each
+};
+
+// Activations as the kernels read them; token t starts at t strides (in elements). Strides are an
+// odd number of cache lines, so that tokens do not meet in one set of the L1.
+struct InputView {
+  const float* f32 = nullptr;  // columns padded with zeros to a multiple of kPad
+  int64_t f32_stride = 0;
+  const uint16_t* bf16 = nullptr;  // the same
+  int64_t bf16_stride = 0;
+  const int8_t* bytes = nullptr;   // int8, four to a chunk
+  const int16_t* pairs = nullptr;  // the same as columns 0, 2, 1, 3 of each chunk
+  int64_t bytes_stride = 0, pairs_stride = 0;
+  const BlockScale* scales = nullptr;
+  int64_t scales_stride = 0;
+};
+inline constexpr int64_t kPad = 32;
+
+struct WeightView {
+  const std::byte* data = nullptr;
+  int64_t stride = 0;  // bytes of a row (plain) or of a group (blocks)
+  int64_t rows = 0, columns = 0;
+};
+
+// A token block, so that its activations for one chunk of columns stay in half a megabyte of L2
+// (f32: 132 x 512 x 4 B = 264 KB), and weights are unpacked once for all of it. A multiple of 12:
+// tiles of 2, 3, 4 and 6 tokens fill it.
+inline constexpr int kTokenBlock = 132;
+inline constexpr int kPanelBytes = 40 << 10;  // of a group, unpacked: at most 16 x 512 floats
+
+struct MatmulKernel {
+  const char* name = "";
+  InputKind input = InputKind::f32;
+  int chunk = 0;         // columns of a panel
+  int panel_groups = 1;  // that `multiply` likes to take at once
+  // sums = w x, weights used as they stream: for few tokens.
+  void (*stream)(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
+                 float* sums) = nullptr;
+  // Weights of columns [column, column + chunk) as `multiply` wants them.
+  void (*unpack)(const WeightView& w, int64_t group, int64_t column, std::byte* panel) = nullptr;
+  // sums += panel x for 1 .. panel_groups groups; group g's panel lies at panel + g kPanelBytes,
+  // its sums at sums + g kTokenBlock 16. `columns`: of the matrix.
+  void (*multiply)(const std::byte* panel, int groups, int64_t column, int64_t columns,
+                   const InputView& x, int token, int tokens, float* sums) = nullptr;
+};
+
+// What a product does with its sums.
+struct Epilogue {
+  float* y = nullptr;  // of the first row and token
+  int64_t stride = 0;
+  int rows = 0, tokens = 0;  // rows <= 16
+  const float* bias = nullptr;
+  bool accumulate = false;
+  const float* sums = nullptr;
+  const float* up = nullptr;  // sums of the gated product's other half
+  Activation activation = Activation::silu;
+};
+
+struct InputKernels {
+  // Each pads with zeros to `padded` columns.
+  void (*copy)(const float* x, int64_t columns, int64_t padded, float* to) = nullptr;
+  void (*round)(const float* x, int64_t columns, int64_t padded, uint16_t* to) = nullptr;
+  void (*quantize)(const float* x, int64_t columns, int8_t* bytes, int16_t* pairs,
+                   BlockScale* scales) = nullptr;
+};
+
+struct PlainKernels {
+  const char* isa = "";
+  MatmulKernel f32, f16, bf16;
+  InputKernels input;
+  void (*finish)(const Epilogue& epilogue) = nullptr;
+};
+struct BlockKernels {
+  const char* isa = "";
+  MatmulKernel of[kLayoutCount];  // by Layout; plain unused
+  bool pairs = false;             // some kernel reads InputView::pairs
+};
+
+struct MatmulKernels {
+  PlainKernels plain;
+  BlockKernels blocks;
+  const char* isa = "";  // "AVX3_BF16"
+  const MatmulKernel& of(Storage storage) const;
+};
+
+// Those this CPU has, best first; of every file once. Never empty.
+std::vector<PlainKernels> plain_kernels();
+std::vector<BlockKernels> block_kernels();
+const std::vector<MatmulKernels>& all_matmul_kernels();
+
+// The set in use: the best, until tests and benchmarks choose another (index into the above). A
+// PackedMatrix and an Input belong to the set they were made with.
+const MatmulKernels& matmul_kernels();
+void choose_matmul_kernels(int index);
+
+}  // namespace ridge::cpu

@@ -1,0 +1,64 @@
+// Block formats laid out for the kernels: 16 rows side by side, one to a lane.
+//
+// A group of 16 rows holds, for every 64 columns (two blocks of 32): the scales of the first block
+// and of the second, 16 f16 each (q6: one per 16 columns, so twice as many); the same for the mins
+// where there are any; then the integers of the first block and of the second. A block's integers
+// are 8 chunks of 16 rows x 4 columns, a byte each; in 4 bits, 4 chunks whose low halves are
+// columns 4j..4j+3 and whose high halves are columns 16+4j..: ggml's own bytes. Integers are
+// unsigned; what makes them signed again is `offset`. Everything starts on a cache line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cpu/workers.h"
+#include "engine/weights.h"
+
+namespace ridge::cpu {
+
+inline constexpr int kGroup = 16;  // rows
+inline constexpr int kBlock = 32;  // columns
+
+enum class Layout : uint8_t { plain, q4, q4_min, q5, q5_min, q6, q8 };
+inline constexpr int kLayoutCount = 7;
+
+struct LayoutInfo {
+  int value_bits;         // of the integers' range
+  int stored_bits;        // 4 or 8
+  int columns_per_scale;  // 16 or 32
+  bool min;               // w = scale q + min; else w = scale (q - offset)
+  int offset;
+  constexpr int scale_bytes() const { return kBlock / columns_per_scale * kGroup * 2; }
+  constexpr int min_bytes() const { return min ? kGroup * 2 : 0; }
+  constexpr int data_bytes() const { return kGroup * kBlock * stored_bits / 8; }
+  constexpr int pair_bytes() const { return 2 * (scale_bytes() + min_bytes() + data_bytes()); }
+};
+
+inline constexpr LayoutInfo layout_info(Layout layout) {
+  switch (layout) {
+    case Layout::q4:
+      return {4, 4, 32, false, 8};
+    case Layout::q4_min:
+      return {4, 4, 32, true, 0};
+    case Layout::q5:
+      return {5, 8, 32, false, 16};
+    case Layout::q5_min:
+      return {5, 8, 32, true, 0};
+    case Layout::q6:
+      return {6, 8, 16, false, 32};
+    default:
+      return {8, 8, 32, false, 128};
+  }
+}
+
+Layout layout_of(Storage storage);
+inline int64_t group_count(int64_t rows) { return (rows + kGroup - 1) / kGroup; }
+// Bytes of one group of 16 rows.
+inline int64_t group_bytes(Layout layout, int64_t columns) {
+  return (columns / kBlock + 1) / 2 * layout_info(layout).pair_bytes();
+}
+
+// Packs rows [16 group, 16 group + 16) of `matrix` to `to`; rows beyond the last are zero.
+void pack_group(const Matrix& matrix, int64_t group, std::byte* to);
+
+}  // namespace ridge::cpu

@@ -1,0 +1,26 @@
+// The specification of cpu/matmul.h: weights dequantized, activations as they are, sums in double.
+#pragma once
+
+#include "engine/architecture.h"
+#include "engine/weights.h"
+
+namespace ridge::reference {
+
+double activate(Activation activation, double x);  // silu, or gelu in its tanh form
+
+// One product; with `up`, y = activation(w x + bias) * (up x).
+struct Product {
+  const Matrix* w = nullptr;
+  const float* x = nullptr;  // x[t][c] at x + t * x_stride + c
+  int64_t x_stride = 0;
+  int tokens = 0;
+  float* y = nullptr;  // y[t][r] at y + t * stride + r
+  int64_t stride = 0;
+  const float* bias = nullptr;  // [rows], added
+  bool accumulate = false;      // adds to what y holds
+  const Matrix* up = nullptr;
+  Activation activation = Activation::silu;
+};
+void multiply(const Product& product);
+
+}  // namespace ridge::reference

@@ -1,0 +1,422 @@
+#include "engine/cpu/matmul.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "engine/cpu/matmul_kernels.h"
+#include "engine/reference/matmul.h"
+#include "engine/storage_blocks.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr float kSentinel = 12345;
+
+// Ends where readable memory ends: reading past a matrix is a fault. `shift` bytes off alignment.
+class EdgeMemory {
+ public:
+  explicit EdgeMemory(size_t bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    mapped_ = (bytes + page - 1) / page * page + page;
+    base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::byte* const end = static_cast<std::byte*>(base_) + mapped_ - page;
+    mprotect(end, page, PROT_NONE);
+    data_ = end - bytes;
+  }
+  ~EdgeMemory() { munmap(base_, mapped_); }
+  EdgeMemory(const EdgeMemory&) = delete;
+  EdgeMemory& operator=(const EdgeMemory&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t mapped_;
+  void* base_;
+  std::byte* data_;
+};
+
+struct TestMatrix {
+  Matrix view;
+  std::unique_ptr<EdgeMemory> memory;
+};
+
+std::vector<float> normal(size_t count, std::mt19937& random, float deviation = 1) {
+  std::normal_distribution<float> distribution(0, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = distribution(random);
+  return values;
+}
+
+// Weights that quantize() makes, or blocks of random integers with ordinary scales.
+TestMatrix make_matrix(Storage storage, int64_t rows, int64_t columns, std::mt19937& random) {
+  const size_t row_bytes = storage_bytes(storage, columns);
+  TestMatrix matrix;
+  matrix.memory = std::make_unique<EdgeMemory>(row_bytes * static_cast<size_t>(rows));
+  std::byte* const data = matrix.memory->data();
+  matrix.view = {storage, rows, columns, data, static_cast<int64_t>(row_bytes)};
+  const uint16_t scale = f32_to_f16(0.01f);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::byte* const row = data + static_cast<size_t>(r) * row_bytes;
+    if (storage != Storage::q5_k && storage != Storage::q6_k) {
+      quantize(storage, normal(static_cast<size_t>(columns), random, 0.02f).data(), columns, row);
+      continue;
+    }
+    for (size_t i = 0; i < row_bytes; ++i) row[i] = std::byte(random());
+    for (int64_t b = 0; b < columns / 256; ++b) {
+      std::byte* const block = row + b * storage_info(storage).bytes;
+      if (storage == Storage::q6_k) {
+        std::memcpy(block + 208, &scale, 2);
+      } else {
+        std::memcpy(block, &scale, 2);
+        std::memcpy(block + 2, &scale, 2);
+      }
+    }
+  }
+  return matrix;
+}
+
+// What the kernels take for x: rounded to bf16, or to 127ths of a block's largest magnitude.
+std::vector<float> as_input(InputKind kind, const std::vector<float>& x, size_t columns) {
+  std::vector<float> rounded = x;
+  if (kind == InputKind::bf16) {
+    for (float& value : rounded) value = bf16_to_f32(f32_to_bf16(value));
+  } else if (kind == InputKind::int8) {
+    EXPECT_EQ(columns % 32, 0u);
+    for (size_t at = 0; at < x.size(); at += 32) {
+      float peak = 0;
+      for (size_t i = at; i < at + 32; ++i) peak = std::max(peak, std::abs(x[i]));
+      for (size_t i = at; i < at + 32; ++i) {
+        rounded[i] = peak / 127 * std::nearbyint(x[i] * (127 / peak));
+        EXPECT_LE(std::abs(rounded[i] - x[i]), peak / 127 * 0.501f);
+      }
+    }
+  }
+  return rounded;
+}
+
+// Sum over c of the magnitudes that meet in a sum: |w x|, or with mins |scale q x| + |min x|.
+double magnitude(const Matrix& m, int64_t row, const float* x) {
+  std::vector<float> w(static_cast<size_t>(m.columns));
+  dequantize(m.storage, m.row(row), m.columns, w.data());
+  const bool k = m.storage == Storage::q4_k || m.storage == Storage::q5_k;
+  double sum = 0;
+  for (size_t c = 0; c < w.size(); ++c) {
+    float min = 0;
+    if (k) {
+      BlockQ4K head;  // q5_k starts alike
+      std::memcpy(&head, m.row(row) + c / 256 * static_cast<size_t>(storage_info(m.storage).bytes),
+                  offsetof(BlockQ4K, q));
+      min = f16_to_f32(head.dmin) * scale_min(head.scales, static_cast<int>(c % 256 / 32)).min;
+    } else if (m.storage == Storage::q4_1 || m.storage == Storage::q5_1) {
+      uint16_t bits;
+      std::memcpy(&bits,
+                  m.row(row) + c / 32 * static_cast<size_t>(storage_info(m.storage).bytes) + 2, 2);
+      min = std::abs(f16_to_f32(bits));
+    }
+    sum += (double(std::abs(w[c])) + 2 * double(min)) * double(std::abs(x[c]));
+  }
+  return sum;
+}
+
+// Against the reference on the rounded activations what remains is f32's rounding: each sum passes
+// at most `depth` roundings of 2^-24 (plain: 512 / 4 lanes, or 1024 / 32 of bf16 pairs twice, then
+// the lanes' tree and the chunks; blocks: three a block). K formats round their scales to f16.
+double relative_bound(Storage storage, int64_t columns) {
+  const double eps = std::ldexp(1, -24);
+  if (layout_of(storage) == Layout::plain) return eps * (128 + 8 + double(columns) / 512 + 1);
+  const bool k = storage == Storage::q4_k || storage == Storage::q5_k || storage == Storage::q6_k;
+  return eps * (3 * double(columns) / 32 + 8) + (k ? std::ldexp(1, -11) : 0);
+}
+
+struct Case {
+  Storage storage;
+  int64_t rows, columns;
+  int tokens;
+};
+
+struct Output {
+  std::vector<float> y;
+  int64_t stride;
+  float* at() { return y.data() + stride; }
+  float get(int t, int64_t r) const { return y[static_cast<size_t>((t + 1) * stride + r)]; }
+};
+// A row of sentinels before and after, and three columns.
+Output make_output(int64_t rows, int tokens, float value = kSentinel) {
+  Output out{std::vector<float>(static_cast<size_t>((rows + 3) * (tokens + 2)), kSentinel),
+             rows + 3};
+  for (int t = 0; t < tokens; ++t) std::fill_n(out.at() + t * out.stride, rows, value);
+  return out;
+}
+void expect_sentinels(const Output& out, int64_t rows, int tokens) {
+  for (int t = -1; t <= tokens; ++t) {
+    for (int64_t r = t < 0 || t == tokens ? 0 : rows; r < out.stride; ++r) {
+      ASSERT_EQ(out.get(t, r), kSentinel) << t << ' ' << r;
+    }
+  }
+}
+
+void check(const Case& c, Workers& workers, std::mt19937& random) {
+  const TestMatrix matrix = make_matrix(c.storage, c.rows, c.columns, random);
+  const size_t columns = static_cast<size_t>(c.columns);
+  const auto x = normal(columns * static_cast<size_t>(c.tokens), random);
+  const auto bias = normal(static_cast<size_t>(c.rows), random);
+  const PackedMatrix packed(matrix.view, workers);
+  Input input(c.tokens, c.columns);
+  const InputKind kind = packed.input_kind();
+  input.set(workers, x.data(), c.columns, c.tokens, c.columns, {&kind, 1});
+  Output out = make_output(c.rows, c.tokens, 3);
+  const Product product{.w = &packed,
+                        .x = &input,
+                        .y = out.at(),
+                        .stride = out.stride,
+                        .bias = bias.data(),
+                        .accumulate = true};
+  multiply(workers, {&product, 1});
+  expect_sentinels(out, c.rows, c.tokens);
+
+  const auto rounded = as_input(kind, x, columns);
+  Output want = make_output(c.rows, c.tokens, 3);
+  reference::multiply({.w = &matrix.view,
+                       .x = rounded.data(),
+                       .x_stride = c.columns,
+                       .tokens = c.tokens,
+                       .y = want.at(),
+                       .stride = want.stride,
+                       .bias = bias.data(),
+                       .accumulate = true});
+  for (int t = 0; t < c.tokens; ++t) {
+    for (int64_t r = 0; r < c.rows; ++r) {
+      const double all =
+          magnitude(matrix.view, r, rounded.data() + static_cast<size_t>(t) * columns);
+      const double bound = relative_bound(c.storage, c.columns) * (all + 16);
+      ASSERT_NEAR(out.get(t, r), want.get(t, r), bound)
+          << storage_info(c.storage).name << ' ' << c.rows << 'x' << c.columns << " token " << t
+          << " of " << c.tokens << " row " << r;
+    }
+  }
+}
+
+class Matmul : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { choose_matmul_kernels(GetParam()); }
+  void TearDown() override { choose_matmul_kernels(0); }
+  std::mt19937 random_{7};
+};
+
+TEST_P(Matmul, AgreesWithTheReference) {
+  Workers workers(2);
+  for (int s = 0; s < kStorageCount; ++s) {
+    const auto storage = static_cast<Storage>(s);
+    const int64_t block = storage_info(storage).block;
+    for (const int64_t rows : {1, 15, 16, 17, 100}) {
+      for (const int tokens : {1, 2, 3, 7, 8, 33}) {
+        check({storage, rows, 3 * std::max<int64_t>(block, 32), tokens}, workers, random_);
+        if (block == 1) check({storage, rows, 77, tokens}, workers, random_);
+      }
+    }
+    check({storage, 33, 5632, 1}, workers, random_);
+    check({storage, 33, 5632, 19}, workers, random_);
+    check({storage, 16, 2048, 140}, workers, random_);
+    if (block == 1) check({storage, 5, 2061, 9}, workers, random_);
+  }
+}
+
+// Tokens alone or together, one thread or two, all rows or some: the same bits.
+TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
+  Workers one(1), two(2);
+  for (int s = 0; s < kStorageCount; ++s) {
+    const auto storage = static_cast<Storage>(s);
+    const int64_t rows = 50, columns = storage_info(storage).block == 1 ? 1099 : 1280;
+    const TestMatrix matrix = make_matrix(storage, rows, columns, random_);
+    const int tokens = 37;
+    const auto x = normal(static_cast<size_t>(columns * tokens), random_);
+    const PackedMatrix packed(matrix.view, two);
+    const InputKind kind = packed.input_kind();
+    Input input(tokens, columns);
+    const auto run = [&](Workers& workers, int first, int count, Output& out) {
+      input.set(workers, x.data() + first * columns, columns, count, columns, {&kind, 1});
+      const Product product{
+          .w = &packed, .x = &input, .y = out.at() + first * out.stride, .stride = out.stride};
+      multiply(workers, {&product, 1});
+    };
+    Output together = make_output(rows, tokens), other = make_output(rows, tokens);
+    run(two, 0, tokens, together);
+    run(one, 0, tokens, other);
+    ASSERT_EQ(other.y, together.y) << storage_info(storage).name;
+    for (const int each : {1, 2, 5, 8, 11}) {
+      Output apart = make_output(rows, tokens);
+      for (int t = 0; t < tokens; t += each) run(two, t, std::min(each, tokens - t), apart);
+      ASSERT_EQ(apart.y, together.y) << storage_info(storage).name << ' ' << each;
+    }
+    Matrix part = matrix.view;
+    part.data = part.row(3);
+    part.rows = 21;
+    const PackedMatrix some(part, one);
+    Output rows_only = make_output(part.rows, tokens);
+    input.set(one, x.data(), columns, tokens, columns, {&kind, 1});
+    const Product product{.w = &some, .x = &input, .y = rows_only.at(), .stride = rows_only.stride};
+    multiply(one, {&product, 1});
+    for (int t = 0; t < tokens; ++t) {
+      for (int64_t r = 0; r < part.rows; ++r) {
+        ASSERT_EQ(rows_only.get(t, r), together.get(t, r + 3)) << storage_info(storage).name;
+      }
+    }
+  }
+}
+
+// y = act(g) u: an error e_g of g counts |act'| <= 1.13 times, an error of u |act(g)| <= |g| times;
+// the exponential and the division add a few 2^-24 of the result.
+TEST_P(Matmul, GatedProducts) {
+  Workers workers(2);
+  for (const Storage storage : {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_k}) {
+    for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+      for (const int tokens : {1, 20}) {
+        const int64_t rows = 75, columns = 512;
+        const TestMatrix gate = make_matrix(storage, rows, columns, random_);
+        const TestMatrix up = make_matrix(storage, rows, columns, random_);
+        const PackedMatrix gate_packed(gate.view, workers), up_packed(up.view, workers);
+        const auto x = normal(static_cast<size_t>(columns * tokens), random_, 10);
+        const InputKind kind = gate_packed.input_kind();
+        Input input(tokens, columns);
+        input.set(workers, x.data(), columns, tokens, columns, {&kind, 1});
+        Output out = make_output(rows, tokens), want = out, g = out, u = out;
+        const Product product{.w = &gate_packed,
+                              .x = &input,
+                              .y = out.at(),
+                              .stride = out.stride,
+                              .up = &up_packed,
+                              .activation = activation};
+        multiply(workers, {&product, 1});
+        expect_sentinels(out, rows, tokens);
+        const auto rounded = as_input(kind, x, static_cast<size_t>(columns));
+        reference::Product same{.w = &gate.view,
+                                .x = rounded.data(),
+                                .x_stride = columns,
+                                .tokens = tokens,
+                                .y = g.at(),
+                                .stride = g.stride};
+        reference::multiply(same);
+        same.w = &up.view;
+        same.y = u.at();
+        reference::multiply(same);
+        same.w = &gate.view;
+        same.up = &up.view;
+        same.activation = activation;
+        same.y = want.at();
+        reference::multiply(same);
+        for (int t = 0; t < tokens; ++t) {
+          for (int64_t r = 0; r < rows; ++r) {
+            const float* const row = rounded.data() + t * columns;
+            const double relative = relative_bound(storage, columns);
+            const double bound =
+                1.13 * relative * magnitude(gate.view, r, row) * std::abs(u.get(t, r)) +
+                relative * magnitude(up.view, r, row) * std::abs(g.get(t, r)) +
+                1e-6 * std::abs(want.get(t, r)) + 1e-30;
+            ASSERT_NEAR(out.get(t, r), want.get(t, r), bound) << storage_info(storage).name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The activation alone, over its whole range: within 2e-6 of the value.
+TEST_P(Matmul, ActivationIsAccurate) {
+  Workers workers(1);
+  const float weights[2] = {1, 1};
+  const Matrix one{Storage::f32, 1, 1, reinterpret_cast<const std::byte*>(weights), 4};
+  const PackedMatrix packed(one, workers);
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    for (float x = -30; x < 30; x += 0.37f) {
+      if (activation == Activation::gelu_tanh && x < -3) continue;  // below 1e-2: cancels itself
+      Input input(1, 1);
+      const InputKind kind = InputKind::f32;
+      input.set(workers, &x, 1, 1, 1, {&kind, 1});
+      float y = 0;
+      const Product product{
+          .w = &packed, .x = &input, .y = &y, .stride = 1, .up = &packed, .activation = activation};
+      multiply(workers, {&product, 1});
+      const double want = reference::activate(activation, x) * double(x);
+      EXPECT_NEAR(y, want, 2e-6 * std::abs(want) + 1e-30) << x;
+    }
+  }
+}
+
+// Several products of different sizes and formats in one region, one of them without tokens.
+TEST_P(Matmul, ManyProductsAtOnce) {
+  Workers two(2);
+  for (const int tokens : {1, 12}) {
+    const Storage storages[] = {Storage::q8_0, Storage::f32, Storage::q4_0, Storage::bf16};
+    const int64_t columns = 256;
+    const auto x = normal(static_cast<size_t>(columns * tokens), random_);
+    const InputKind kinds[] = {InputKind::f32, InputKind::bf16, InputKind::int8};
+    Input input(tokens, columns), none(1, columns);
+    input.set(two, x.data(), columns, tokens, columns, kinds);
+    std::vector<TestMatrix> matrices;
+    std::vector<PackedMatrix> packed;
+    std::vector<Output> together, alone;
+    for (size_t i = 0; i < 40; ++i) {
+      const int64_t rows = 1 + int64_t(i) * 7 % 83;
+      matrices.push_back(make_matrix(storages[i % 4], rows, columns, random_));
+      packed.emplace_back(matrices.back().view, two);
+      together.push_back(make_output(rows, tokens));
+      alone.push_back(together.back());
+    }
+    std::vector<Product> products;
+    for (size_t i = 0; i < packed.size(); ++i) {
+      products.push_back({.w = &packed[i],
+                          .x = i == 9 ? &none : &input,
+                          .y = together[i].at(),
+                          .stride = together[i].stride});
+    }
+    multiply(two, products);
+    for (size_t i = 0; i < packed.size(); ++i) {
+      products[i].y = alone[i].at();
+      multiply(two, {&products[i], 1});
+      ASSERT_EQ(together[i].y, alone[i].y) << i;
+      expect_sentinels(alone[i], packed[i].rows(), i == 9 ? 0 : tokens);
+    }
+  }
+}
+
+// Zeros, infinities and NaN in the activations end in what arithmetic says, or at least in no harm.
+TEST_P(Matmul, StrangeActivations) {
+  Workers workers(1);
+  for (int s = 0; s < kStorageCount; ++s) {
+    const auto storage = static_cast<Storage>(s);
+    const TestMatrix matrix = make_matrix(storage, 16, 256, random_);
+    const PackedMatrix packed(matrix.view, workers);
+    const InputKind kind = packed.input_kind();
+    Input input(1, 256);
+    for (const float value : {0.0f, 1e-40f, INFINITY, NAN}) {
+      std::vector<float> x(256, 0.0f);
+      x[40] = value;
+      Output out = make_output(16, 1);
+      input.set(workers, x.data(), 256, 1, 256, {&kind, 1});
+      const Product product{.w = &packed, .x = &input, .y = out.at(), .stride = out.stride};
+      multiply(workers, {&product, 1});
+      expect_sentinels(out, 16, 1);
+      if (value < 1) {
+        for (int64_t r = 0; r < 16; ++r) ASSERT_NEAR(out.get(0, r), 0, 1e-36);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Matmul,
+                         testing::Range(0, static_cast<int>(all_matmul_kernels().size())),
+                         [](const auto& param) {
+                           return std::string(
+                               all_matmul_kernels()[static_cast<size_t>(param.param)].isa);
+                         });
+
+TEST(MatmulKernels, AreNamed) {
+  for (int s = 0; s < kStorageCount; ++s) EXPECT_NE(kernel_name(static_cast<Storage>(s)), "");
+}
+
+}  // namespace
+}  // namespace ridge::cpu
