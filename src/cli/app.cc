@@ -48,6 +48,7 @@ int run_command_line(int argc, char** argv) {
   add_measure_command(app, global);
   add_serve_command(app, global);
   add_report_command(app, global);
+  add_tokenize_command(app, global);
   // Options are known before any command runs.
   app.parse_complete_callback([&] {
     if (!global.atlas.empty()) set_atlas_folder(global.atlas);

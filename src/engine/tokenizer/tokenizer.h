@@ -16,6 +16,12 @@ namespace ridge {
 
 using Token = int32_t;
 
+// A stretch of a text that is encoded as one.
+struct TextPart {
+  std::string_view text;
+  bool parse_special = false;  // special tokens written in it are tokens, not text
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -23,7 +29,13 @@ class Tokenizer {
   // Tokens of `text`. Special tokens written in the text are text unless `parse_special`; nothing
   // is added before or after it. Any bytes are accepted: what is not UTF-8 falls back to bytes or
   // to the unknown token.
-  virtual std::vector<Token> encode(std::string_view text, bool parse_special = false) const = 0;
+  std::vector<Token> encode(std::string_view text, bool parse_special = false) const {
+    const TextPart part{text, parse_special};
+    return encode_parts({&part, 1});
+  }
+  // The parts one after the other, as one text: what a template adds may be parsed while what a
+  // user wrote between is not.
+  virtual std::vector<Token> encode_parts(std::span<const TextPart> parts) const = 0;
   // The bytes a token stands for; a single token may be part of a character. Control tokens stand
   // for nothing unless `special`.
   virtual std::string decode(Token token, bool special = false) const = 0;
@@ -37,8 +49,8 @@ class Tokenizer {
   virtual bool is_special(Token token) const = 0;                       // control tokens
 
   // What the files ask for. The beginning token is put before a prompt when `adds_bos`.
-  std::optional<Token> bos;
-  bool adds_bos = false;
+  std::optional<Token> bos, eos;
+  bool adds_bos = false, adds_eos = false;
   std::vector<Token> ends;    // any of these ends a generation: eos, end of turn
   std::string chat_template;  // as the files have it (Jinja); empty: none
 };

@@ -1,0 +1,135 @@
+// `ridge tokenize`: what does the model read?
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace ridge {
+namespace {
+
+struct Options {
+  std::string model, text, decode;
+  bool special = false;
+};
+
+constexpr const char* kFooter = R"(Examples:
+  ridge tokenize --model model-Q4_0.gguf "Hello world"
+  ridge tokenize --model ~/models/Qwen3-8B --json "Hello world"    a folder with tokenizer.json
+  ridge tokenize --model tokenizer.json - < notes.txt              standard input, byte for byte
+  ridge tokenize --model tokenizer.json --special "<|im_start|>user"
+  ridge tokenize --model tokenizer.json --decode "9906 1917"
+
+The first line is the ids; the second the pieces as the vocabulary writes them. Nothing is added to
+the text, and special tokens written in it are text, unless --special.
+
+JSON: {ids, tokens}: integers, and the piece of each (bytes that are not UTF-8 as U+FFFD). With
+--decode {text}.)";
+
+constexpr size_t kMaxText = size_t{1} << 30;
+
+std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
+  if (options.model.empty()) {
+    throw Error("--model is missing: a folder with tokenizer.json, a tokenizer.json or a *.gguf");
+  }
+  return load_tokenizer(options.model);
+}
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::vector<Token> parse_ids(const std::string& list, const Tokenizer& tokenizer) {
+  std::vector<Token> ids;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (true) {
+    while (at < end && (*at == ' ' || *at == ',' || *at == '[' || *at == ']' || *at == '\n')) ++at;
+    if (at == end) return ids;
+    Token id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id < 0 || id >= tokenizer.size()) {
+      throw Error("--decode takes ids from 0 to {}, separated by spaces or commas",
+                  tokenizer.size() - 1);
+    }
+    ids.push_back(id);
+    at = next;
+  }
+}
+
+// For a line of a terminal: whole characters, nothing that moves the cursor.
+std::string shown(std::string_view piece) {
+  Utf8Stream stream;
+  std::string out;
+  for (char c : stream.push(piece) + stream.finish()) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+void decode(const Options& options, const Global& global) {
+  const auto tokenizer = tokenizer_of(options);
+  const std::vector<Token> ids = parse_ids(options.decode, *tokenizer);
+  const std::string text = tokenizer->decode(std::span(ids), options.special);
+  if (!global.json) return print(text + "\n");
+  Json json;
+  json["text"] = text;
+  print(dump(json));
+}
+
+void encode(const Options& options, const Global& global) {
+  const auto tokenizer = tokenizer_of(options);
+  const std::string text = options.text == "-" ? read_file("/dev/stdin", kMaxText) : options.text;
+  std::vector<Token> ids = tokenizer->encode(text, options.special);
+  if (options.special && tokenizer->adds_bos) ids.insert(ids.begin(), *tokenizer->bos);
+  if (options.special && tokenizer->adds_eos) ids.push_back(*tokenizer->eos);
+  if (global.json) {
+    Json json;
+    json["ids"] = ids;
+    json["tokens"] = Json::array();
+    for (Token id : ids) json["tokens"].push_back(std::string(tokenizer->piece(id)));
+    return print(dump(json));
+  }
+  std::string line, pieces;
+  for (Token id : ids) {
+    line += fmt::format("{}{}", line.empty() ? "" : " ", id);
+    pieces += (pieces.empty() ? "" : paint(Colour::dim, "|")) + shown(tokenizer->piece(id));
+  }
+  print(line + "\n" + pieces + "\n");
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app, Global& global) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("tokenize", "What does the model read? A text as tokens, and back");
+  command->fallthrough();
+  command->footer(kFooter);
+  command->add_option("--model,-m", options->model,
+                      "Folder with tokenizer.json, a tokenizer.json or a *.gguf");
+  CLI::Option* text = command->add_option("text", options->text, "The text; - is standard input");
+  CLI::Option* ids = command->add_option("--decode", options->decode, "Ids to turn into text");
+  command->add_flag("--special", options->special,
+                    "Add the tokens that the files ask for, read special tokens in the text");
+  command->callback([options, text, ids, &global] {
+    if (ids->count() > 0 && text->count() > 0) throw Error("give a text or --decode, not both");
+    if (ids->count() > 0) return decode(*options, global);
+    if (text->count() == 0) throw Error("give a text, or - for standard input (see --help)");
+    encode(*options, global);
+  });
+}
+
+}  // namespace ridge

@@ -1,0 +1,102 @@
+// A tokenizer from where a model lies.
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/tokenizer/special.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// "</s>" or {"content": "</s>", ...}
+std::optional<Token> named_token(const json& config, const char* key, const Tokenizer& tokenizer) {
+  const auto found = config.find(key);
+  if (found == config.end()) return std::nullopt;
+  if (found->is_string()) return tokenizer.find(found->get_ref<const std::string&>());
+  if (found->is_object() && found->contains("content") && (*found)["content"].is_string()) {
+    return tokenizer.find((*found)["content"].get_ref<const std::string&>());
+  }
+  return std::nullopt;
+}
+
+// One template, or a list of named ones of which "default" is meant.
+std::string chat_template_of(const json& config) {
+  const auto found = config.find("chat_template");
+  if (found == config.end()) return {};
+  if (found->is_string()) return found->get<std::string>();
+  std::string first;
+  if (!found->is_array()) return first;
+  for (const json& one : *found) {
+    if (!one.is_object() || !one.contains("template") || !one["template"].is_string()) continue;
+    const auto text = one["template"].get<std::string>();
+    if (one.value("name", json()) == "default") return text;
+    if (first.empty()) first = text;
+  }
+  return first;
+}
+
+void add_ends(const json& value, Tokenizer& tokenizer) {
+  if (value.is_number_integer() && value >= 0 && value < tokenizer.size()) {
+    add_end(tokenizer, value.get<Token>());
+  }
+  if (!value.is_array()) return;
+  for (const json& one : value) {
+    if (!one.is_array()) add_ends(one, tokenizer);
+  }
+}
+
+void read_tokenizer_config(const json& config, Tokenizer& tokenizer) {
+  if (const auto bos = named_token(config, "bos_token", tokenizer)) tokenizer.bos = bos;
+  if (const auto eos = named_token(config, "eos_token", tokenizer)) {
+    tokenizer.eos = eos;
+    add_end(tokenizer, *eos);
+  }
+  // Llama's and Gemma's classes make their template from these; null means as the file says.
+  const auto flag = [&](const char* key, bool& adds, const std::optional<Token>& token) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_boolean()) adds = found->get<bool>() && token;
+  };
+  flag("add_bos_token", tokenizer.adds_bos, tokenizer.bos);
+  flag("add_eos_token", tokenizer.adds_eos, tokenizer.eos);
+  tokenizer.chat_template = chat_template_of(config);
+}
+
+std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
+  const fs::path main = folder / "tokenizer.json";
+  if (!fs::exists(main)) throw Error("{}: has no tokenizer.json", folder.string());
+  auto tokenizer = tokenizer_from_json(read_file(main.string(), kMaxJsonBytes), main.string());
+  if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path)) {
+    const json config = read_json(path.string());
+    if (config.is_object()) read_tokenizer_config(config, *tokenizer);
+  }
+  if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) {
+    constexpr size_t kMaxTemplate = 1 << 20;
+    tokenizer->chat_template = read_file(path.string(), kMaxTemplate);
+  }
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path)) continue;
+    const json config = read_json(path.string());
+    if (!config.is_object() || !config.contains("eos_token_id")) continue;
+    add_ends(config["eos_token_id"], *tokenizer);
+  }
+  return tokenizer;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  if (fs::is_directory(path)) return load_folder(path);
+  const MappedFile file(path);
+  // By its first bytes: names lie.
+  if (file.bytes().starts_with("GGUF")) return tokenizer_from_gguf(file.bytes(), path);
+  if (path.ends_with(".gguf")) throw Error("{}: not a GGUF file", path);
+  return tokenizer_from_json(file.bytes(), path);
+}
+
+}  // namespace ridge

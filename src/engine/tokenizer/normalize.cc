@@ -1,0 +1,68 @@
+#include "engine/tokenizer/normalize.h"
+
+#include "base/error.h"
+#include "engine/tokenizer/regex.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace ridge {
+
+std::string Normalizer::apply(std::string_view text) const {
+  std::string now(text);
+  for (const Step& step : steps_) now = step(now);
+  return now;
+}
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  if (from.empty()) return std::string(text);
+  std::string out;
+  out.reserve(text.size());
+  size_t at = 0;
+  for (size_t found; (found = text.find(from, at)) != text.npos; at = found + from.size()) {
+    out += text.substr(at, found - at);
+    out += to;
+  }
+  return out += text.substr(at);
+}
+
+Normalizer::Step prepend_step(std::string prefix) {
+  return [prefix = std::move(prefix)](std::string_view text) {
+    return text.empty() ? std::string() : prefix + std::string(text);
+  };
+}
+
+Normalizer::Step replace_step(std::string from, std::string to) {
+  return [from = std::move(from), to = std::move(to)](std::string_view text) {
+    return replace_all(text, from, to);
+  };
+}
+
+Normalizer::Step replace_pattern_step(const std::string& pattern, std::string to,
+                                      const std::string& where) {
+  return [regex = Regex::pattern(pattern, where), to = std::move(to)](std::string_view text) {
+    std::vector<Match> found;
+    regex.matches(text, false, found);
+    std::string out;
+    out.reserve(text.size());
+    size_t at = 0;
+    for (const Match& match : found) {
+      out += text.substr(at, match.begin - at);
+      out += to;
+      at = match.end;
+    }
+    return out += text.substr(at);
+  };
+}
+
+Normalizer::Step strip_step(bool left, bool right) {
+  const auto spaces = Regex::pattern("\\s+", "strip");
+  return [=](std::string_view text) {
+    std::vector<Match> found;
+    spaces.matches(text, false, found);
+    size_t begin = 0, end = text.size();
+    if (right && !found.empty() && found.back().end == end) end = found.back().begin;
+    if (left && !found.empty() && found.front().begin == 0) begin = found.front().end;
+    return std::string(begin < end ? text.substr(begin, end - begin) : std::string_view());
+  };
+}
+
+}  // namespace ridge
