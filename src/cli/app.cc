@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   ridge                                          what this machine can do, at a glance
+  ridge run "The memory of a computer"           text from the model inside the program
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
   ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
   ridge machine compare h100-sxm h200
@@ -28,7 +29,9 @@ std::string version() {
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  CLI::App app("Ridge: measures, predicts, and explains how fast language models run.", "ridge");
+  CLI::App app(
+      "Ridge: measures, predicts, runs and explains language models at the speed of memory.",
+      "ridge");
   app.footer(kFooter);
   app.set_version_flag("--version", version());
   app.require_subcommand(0, 1);
@@ -39,6 +42,9 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--atlas", global.atlas, "Folder of machine files that override the built-in ones")
       ->check(CLI::ExistingDirectory);
   app.fallthrough();
+  add_run_command(app, global);
+  add_bench_command(app, global);
+  add_perplexity_command(app, global);
   add_predict_command(app, global);
   add_explain_command(app, global);
   add_machine_command(app, global);

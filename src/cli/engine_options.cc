@@ -80,7 +80,7 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
                         ? load_weights(options.model)
                         : random_weights(options.model, storage_from_name(options.format),
                                          seed_of(options.weights), options.threads);
-  if (options.device == "cuda") return make_cuda_runner(std::move(weights), wanted);
+  if (options.device == "cuda") throw Error("--device cuda: the engine runs on the CPU only yet");
   return make_cpu_runner(std::move(weights), wanted);
 }
 

@@ -1,4 +1,5 @@
-// What bare `ridge` prints: this machine, the default model on it and on an H100, and what to try.
+// What bare `ridge` prints: this machine, a few words from the model inside with achieved against
+// roof, the default model's prediction here and on an H100, and what to try.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,10 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine_options.h"
 #include "cli/options.h"
+#include "cli/run_report.h"
+#include "engine/generate.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
 #include "model/read.h"
@@ -96,6 +100,29 @@ Plot tour_plot(const std::vector<Stop>& stops) {
   return plot;
 }
 
+struct Words {  // what the model inside wrote
+  std::unique_ptr<Runner> runner;
+  std::vector<Token> prompt;
+  Generated made;
+};
+
+constexpr const char* kWords = "The memory of a computer";
+
+Words write_words() {
+  Words words;
+  words.runner = make_runner({}, 256);
+  words.prompt = words.runner->weights().tokenizer->encode(kWords);
+  GenerateOptions options;
+  options.sampler.temperature = 0.7;
+  options.sampler.top_p = 0.95;
+  options.sampler.repetition_penalty = 1.1;
+  options.max_tokens = 60;
+  options.profile = true;
+  CachedSequence sequence(words.runner->pool());
+  words.made = generate(*words.runner, sequence, words.prompt, options, {});
+  return words;
+}
+
 }  // namespace
 
 void print_tour(const Global& global) {
@@ -105,13 +132,14 @@ void print_tour(const Global& global) {
   for (const System& system : {here, find_system(kDefaultMachine)}) {
     if (auto stop = visit(model, system)) stops.push_back(std::move(*stop));
   }
+  const Words words = write_words();
   if (global.json) {
     Json predictions = Json::array();
     for (const Stop& s : stops) predictions.push_back(to_json(s.request, s.prediction));
-    fmt::print(
-        "{}\n",
-        Json{{"machine", Json(machine_to_json(here.device))}, {"predictions", predictions}}.dump(
-            2));
+    fmt::print("{}\n", Json{{"machine", Json(machine_to_json(here.device))},
+                            {"run", run_json(*words.runner, words.made, words.prompt.size(), here)},
+                            {"predictions", predictions}}
+                           .dump(2));
     return;
   }
   fmt::print("This machine: {}\n", machine_text(here.device));
@@ -119,11 +147,17 @@ void print_tour(const Global& global) {
     fmt::print("GPU: {}, {}\n", paint(Colour::bold, gpu.name), pretty_bytes(gpu.memory));
   }
   fmt::print("{}\n", pyramid_text(here.device));
+  fmt::print("{} writes, here and now:\n{}\n", paint(Colour::bold, words.runner->weights().source),
+             wrap(kWords + words.made.text, 100));
+  fmt::print("{}{}\n\n", decode_text(*words.runner, words.made, here),
+             run_line(*words.runner, words.made, here));
   fmt::print("{}, batch 1, 1024-token prompt, 2048 tokens of context, 16-bit weights:\n{}\n",
              paint(Colour::bold, model->title), predictions_text(stops));
   fmt::print("{}", draw_text(tour_plot(stops), 78, 13));
   fmt::print(
       "\nTry next (./run works in place of ridge):\n"
+      "  ridge run \"A package manager\"          or a GGUF, or a folder of safetensors\n"
+      "  ridge bench tinyllama-1.1b --weights random:1 --format q4_0\n"
       "  ridge predict -m llama-3-70b -M 8xh100-sxm -b 1,2,4..256 --weights fp8\n"
       "  ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8\n"
       "  ridge machine h100-sxm\n");

@@ -1,0 +1,112 @@
+// Against Hugging Face transformers, every family: logits and 64 greedy tokens in float32.
+#include "engine/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/generate.h"
+#include "engine/reference/forward.h"
+#include "engine/runner.h"
+
+namespace ridge {
+namespace {
+
+// The same weights as float32, so that products are.
+Weights widened(Weights weights) {
+  const auto widen = [&](Matrix& matrix) {
+    if (!matrix || matrix.storage == Storage::f32) return;
+    auto floats = std::make_shared<std::vector<float>>(size_t(matrix.rows * matrix.columns));
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      dequantize(matrix.storage, matrix.row(r), matrix.columns,
+                 floats->data() + r * matrix.columns);
+    }
+    matrix.storage = Storage::f32;
+    matrix.row_stride = matrix.columns * int64_t(sizeof(float));
+    matrix.data = reinterpret_cast<const std::byte*>(floats->data());
+    weights.owners.push_back(floats);
+  };
+  widen(weights.embed);
+  widen(weights.head);
+  for (LayerWeights& layer : weights.layers) {
+    for (Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up,
+                           &layer.down, &layer.router}) {
+      widen(*matrix);
+    }
+    for (auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
+      for (Matrix& matrix : *experts) widen(matrix);
+    }
+  }
+  return weights;
+}
+
+class GoldenOf : public testing::TestWithParam<Golden> {
+ protected:
+  // Every token of prompt and golden continuation.
+  static std::vector<Token> all_tokens() {
+    std::vector<Token> tokens = GetParam().prompt;
+    tokens.insert(tokens.end(), GetParam().tokens.begin(), GetParam().tokens.end());
+    return tokens;
+  }
+  // The largest difference at the golden positions, over the largest logit there.
+  template <typename Logits>
+  static double error(const Logits& logits) {
+    const Golden& golden = GetParam();
+    const size_t vocab = golden.logits.size() / golden.positions.size();
+    double worst = 0, largest = 0;
+    for (size_t p = 0; p < golden.positions.size(); ++p) {
+      for (size_t v = 0; v < vocab; ++v) {
+        const double expected = golden.logits[p * vocab + v];
+        const double got = logits[size_t(golden.positions[p]) * vocab + v];
+        worst = std::max(worst, std::abs(got - expected));
+        largest = std::max(largest, std::abs(expected));
+      }
+    }
+    return worst / largest;
+  }
+  static std::vector<float> run(Weights weights, KvStorage kv) {
+    const auto runner =
+        make_cpu_runner(std::move(weights), {.threads = 2, .kv = kv, .cache_tokens = 256});
+    CachedSequence sequence(runner->pool());
+    Ledger ledger;
+    const std::vector<Token> tokens = all_tokens();
+    const auto rows = prefill(*runner, sequence, tokens, int(tokens.size()), ledger);
+    return {rows.begin(), rows.end()};
+  }
+};
+
+// transformers sums in float32: 2^-24 a rounding, times the square root of what is summed (a few
+// hundred) and of the layers' few dozen operators, doubled where errors feed a softmax.
+TEST_P(GoldenOf, TheSpecificationIsTransformers) {
+  const Weights weights = load_weights(GetParam().folder);
+  EXPECT_LT(error(reference::forward(weights, all_tokens())), std::ldexp(1, -24) * 20 * 8 * 2);
+}
+
+// Keys and values rounded to half: 2^-12 each on average, through at most seven layers.
+TEST_P(GoldenOf, LogitsWithAHalfCache) {
+  EXPECT_LT(error(run(widened(load_weights(GetParam().folder)), KvStorage::f16)),
+            std::ldexp(1, -11) * 8);
+}
+
+// As stored: bf16 weights, activations rounded to bf16 (2^-9) where the CPU multiplies those.
+TEST_P(GoldenOf, LogitsAsStored) {
+  EXPECT_LT(error(run(load_weights(GetParam().folder), KvStorage::bf16)), std::ldexp(1, -9) * 16);
+}
+
+TEST_P(GoldenOf, SixtyFourGreedyTokens) {
+  const Golden& golden = GetParam();
+  const auto runner = make_cpu_runner(widened(load_weights(golden.folder)),
+                                      {.threads = 2, .kv = KvStorage::f16, .cache_tokens = 256});
+  CachedSequence sequence(runner->pool());
+  GenerateOptions options;
+  options.max_tokens = int(golden.tokens.size());
+  options.ignore_end = true;
+  const Generated made = generate(*runner, sequence, golden.prompt, options, {});
+  EXPECT_EQ(made.tokens, golden.tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, GoldenOf, testing::ValuesIn(goldens()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,190 @@
+// The same tokens whatever the chunks, the batch, the threads and the pages; and the same logits as
+// the specification, for every family the engine executes.
+#include "engine/runner.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "engine/generate.h"
+#include "engine/reference/forward.h"
+
+namespace ridge {
+namespace {
+
+struct Family {
+  const char* name;
+  const char* config;
+};
+
+// Small, but with everything that makes the family what it is. Columns fill blocks of 256.
+const Family kFamilies[] = {
+    {"llama", R"({"model_type":"llama","hidden_size":256,"num_hidden_layers":3,
+      "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":320,
+      "rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":512})"},
+    {"llama_scaled", R"({"model_type":"llama","hidden_size":256,"num_hidden_layers":2,
+      "num_attention_heads":4,"num_key_value_heads":4,"intermediate_size":256,"vocab_size":300,
+      "rope_theta":500000.0,"max_position_embeddings":1024,"tie_word_embeddings":true,
+      "rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,
+      "high_freq_factor":4.0,"original_max_position_embeddings":64}})"},
+    {"mistral", R"({"model_type":"mistral","hidden_size":256,"num_hidden_layers":2,
+      "num_attention_heads":8,"num_key_value_heads":4,"intermediate_size":512,"vocab_size":300,
+      "sliding_window":24,"max_position_embeddings":512})"},
+    {"qwen2", R"({"model_type":"qwen2","hidden_size":256,"num_hidden_layers":2,
+      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
+      "max_position_embeddings":512,"rope_theta":1000000.0,"rms_norm_eps":1e-6})"},
+    {"qwen3", R"({"model_type":"qwen3","hidden_size":256,"num_hidden_layers":2,"head_dim":64,
+      "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
+      "max_position_embeddings":512,"rope_theta":1000000.0,"rms_norm_eps":1e-6})"},
+    {"gemma2", R"({"model_type":"gemma2","hidden_size":256,"num_hidden_layers":4,"head_dim":64,
+      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
+      "max_position_embeddings":512,"sliding_window":16,"query_pre_attn_scalar":64,
+      "attn_logit_softcapping":50.0,"final_logit_softcapping":30.0,
+      "hidden_activation":"gelu_pytorch_tanh"})"},
+    {"gemma3", R"({"model_type":"gemma3_text","hidden_size":256,"num_hidden_layers":7,
+      "head_dim":64,"num_attention_heads":4,"num_key_value_heads":1,"intermediate_size":512,
+      "vocab_size":300,"max_position_embeddings":512,"sliding_window":16,
+      "sliding_window_pattern":6,"query_pre_attn_scalar":64,"rope_theta":1000000.0,
+      "rope_local_base_freq":10000.0,"hidden_activation":"gelu_pytorch_tanh"})"},
+    {"mixtral", R"({"model_type":"mixtral","hidden_size":256,"num_hidden_layers":2,
+      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":256,"vocab_size":300,
+      "num_local_experts":4,"num_experts_per_tok":2,"max_position_embeddings":512})"},
+    {"qwen3_moe", R"({"model_type":"qwen3_moe","hidden_size":256,"num_hidden_layers":2,
+      "head_dim":64,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":512,
+      "moe_intermediate_size":256,"num_experts":8,"num_experts_per_tok":3,"norm_topk_prob":true,
+      "decoder_sparse_step":1,"mlp_only_layers":[],"vocab_size":300,
+      "max_position_embeddings":512})"},
+};
+
+class RunnerOf : public testing::TestWithParam<Family> {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() /
+            fmt::format("ridge-{}-{}.json", GetParam().name, ::getpid());
+    std::ofstream(path_) << GetParam().config;
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::unique_ptr<Runner> runner(Storage storage, RunnerOptions options = {}) const {
+    options.cache_tokens = 1024;
+    if (options.threads == 0) options.threads = 2;
+    return make_cpu_runner(random_weights(path_.string(), storage, 7, 1), options);
+  }
+  static std::vector<Token> prompt(int count, uint32_t seed = 1) {
+    std::mt19937 random(seed);
+    std::vector<Token> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(Token(random() % 300));
+    return tokens;
+  }
+  // Logits of every token, given in chunks of `chunk`.
+  static std::vector<float> logits(Runner& runner, std::span<const Token> tokens, size_t chunk) {
+    std::vector<float> all;
+    CachedSequence sequence(runner.pool());
+    Ledger ledger;
+    for (size_t at = 0; at < tokens.size(); at += chunk) {
+      const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+      const auto rows = prefill(runner, sequence, part, int(part.size()), ledger);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+
+  std::filesystem::path path_;
+};
+
+void expect_same_bits(std::span<const float> a, std::span<const float> b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0);
+}
+
+TEST_P(RunnerOf, ChunksThreadsAndPagesChangeNothing) {
+  for (Storage storage : {Storage::bf16, Storage::f32, Storage::q8_0, Storage::q4_0}) {
+    const std::vector<Token> tokens = prompt(70);
+    const auto whole = runner(storage);
+    const std::vector<float> expected = logits(*whole, tokens, 512);
+    for (size_t chunk : {size_t{1}, size_t{7}, size_t{33}}) {
+      expect_same_bits(logits(*whole, tokens, chunk), expected);
+    }
+    expect_same_bits(logits(*runner(storage, {.threads = 1}), tokens, 512), expected);
+    expect_same_bits(logits(*runner(storage, {.page_tokens = 1024}), tokens, 9), expected);
+    expect_same_bits(logits(*runner(storage, {.page_tokens = 48}), tokens, 512), expected);
+  }
+}
+
+TEST_P(RunnerOf, ABatchOfEightGivesWhatEachGivesAlone) {
+  const auto shared = runner(Storage::bf16);
+  std::vector<std::vector<Token>> prompts;
+  std::vector<std::vector<float>> alone;
+  for (int s = 0; s < 8; ++s) {
+    prompts.push_back(prompt(3 + 5 * s, uint32_t(s) + 10));
+    alone.push_back(logits(*shared, prompts.back(), 512));
+  }
+  std::vector<std::unique_ptr<CachedSequence>> sequences;
+  std::vector<Slice> batch;
+  for (const auto& tokens : prompts) {
+    sequences.push_back(std::make_unique<CachedSequence>(shared->pool()));
+    sequences.back()->extend(int(tokens.size()));
+    batch.push_back({tokens, 0, sequences.back()->pages(), int(tokens.size())});
+  }
+  std::span<const float> together = shared->step(batch);
+  for (const auto& expected : alone) {
+    expect_same_bits(together.first(expected.size()), expected);
+    together = together.subspan(expected.size());
+  }
+}
+
+// Against double arithmetic over the same stored weights. Every layer adds a relative error of a
+// few roundings of what it stores (f16 cache: 2^-11) and of its activations (bf16 weights may run
+// on bf16 activations: 2^-9; int8 blocks: half of 1/127), and random signs make them grow with the
+// square root of the layers.
+TEST_P(RunnerOf, LogitsAreTheSpecifications) {
+  struct Case {
+    Storage storage;
+    double epsilon;
+  };
+  for (const Case& c :
+       {Case{Storage::f32, std::ldexp(1, -11)}, Case{Storage::f16, std::ldexp(1, -11)},
+        Case{Storage::bf16, std::ldexp(1, -8)}, Case{Storage::q8_0, 1.0 / 127},
+        Case{Storage::q4_0, 1.0 / 127}, Case{Storage::q4_k, 1.0 / 127},
+        Case{Storage::q6_k, 1.0 / 127}}) {
+    const auto one = runner(c.storage);
+    const std::vector<Token> tokens = prompt(40, 3);
+    const std::vector<float> got = logits(*one, tokens, 512);
+    const std::vector<double> expected = reference::forward(one->weights(), tokens);
+    ASSERT_EQ(got.size(), expected.size());
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      error += (got[i] - expected[i]) * (got[i] - expected[i]);
+      norm += expected[i] * expected[i];
+    }
+    const double layers = one->weights().architecture.layer_count();
+    EXPECT_LT(std::sqrt(error / norm), 3 * c.epsilon * std::sqrt(layers + 1))
+        << storage_info(c.storage).name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RunnerOf, testing::ValuesIn(kFamilies),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
+  const std::string stops[] = {"END", "\n\n"};
+  StopFilter filter(stops);
+  EXPECT_EQ(filter.push("the E"), "the ");
+  EXPECT_EQ(filter.push("N"), "");
+  EXPECT_EQ(filter.push("T"), "ENT");
+  EXPECT_EQ(filter.push("\n"), "");
+  EXPECT_EQ(filter.push("x\nE"), "\nx\n");
+  EXPECT_FALSE(filter.stopped());
+  EXPECT_EQ(filter.push("ND more"), "");
+  EXPECT_TRUE(filter.stopped());
+  EXPECT_EQ(filter.finish(), "");
+}
+
+}  // namespace
+}  // namespace ridge
