@@ -50,6 +50,7 @@ int run_command_line(int argc, char** argv) {
   add_machine_command(app, global);
   add_model_command(app, global);
   add_tiles_command(app, global);
+  add_convert_command(app, global);
   add_validate_command(app, global);
   add_measure_command(app, global);
   add_serve_command(app, global);

@@ -18,6 +18,7 @@ void add_model_command(CLI::App& app, Global& global);
 void add_predict_command(CLI::App& app, Global& global);
 void add_explain_command(CLI::App& app, Global& global);
 void add_tiles_command(CLI::App& app, Global& global);
+void add_convert_command(CLI::App& app, Global& global);
 void add_validate_command(CLI::App& app, Global& global);
 void add_measure_command(CLI::App& app, Global& global);
 void add_run_command(CLI::App& app, Global& global);

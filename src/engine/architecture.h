@@ -19,6 +19,7 @@ enum class Activation : uint8_t { silu, gelu_tanh };
 struct Rope {
   std::vector<float> frequency;  // dim / 2; scaling (linear, llama3, yarn) applied
   float magnitude = 1;           // multiplies cos and sin (yarn's attention factor)
+  double theta = 10000;          // the base before scaling
 };
 
 struct LayerShape {

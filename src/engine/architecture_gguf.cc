@@ -55,13 +55,14 @@ class Reader {
     return found == header_.values.end() ? nullptr : &found->second;
   }
   const json* own(const char* key) const { return value(architecture_ + "." + key); }
-  bool tensor(const char* name) const { return header_.tensors.contains(name); }
+  bool tensor(std::string_view name) const { return header_.tensors.contains(name); }
   double number(const char* key, double otherwise) const;
   json scalar(const char* key, const json& found) const;
   std::string model_type() const;
   json rope_scaling() const;
   void set_windows(json& config) const;
   void set_gemma(json& config, const std::string& type) const;
+  void set_dense_layers(json& config) const;
   void check_head_sizes(const Architecture& made) const;
 
   const GgufHeader& header_;
@@ -173,6 +174,17 @@ void Reader::set_gemma(json& config, const std::string& type) const {
   config["query_pre_attn_scalar"] = scalar;
 }
 
+// Layers without a router have one MLP for all tokens.
+void Reader::set_dense_layers(json& config) const {
+  json dense = json::array();
+  const json& layers = config["num_hidden_layers"];
+  if (!layers.is_number_integer() || layers < 1 || layers > kMaxLayers) return;
+  for (int i = 0; i < layers.get<int>(); ++i) {
+    if (!tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = dense;
+}
+
 void Reader::check_head_sizes(const Architecture& made) const {
   for (const char* key :
        {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
@@ -207,7 +219,9 @@ Architecture Reader::read() {
   if (json scaling = rope_scaling(); !scaling.empty()) config["rope_scaling"] = scaling;
   set_windows(config);
   if (type.starts_with("gemma")) set_gemma(config, type);
-  config["norm_topk_prob"] = true;
+  const json* normalized = own("expert_weights_norm");
+  config["norm_topk_prob"] = normalized && normalized->is_boolean() ? *normalized : json(true);
+  if (type == "qwen3_moe") set_dense_layers(config);
   config["tie_word_embeddings"] = !tensor("output.weight");
   for (const char* name : {"blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.ffn_down.bias"}) {
     if (tensor(name)) throw Error("{}: {} is not executed by the engine", where_, name);

@@ -115,7 +115,7 @@ Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_con
   } else if (!kind && scaling.has("factor")) {
     throw Error("{}: rope scaling has a factor but no rope_type", scaling.where());
   }
-  Rope rope{.frequency = {}, .magnitude = float(magnitude)};
+  Rope rope{.frequency = {}, .magnitude = float(magnitude), .theta = theta};
   for (double each : frequency) rope.frequency.push_back(float(each));
   return rope;
 }

@@ -172,6 +172,16 @@ bool is_norm(Part part) {
 
 bool is_expert(Part part) { return part >= Part::expert_gate && part <= Part::expert_down; }
 
+Storage storage_for(Part part, int64_t columns, Storage wanted) {
+  if (part == Part::router) return Storage::f32;
+  auto fits = [columns](Storage storage) { return columns % storage_info(storage).block == 0; };
+  if (fits(wanted)) return wanted;
+  const Storage smaller = wanted == Storage::q4_k   ? Storage::q5_0
+                          : wanted == Storage::q5_k ? Storage::q5_1
+                                                    : Storage::q8_0;
+  return storage_info(wanted).block == 256 && fits(smaller) ? smaller : Storage::bf16;
+}
+
 std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,
                         int expert) {
   const Names& names = kNames[size_t(part)];

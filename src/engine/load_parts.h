@@ -57,6 +57,10 @@ std::vector<ConstSlot> slots_of(const Weights& weights);  // already made
 bool is_norm(Part part);
 bool is_expert(Part part);
 
+// What a matrix is stored as where `wanted` is asked for: routers f32; where `columns` do not fill
+// its blocks, what llama.cpp takes instead (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
+Storage storage_for(Part part, int64_t columns, Storage wanted);
+
 // "blk.3.attn_q.weight" or "model.layers.3.self_attn.q_proj.weight". GGUF holds all experts of a
 // layer in one tensor: its name is the same for every expert.
 std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,

@@ -244,11 +244,6 @@ void fill_pieces(const std::vector<Slot>& slots, const std::vector<Piece>& piece
   work();
 }
 
-Storage storage_for(const Slot& slot, Storage wanted) {
-  if (slot.part == Part::router) return Storage::f32;
-  return slot.columns % storage_info(wanted).block == 0 ? wanted : Storage::bf16;
-}
-
 // Rows start at 64 bytes where a row is a whole number of lines; every matrix does.
 size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>& pieces) {
   constexpr int64_t kPieceBytes = 1 << 20;
@@ -256,7 +251,7 @@ size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].matrix) continue;
     Matrix& matrix = *slots[i].matrix;
-    matrix.storage = storage_for(slots[i], storage);
+    matrix.storage = storage_for(slots[i].part, slots[i].columns, storage);
     matrix.rows = slots[i].rows;
     matrix.columns = slots[i].columns;
     matrix.row_stride = int64_t(storage_bytes(matrix.storage, matrix.columns));
@@ -318,7 +313,8 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
   const int processors = int(usable_processors().size());
   fill_pieces(slots, pieces, memory.get(), seed, threads > 0 ? threads : processors);
   weights.owners.push_back(memory);
-  weights.source = fmt::format("{}, random:{}", name.empty() ? "ridge-7m" : name, seed);
+  weights.described_by = name.empty() ? "ridge-7m" : name;
+  weights.source = fmt::format("{}, random:{}", weights.described_by, seed);
   finish_weights(weights);
   return weights;
 }

@@ -15,11 +15,6 @@
 
 namespace ridge {
 
-// Until the tokenizer's sources are all there, programs without them load models that have none.
-std::unique_ptr<Tokenizer> tokenizer_from_gguf(std::string_view file, const std::string& where)
-    __attribute__((weak));
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) __attribute__((weak));
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,7 +39,7 @@ Weights load_gguf(const std::string& path) {
     pieces.push_back({piece == path ? first : map_file(piece, owners), piece});
   }
   Weights weights = weights_from_gguf(pieces);
-  if (tokenizer_from_gguf && has_vocabulary(first, path)) {
+  if (has_vocabulary(first, path)) {
     weights.tokenizer = tokenizer_from_gguf(first, path);
   }
   weights.owners.insert(weights.owners.end(), owners.begin(), owners.end());
@@ -54,10 +49,11 @@ Weights load_gguf(const std::string& path) {
 Weights load_embedded(std::string_view name) {
   const NamedBytes file{embedded_model(name), name.empty() ? "ridge-7m" : std::string(name)};
   Weights weights = weights_from_gguf({&file, 1});
-  if (tokenizer_from_gguf && has_vocabulary(file.bytes, file.name)) {
+  if (has_vocabulary(file.bytes, file.name)) {
     weights.tokenizer = tokenizer_from_gguf(file.bytes, file.name);
   }
-  weights.source = weights.model.name = weights.model.title = file.name;
+  weights.source = weights.described_by = file.name;
+  weights.model.name = weights.model.title = file.name;
   weights.model.source = "built in";
   return weights;
 }
@@ -82,7 +78,7 @@ Weights load_folder(const fs::path& folder, const std::string& only) {
     add_generation_config(weights.architecture, read_json(generation.string()),
                           generation.string());
   }
-  if (load_tokenizer && fs::exists(folder / "tokenizer.json")) {
+  if (fs::exists(folder / "tokenizer.json")) {
     weights.tokenizer = load_tokenizer(folder.string());
   }
   return weights;
@@ -121,7 +117,7 @@ Weights load_weights(const std::string& name) {
   if (named.filename().empty()) named = named.parent_path();
   weights.model.name = extension.empty() ? named.filename().string() : named.stem().string();
   if (weights.model.title.empty()) weights.model.title = weights.model.name;
-  weights.source = weights.model.source = name;
+  weights.source = weights.described_by = weights.model.source = name;
   return weights;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ struct Weights {
   std::vector<LayerWeights> layers;
   std::unique_ptr<Tokenizer> tokenizer;  // null: random weights
   std::string source;                    // what to call it: the path, or "llama-3-8b, random:1"
+  std::string described_by;              // path or name of the config or metadata it has
   double bytes = 0;                      // of the tensors, mapped or made
   double copied_bytes = 0;               // of those, copied on loading: q and k rows of a GGUF
   std::vector<std::shared_ptr<const void>> owners;  // keeps the data alive
@@ -64,18 +66,27 @@ struct Weights {
 // small vectors only; matrices stay where they are.
 Weights load_weights(const std::string& name);
 // "random:SEED" weights for any model description (built-in name, config.json, folder, *.gguf):
-// standard deviation 0.02 (norms 1), the matrices in `storage` (routers f32, and bf16 where rows do
-// not fill its blocks). Equal seeds give equal weights whatever the thread count. Fills memory at
-// close to its write rate: block formats are made as blocks (random integers, fitting scales), not
-// quantized from floats.
+// standard deviation 0.02 (norms 1), the matrices in `storage` (as convert_weights has them). Equal
+// seeds give equal weights whatever the thread count. Fills memory at close to its write rate:
+// block formats are made as blocks (random integers, fitting scales), not quantized from floats.
 Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads);
 
 enum class FileKind : uint8_t { gguf, safetensors };
+
+// Called with bytes written so far and in all, from the thread that called.
+using Progress = std::function<void(double done, double total)>;
+
+struct Converted {
+  double bytes = 0;       // of the file or folder
+  double bits = 0;        // stored for each weight, norms included
+  double kept_bytes = 0;  // of matrices whose rows do not fill the storage's blocks
+};
 // `ridge convert`: writes the weights with all layer matrices, embedding and head in `storage`
-// (rows that do not fill its blocks stay bf16; norms stay f32), tokenizer and metadata included;
-// GGUF as llama.cpp reads it, safetensors as transformers does (f32, f16, bf16 only; a folder with
-// config.json and tokenizer.json, which needs a folder as source). Writes whole or not at all.
-void convert_weights(const Weights& weights, Storage storage, FileKind kind,
-                     const std::string& path);
+// (routers and norms stay f32; rows that do not fill its blocks take another, see storage_for),
+// tokenizer and metadata included; GGUF as llama.cpp reads it, safetensors as transformers does
+// (f32, f16, bf16 only; a folder with config.json and tokenizer.json, which needs a folder as
+// source). Writes whole or not at all. Throws Error.
+Converted convert_weights(const Weights& weights, Storage storage, FileKind kind,
+                          const std::string& path, const Progress& progress = {});
 
 }  // namespace ridge

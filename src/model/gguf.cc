@@ -192,6 +192,7 @@ void read_array(GgufHeader& header, Cursor& cursor, const std::string& key,
 
 void read_metadata(GgufHeader& header, Cursor& cursor, uint64_t count, const std::string& where) {
   for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t begin = cursor.position();
     std::string key(cursor.text("a key", kMaxNameLength));
     uint32_t type = read_value_type(cursor, where);
     if (type == kArray) {
@@ -202,6 +203,7 @@ void read_metadata(GgufHeader& header, Cursor& cursor, uint64_t count, const std
     } else {
       header.values[key] = read_number(cursor, type);
     }
+    header.pairs.push_back({std::move(key), begin, cursor.position()});
   }
 }
 

@@ -28,6 +28,12 @@ struct GgufArray {
   uint64_t offset = 0;  // of the first element from the start of the file
 };
 
+// One key with its value, as bytes of the file.
+struct GgufPair {
+  std::string key;
+  uint64_t begin = 0, end = 0;
+};
+
 struct GgufHeader {
   // Scalars, strings and short lists of numbers by key. Long lists and lists of strings (the
   // vocabulary) keep only their place, in `arrays`.
@@ -35,6 +41,7 @@ struct GgufHeader {
   std::map<std::string, GgufArray, std::less<>> arrays;
   std::map<std::string, GgufTensor, std::less<>> tensors;
   uint64_t tensor_bytes = 0;
+  std::vector<GgufPair> pairs;  // in the file's order, for those who copy them
 };
 
 // `file` is the whole file (a memory map: only the header is touched). Versions 2 and 3. Throws
