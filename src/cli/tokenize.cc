@@ -68,8 +68,9 @@ std::vector<Token> parse_ids(const std::string& list, const Tokenizer& tokenizer
 // For a line of a terminal: whole characters, nothing that moves the cursor.
 std::string shown(std::string_view piece) {
   Utf8Stream stream;
-  std::string out;
-  for (char c : stream.push(piece) + stream.finish()) {
+  std::string whole = stream.push(piece), out;
+  whole += stream.finish();
+  for (char c : whole) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     } else {

@@ -10,25 +10,16 @@
 namespace ridge {
 namespace {
 
-// Whether a space mark follows another character somewhere in `piece`.
-bool has_inner_space(std::string_view piece) {
-  for (size_t at = piece.find(kSpaceMark); at != piece.npos;
-       at = piece.find(kSpaceMark, at + kSpaceMark.size())) {
-    if (at > 0 && !piece.substr(0, at).ends_with(kSpaceMark)) return true;
-  }
-  return false;
-}
-
 class Bpe : public WordModel {
  public:
   Bpe(const Vocabulary& vocabulary, BpeRules rules)
       : vocabulary_(vocabulary), rules_(std::move(rules)), table_(rules_.merges.size()) {
-    cuts_ = vocabulary_.find(kSpaceMark).has_value() && !rules_.whole_words;
+    CutFinder finder;
     for (size_t rank = 0; rank < rules_.merges.size(); ++rank) {
       const auto [left, right] = rules_.merges[rank];
       const Token made = rules_.merged[rank];
       table_.set(uint32_t(left), uint32_t(right), uint32_t(rank), made);
-      if (cuts_ && has_inner_space(vocabulary_[made].text)) cuts_ = false;
+      finder.add(vocabulary_[made].text);
     }
     for (unsigned byte = 0; byte < 256; ++byte) {
       byte_ids_[byte] = vocabulary_.find(byte_characters()[byte]).value_or(-1);
@@ -38,10 +29,16 @@ class Bpe : public WordModel {
     rules_.merges = {};
     rules_.merged = {};
     takes_bytes_ = rules_.inner_prefix.empty() && rules_.last_suffix.empty();
+    // A word must be looked up whole or have its end, and a run of unknown characters be one token.
+    const bool complete =
+        rules_.byte_fallback &&
+        std::find(fallback_ids_.begin(), fallback_ids_.end(), -1) == fallback_ids_.end();
+    const bool runs = rules_.fuse_unknown && rules_.unknown && !complete;
+    if (!rules_.whole_words && takes_bytes_ && !runs) cuts_ = finder.cuts();
   }
 
   bool takes_bytes() const override { return takes_bytes_; }
-  bool cuts_at_spaces() const override { return cuts_; }
+  WordCuts cuts() const override { return cuts_; }
 
   void encode(std::string_view word, bool as_bytes, std::vector<Token>& out) const override {
     if (rules_.whole_words) {
@@ -136,7 +133,8 @@ class Bpe : public WordModel {
   BpeRules rules_;
   PairTable table_;
   std::array<Token, 256> byte_ids_{}, fallback_ids_{};
-  bool takes_bytes_ = true, cuts_ = false;
+  bool takes_bytes_ = true;
+  WordCuts cuts_;
 };
 
 // Ids by text: a merge needs no rule, only that what it makes is a piece.
@@ -151,13 +149,14 @@ class ScoredBpe : public WordModel {
     const auto score = [&](Token id) { return vocabulary_[id].score; };
     std::stable_sort(order.begin(), order.end(),
                      [&](Token a, Token b) { return score(a) > score(b); });
-    cuts_ = vocabulary_.find(kSpaceMark).has_value();
+    CutFinder finder;
     uint32_t rank = 0;
     for (size_t i = 0; i < order.size(); ++i) {
       if (i > 0 && score(order[i]) < score(order[i - 1])) ++rank;
       ranks_[size_t(order[i])] = rank;
-      if (cuts_ && has_inner_space(vocabulary_[order[i]].text)) cuts_ = false;
+      finder.add(vocabulary_[order[i]].text);
     }
+    cuts_ = finder.cuts();
     for (unsigned byte = 0; byte < 256; ++byte) {
       const auto found = vocabulary_.find_byte(static_cast<unsigned char>(byte));
       const auto single = vocabulary_.find(std::string(1, char(byte)));
@@ -165,7 +164,7 @@ class ScoredBpe : public WordModel {
     }
   }
 
-  bool cuts_at_spaces() const override { return cuts_; }
+  WordCuts cuts() const override { return cuts_; }
 
   void encode(std::string_view word, bool, std::vector<Token>& out) const override {
     thread_local MergeWork work;
@@ -219,7 +218,7 @@ class ScoredBpe : public WordModel {
   std::optional<Token> unknown_;
   std::vector<uint32_t> ranks_;  // by score, best 0; equal scores share one
   std::array<Token, 256> bytes_{};
-  bool cuts_ = false;
+  WordCuts cuts_;
 };
 
 }  // namespace

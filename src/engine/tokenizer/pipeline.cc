@@ -23,18 +23,13 @@ void Pipeline::encode_word(std::string_view word, Encoding& work) const {
 
 void Pipeline::encode_text(std::string_view text, bool first, Encoding& work) const {
   pre_tokenizer.apply(text, first, model->takes_bytes(), work.words);
-  const bool cuts = model->cuts_at_spaces();
+  const WordCuts cuts = work.words.as_bytes ? WordCuts() : model->cuts();
   for (std::string_view word : work.words.words) {
-    while (cuts && !word.empty()) {
-      // Past the marks it starts with, to the next one.
-      size_t end = 0;
-      while (word.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
-      end = word.find(kSpaceMark, end);
-      if (end == word.npos) break;
+    while (!word.empty()) {
+      const size_t end = cuts.first(word);
       encode_word(word.substr(0, end), work);
       word.remove_prefix(end);
     }
-    if (!word.empty()) encode_word(word, work);
   }
 }
 

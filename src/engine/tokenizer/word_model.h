@@ -14,6 +14,22 @@ namespace ridge {
 
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁, SentencePiece's space
 
+struct WordCuts {
+  bool spaces = false;    // before a space mark that follows another character
+  bool newlines = false;  // between a newline and another character
+  // The length of the first part of `word`.
+  size_t first(std::string_view word) const;
+};
+// Which of them the pieces allow; `made` are the texts that merging can make.
+class CutFinder {
+ public:
+  void add(std::string_view made);
+  WordCuts cuts() const { return cuts_; }
+
+ private:
+  WordCuts cuts_{true, true};
+};
+
 class WordModel {
  public:
   virtual ~WordModel() = default;
@@ -22,9 +38,9 @@ class WordModel {
   virtual void encode(std::string_view word, bool as_bytes, std::vector<Token>& out) const = 0;
   // Whether `encode` may be given bytes.
   virtual bool takes_bytes() const { return false; }
-  // Whether a word may be cut before every space mark that follows another character without
-  // changing its tokens: no piece spans such a place.
-  virtual bool cuts_at_spaces() const { return false; }
+  // Where a word may be cut without changing its tokens, because no piece spans such a place. Whole
+  // texts without a pre-tokeniser become short words, which the cache knows.
+  virtual WordCuts cuts() const { return {}; }
 };
 
 // Byte-pair encoding by a list of merges, earliest first. Hugging Face's BPE.
