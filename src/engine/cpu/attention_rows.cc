@@ -91,7 +91,7 @@ void pack_queries(const AttentionCall& call, const AttentionJob& job, float* to)
   }
 }
 
-// One tile's keys and values in the cache, 16 tokens at a time.
+// One tile's keys and values in the cache, by groups.
 template <typename T>
 struct CacheTile {
   const T* keys[kTile / kKeyGroup];
@@ -105,15 +105,15 @@ template <typename T>
 void find_tile(const AttentionCall& call, const AttentionJob& job, int tile, int end,
                CacheTile<T>& found) {
   const LayerCache& cache = call.cache;
-  const auto dim = size_t(cache.head_dim), page_tokens = size_t(cache.page_tokens);
   for (int g = 0; g < kTile / kKeyGroup; ++g) {
-    const bool exists = tile + g * kKeyGroup < end;
-    const auto position = size_t(exists ? tile + g * kKeyGroup : tile);
-    const auto page = size_t(job.slice->pages[position / page_tokens]);
-    const size_t token = (page * size_t(cache.kv_heads) + size_t(job.kv_head)) * page_tokens +
-                         position % page_tokens;
-    found.keys[g] = reinterpret_cast<const T*>(cache.k) + token * dim;
-    found.values[g] = reinterpret_cast<const T*>(cache.v) + token * dim;
+    const int group = tile + g * kKeyGroup;
+    const int position = group < end ? group : tile;
+    const auto page = size_t(job.slice->pages[size_t(position / cache.page_tokens)]);
+    const size_t token =
+        (page * size_t(cache.kv_heads) + size_t(job.kv_head)) * size_t(cache.page_tokens) +
+        size_t(position % cache.page_tokens);
+    found.keys[g] = reinterpret_cast<const T*>(cache.k) + token * size_t(cache.head_dim);
+    found.values[g] = reinterpret_cast<const T*>(cache.v) + token * size_t(cache.head_dim);
     if constexpr (sizeof(T) == 1) {
       std::memcpy(found.key_scale + g * kKeyGroup, cache.k_scale + token, kKeyGroup * 4);
       std::memcpy(found.value_scale + g * kKeyGroup, cache.v_scale + token, kKeyGroup * 4);
@@ -131,12 +131,10 @@ struct TileWork {
 
   // Rows in blocks of at most kRowTile, as even as can be.
   template <class Stored>
-  void rows_meet(int tile, int end, const typename Stored::T* const* keys,
-                 const typename Stored::T* const* values, const CacheTile<T>& found) const {
+  void rows_meet(int tile, int end, Streams<typename Stored::T> keys,
+                 Streams<typename Stored::T> values, const Softening& soft) const {
     const int dim = call.cache.head_dim, stride = padded(dim);
     const int blocks = (job.rows + kRowTile - 1) / kRowTile;
-    Softening soft{call.rules.softcap, sizeof(T) == 1 ? found.key_scale : nullptr,
-                   sizeof(T) == 1 ? found.value_scale : nullptr};
     for (int block = 0; block < blocks; ++block) {
       const int first = job.rows * block / blocks, past = job.rows * (block + 1) / blocks;
       const int rows = past - first;
@@ -146,47 +144,64 @@ struct TileWork {
       if (see_begin >= see_end) continue;
       float* s = room.s + first * kTile;
       scores<Stored>(rows, room.q + first * stride, stride, keys, dim, see_begin, see_end, s);
-      float rescale[kRowTile];
+      float max[kRowTile + kLanes] = {}, rescale[kRowTile + kLanes];
       for (int r = 0; r < rows; ++r) {
         const Sight sight = sight_of(call, job, first + r);
-        rescale[r] =
-            soften(soft, s + r * kTile, sight.begin - tile, std::min(sight.end, end) - tile,
-                   room.span.max + first + r, room.span.sum + (first + r) * kSumLanes);
+        max[r] = prepare(soft, s + r * kTile, sight.begin - tile, std::min(sight.end, end) - tile,
+                         room.span.max[first + r]);
+      }
+      raise(rows, max, room.span.max + first, rescale);
+      for (int r = 0; r < rows; ++r) {
+        weigh(soft, s + r * kTile, max[r], rescale[r], room.span.sum + (first + r) * kSumLanes);
       }
       mix<Stored>(rows, s, values, see_begin, see_end, rescale, dim, room.span.out + first * stride,
                   stride);
+      keys.ahead = nullptr;  // the first block has asked
+      values.ahead = nullptr;
     }
   }
 
-  void run(int tile, int end) const {
-    CacheTile<T> found;
-    find_tile(call, job, tile, end, found);
-    const int dim = call.cache.head_dim;
-    const T* values[kTile];
-    for (int key = 0; key < kTile; ++key) {
-      values[key] = found.values[key / kKeyGroup] + key % kKeyGroup * dim;
-    }
-    // Twice converted in registers costs as much as stored and read back. A head that does not fill
-    // its vectors is padded in scratch: beyond its last row there may be nothing to read.
-    if (job.rows <= 2 * kRowTile && dim % kLanes == 0) {
-      rows_meet<From>(tile, end, found.keys, values, found);
+  // Converted in registers, twice at most: that costs as much as storing and reading back.
+  bool is_direct() const {
+    // A head that does not fill its vectors is padded in scratch: beyond the last row of the cache
+    // there may be nothing to read.
+    return job.rows <= 2 * kRowTile && call.cache.head_dim % kLanes == 0;
+  }
+
+  void run(int tile, int end, const CacheTile<T>& found, const CacheTile<T>* next) const {
+    const Softening soft{call.rules.softcap, sizeof(T) == 1 ? found.key_scale : nullptr,
+                         sizeof(T) == 1 ? found.value_scale : nullptr};
+    const int dim = call.cache.head_dim, stride = padded(dim);
+    if (is_direct()) {
+      rows_meet<From>(tile, end, {found.keys, found.values, 0},
+                      {found.values, next ? next->keys : nullptr, dim}, soft);
       return;
     }
-    const float* wide_keys[kTile / kKeyGroup];
-    const float* wide_values[kTile];
-    const int stride = padded(dim);
+    const float* keys[kTile / kKeyGroup];
+    const float* values[kTile / kKeyGroup];
+    const int last = std::min(end - tile, kTile);  // nothing is known of values beyond
     for (int g = 0; g < kTile / kKeyGroup; ++g) {
-      float* to = room.k + g * kKeyGroup * dim;
-      widen<From>(found.keys[g], kKeyGroup * dim, to);
-      wide_keys[g] = to;
+      float* k = room.k + g * kKeyGroup * dim;
+      widen<From>(found.keys[g], kKeyGroup * dim, k);
+      keys[g] = k;
+      float* v = room.v + g * kKeyGroup * stride;
+      for (int i = 0; i < std::min(last - g * kKeyGroup, kKeyGroup); ++i) {
+        widen<From>(found.values[g] + i * dim, dim, v + i * stride);
+      }
+      values[g] = v;
     }
-    const int last = std::min(end - tile, kTile);
-    for (int key = 0; key < kTile; ++key) {
-      float* to = room.v + key * stride;
-      if (key < last) widen<From>(values[key], dim, to);
-      wide_values[key] = to;
+    rows_meet<FromF32>(tile, end, {keys, nullptr, 0}, {values, nullptr, stride}, soft);
+  }
+
+  // The tiles of keys [begin, end), the next always found before the last is met.
+  void run_all(int begin, int end) const {
+    CacheTile<T> tiles[2];
+    find_tile(call, job, begin, job.end, tiles[0]);
+    for (int tile = begin, i = 0; tile < end; tile += kTile, i ^= 1) {
+      const bool more = tile + kTile < job.end;
+      if (more) find_tile(call, job, tile + kTile, job.end, tiles[i ^ 1]);
+      run(tile, job.end, tiles[i], more ? &tiles[i ^ 1] : nullptr);
     }
-    rows_meet<FromF32>(tile, end, wide_keys, wide_values, found);
   }
 };
 
@@ -211,7 +226,7 @@ void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionSc
     const TileWork<From> work{call, job, room};
     const int begin = std::max(span, job.begin / kTile * kTile);
     const int end = std::min(span + kSpan, job.end);
-    for (int tile = begin; tile < end; tile += kTile) work.run(tile, job.end);
+    work.run_all(begin, end);
     if (job.partial != nullptr) return;
     if (first) {
       std::swap(room.span, room.total);

@@ -31,22 +31,26 @@ inline constexpr int kRowTile = HWY_MIN(kSums / kGroupVectors, 6);
 // Elements as the cache has them, to f32. All exact.
 struct FromF32 {
   using T = float;
+  static constexpr bool kStreams = false;  // it lies in scratch
   static HWY_INLINE V load(const T* from) { return hn::LoadU(Floats(), from); }
 };
 struct FromF16 {
   using T = hwy::float16_t;
+  static constexpr bool kStreams = true;
   static HWY_INLINE V load(const T* from) {
     return hn::PromoteTo(Floats(), hn::LoadU(hn::Rebind<T, Floats>(), from));
   }
 };
 struct FromBf16 {
   using T = hwy::bfloat16_t;
+  static constexpr bool kStreams = true;
   static HWY_INLINE V load(const T* from) {
     return hn::PromoteTo(Floats(), hn::LoadU(hn::Rebind<T, Floats>(), from));
   }
 };
 struct FromInt8 {
   using T = int8_t;
+  static constexpr bool kStreams = true;
   static HWY_INLINE V load(const T* from) {
     const hn::Rebind<int32_t, Floats> words;
     return hn::ConvertTo(Floats(), hn::PromoteTo(words, hn::LoadU(hn::Rebind<T, Floats>(), from)));
@@ -65,25 +69,54 @@ void widen(const typename From::T* HWY_RESTRICT from, int count, float* HWY_REST
   }
 }
 
+// Keys or values of a tile, and what comes next: the tile's values, or the next tile's keys, of the
+// same size. They are asked for line by line among the arithmetic; without it the core computes or
+// waits, in turn (19 instead of 26 GB/s on a core that reads 35).
+template <typename T>
+struct Streams {
+  const T* const* now;    // by groups of 16 tokens
+  const T* const* ahead;  // null: none
+  int stride;             // from a token's values to the next's
+};
+
+template <typename T>
+HWY_INLINE void fetch(const T* from, int elements) {
+  constexpr int kLine = 64 / int(sizeof(T));
+  HWY_UNROLL(8) for (int i = 0; i < elements; i += kLine) __builtin_prefetch(from + i, 0, 3);
+}
+
 // s[r][key] = sum over i of q[r][i] k[i][key], i rising: one sum, so the tile's shape changes
 // nothing.
 template <class From, int kRows, int kVectors>
-void score_tile(const float* HWY_RESTRICT q, int q_stride, const typename From::T* const* keys,
-                int dim, float* HWY_RESTRICT s) {
+void score_tile(const float* HWY_RESTRICT q, int q_stride, Streams<typename From::T> keys, int dim,
+                float* HWY_RESTRICT s) {
   const Floats d;
+  // Between two looks ahead: whole lines; heads are multiples of 8.
+  constexpr int kSteps = From::kStreams ? 4 : 1;
+  constexpr int kGroups = kVectors / kGroupVectors;
   V sums[kRows][kVectors];
   HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(16) for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
   }
-  for (int i = 0; i < dim; ++i) {
-    V k[kVectors];
-    HWY_UNROLL(16) for (int v = 0; v < kVectors; ++v) {
-      k[v] = From::load(keys[v / kGroupVectors] + i * kKeyGroup + v % kGroupVectors * kLanes);
+  int ahead_group = 0, ahead_at = 0;
+  for (int start = 0; start < dim; start += kSteps) {
+    if (From::kStreams && keys.ahead) {
+      HWY_UNROLL(4) for (int g = 0; g < kGroups; ++g) {
+        fetch(keys.ahead[ahead_group] + ahead_at, kSteps * kKeyGroup);
+        ahead_at += kSteps * kKeyGroup;
+        if (ahead_at == dim * kKeyGroup) ahead_at = 0, ++ahead_group;
+      }
     }
-    HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
-      const V x = hn::Set(d, q[r * q_stride + i]);
+    HWY_UNROLL(4) for (int i = start; i < start + kSteps; ++i) {
+      V k[kVectors];
       HWY_UNROLL(16) for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = hn::MulAdd(x, k[v], sums[r][v]);
+        k[v] = From::load(keys.now[v / kGroupVectors] + i * kKeyGroup + v % kGroupVectors * kLanes);
+      }
+      HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
+        const V x = hn::Set(d, q[r * q_stride + i]);
+        HWY_UNROLL(16) for (int v = 0; v < kVectors; ++v) {
+          sums[r][v] = hn::MulAdd(x, k[v], sums[r][v]);
+        }
       }
     }
   }
@@ -102,18 +135,21 @@ constexpr int key_vectors(int rows) {
 }
 
 template <class From, int kRows>
-void score_rows(const float* q, int q_stride, const typename From::T* const* keys, int dim,
-                int begin, int end, float* s) {
+void score_rows(const float* q, int q_stride, Streams<typename From::T> keys, int dim, int begin,
+                int end, float* s) {
   constexpr int kVectors = key_vectors(kRows);
   constexpr int kKeys = kVectors * kLanes;
   for (int key = begin / kKeys * kKeys; key < end; key += kKeys) {
-    score_tile<From, kRows, kVectors>(q, q_stride, keys + key / kKeyGroup, dim, s + key);
+    const int group = key / kKeyGroup;
+    score_tile<From, kRows, kVectors>(
+        q, q_stride, {keys.now + group, keys.ahead ? keys.ahead + group : nullptr, 0}, dim,
+        s + key);
   }
 }
 
 // Scores of keys [begin, end) of the tile, and of those that share a register tile with them.
 template <class From>
-void scores(int rows, const float* q, int q_stride, const typename From::T* const* keys, int dim,
+void scores(int rows, const float* q, int q_stride, Streams<typename From::T> keys, int dim,
             int begin, int end, float* s) {
   switch (rows) {
     case 1:
@@ -158,50 +194,65 @@ struct Softening {
   const float* value_scale;  // [tile]
 };
 
-// Turns a row's scores into weights exp(s - max) and takes them into max and sum; keys outside
-// [begin, end) weigh nothing. Returns what the row's sums so far must be multiplied by.
-HWY_INLINE float soften(const Softening& how, float* HWY_RESTRICT s, int begin, int end,
-                        float* HWY_RESTRICT max, float* HWY_RESTRICT sum) {
+// The largest of a row's scores and `max`, once they are scaled, capped and masked: keys outside
+// [begin, end) become -inf.
+HWY_INLINE float prepare(const Softening& how, float* HWY_RESTRICT s, int begin, int end,
+                         float max) {
   const Floats d;
   const hn::Rebind<int32_t, Floats> words;
-  constexpr int kVectors = kTile / kLanes;
   const bool whole = begin <= 0 && end >= kTile;
-  V most = hn::Set(d, *max);
-  for (int v = 0; v < kVectors; ++v) {
-    V x = hn::Load(d, s + v * kLanes);
-    if (how.key_scale) x = hn::Mul(x, hn::Load(d, how.key_scale + v * kLanes));
+  V most = hn::Set(d, max);
+  HWY_UNROLL(4) for (int key = 0; key < kTile; key += kLanes) {
+    V x = hn::Load(d, s + key);
+    if (how.key_scale) x = hn::Mul(x, hn::Load(d, how.key_scale + key));
     if (how.softcap > 0) {
       const V cap = hn::Set(d, how.softcap);
       x = hn::Mul(cap, hn::Tanh(d, hn::Div(x, cap)));
     }
     if (!whole) {
-      const auto key = hn::Iota(words, v * kLanes);
+      const auto index = hn::Iota(words, key);
       const auto seen =
-          hn::And(hn::Gt(key, hn::Set(words, begin - 1)), hn::Lt(key, hn::Set(words, end)));
+          hn::And(hn::Gt(index, hn::Set(words, begin - 1)), hn::Lt(index, hn::Set(words, end)));
       x = hn::IfThenElse(hn::RebindMask(d, seen), x,
                          hn::Set(d, -std::numeric_limits<float>::infinity()));
     }
-    hn::Store(x, d, s + v * kLanes);
+    hn::Store(x, d, s + key);
     most = hn::Max(x, most);
   }
-  most = hn::MaxOfLanes(d, most);
-  const float rescale = exp_negative(*max - hn::GetLane(most));
-  *max = hn::GetLane(most);
+  return hn::GetLane(hn::MaxOfLanes(d, most));
+}
+
+// Scores to weights exp(s - max), taken into the row's sum after that is rescaled.
+HWY_INLINE void weigh(const Softening& how, float* HWY_RESTRICT s, float max, float rescale,
+                      float* HWY_RESTRICT sum) {
+  const Floats d;
+  const V most = hn::Set(d, max);
   V total = hn::Mul(hn::Load(d, sum), hn::Set(d, rescale));
-  for (int v = 0; v < kVectors; ++v) {
-    V p = exp_negative(hn::Sub(hn::Load(d, s + v * kLanes), most));
+  HWY_UNROLL(4) for (int key = 0; key < kTile; key += kLanes) {
+    V p = exp_negative(hn::Sub(hn::Load(d, s + key), most));
     total = hn::Add(total, p);
-    if (how.value_scale) p = hn::Mul(p, hn::Load(d, how.value_scale + v * kLanes));
-    hn::Store(p, d, s + v * kLanes);
+    if (how.value_scale) p = hn::Mul(p, hn::Load(d, how.value_scale + key));
+    hn::Store(p, d, s + key);
   }
   hn::Store(total, d, sum);
-  return rescale;
+}
+
+// What the rows' sums so far must be multiplied by: exp(old - fresh), and fresh becomes old.
+HWY_INLINE void raise(int rows, const float* HWY_RESTRICT fresh, float* HWY_RESTRICT old,
+                      float* HWY_RESTRICT rescale) {
+  const Floats d;
+  for (int r = 0; r < kRowTile; r += kLanes) {  // `fresh` and `rescale` have whole vectors
+    HWY_ALIGN float before[kLanes] = {};
+    for (int i = 0; i < kLanes && r + i < rows; ++i) before[i] = old[r + i];
+    hn::StoreU(exp_negative(hn::Sub(hn::Load(d, before), hn::LoadU(d, fresh + r))), d, rescale + r);
+  }
+  for (int r = 0; r < rows; ++r) old[r] = fresh[r];
 }
 
 // out[r][i] = rescale[r] out[r][i] + sum over keys of p[r][key] v[key][i], keys rising.
 template <class From, int kRows, int kVectors>
-void mix_tile(const float* HWY_RESTRICT p, const typename From::T* const* values, int begin,
-              int end, const float* rescale, int offset, float* HWY_RESTRICT out, int stride) {
+void mix_tile(const float* HWY_RESTRICT p, Streams<typename From::T> values, int begin, int end,
+              const float* rescale, int offset, float* HWY_RESTRICT out, int stride) {
   const Floats d;
   V sums[kRows][kVectors];
   HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
@@ -210,12 +261,16 @@ void mix_tile(const float* HWY_RESTRICT p, const typename From::T* const* values
       sums[r][v] = hn::Mul(factor, hn::Load(d, out + r * stride + v * kLanes));
     }
   }
-  for (int key = begin; key < end; ++key) {
-    const auto* value = values[key] + offset;
+  for (unsigned key = unsigned(begin); key < unsigned(end); ++key) {
+    const unsigned at = key % kKeyGroup * unsigned(values.stride) + unsigned(offset);
+    const auto* value = values.now[key / kKeyGroup] + at;
+    if (From::kStreams && values.ahead) {
+      fetch(values.ahead[key / kKeyGroup] + at, kVectors * kLanes);
+    }
     V x[kVectors];
     HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) x[v] = From::load(value + v * kLanes);
     HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
-      const V weight = hn::Set(d, p[r * kTile + key]);
+      const V weight = hn::Set(d, p[unsigned(r * kTile) + key]);
       HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
         sums[r][v] = hn::MulAdd(weight, x[v], sums[r][v]);
       }
@@ -230,7 +285,7 @@ void mix_tile(const float* HWY_RESTRICT p, const typename From::T* const* values
 
 // Across the head from `offset` on, kVectors at a time, the rest with half as many.
 template <class From, int kRows, int kVectors>
-void mix_rows(const float* p, const typename From::T* const* values, int begin, int end,
+void mix_rows(const float* p, Streams<typename From::T> values, int begin, int end,
               const float* rescale, int dim, int offset, float* out, int stride) {
   for (; offset + (kVectors - 1) * kLanes < dim; offset += kVectors * kLanes) {
     mix_tile<From, kRows, kVectors>(p, values, begin, end, rescale, offset, out + offset, stride);
@@ -249,13 +304,13 @@ constexpr int head_vectors(int rows) {
 }
 
 template <class From, int kRows>
-void mix_all(const float* p, const typename From::T* const* values, int begin, int end,
+void mix_all(const float* p, Streams<typename From::T> values, int begin, int end,
              const float* rescale, int dim, float* out, int stride) {
   mix_rows<From, kRows, head_vectors(kRows)>(p, values, begin, end, rescale, dim, 0, out, stride);
 }
 
 template <class From>
-void mix(int rows, const float* p, const typename From::T* const* values, int begin, int end,
+void mix(int rows, const float* p, Streams<typename From::T> values, int begin, int end,
          const float* rescale, int dim, float* out, int stride) {
   switch (rows) {
     case 1:
