@@ -1,0 +1,324 @@
+// The decode kernel alone: `check` compares it with doubles on the host, `time` measures steps
+// beside the read ceiling of the same call.
+//   cuda_decode_bench check
+//   cuda_decode_bench time MODEL FORMAT BATCH CONTEXT [MODEL FORMAT BATCH CONTEXT]...
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "bench/cuda_reference.h"
+#include "engine/cuda/decoder.h"
+#include "engine/cuda/device.cuh"
+#include "measure/cuda/bulk.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+DecoderShape shape_of(const std::string& name) {
+  DecoderShape s;
+  double theta = 500000;
+  if (name == "llama-2-7b") {
+    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 32, s.head_dim = 128;
+    s.ffn = 11008, s.vocab = 32000, theta = 10000;
+  } else if (name == "llama-3-8b") {
+    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
+    s.ffn = 14336, s.vocab = 128256;
+  } else if (name == "llama-3.2-1b") {
+    s.layers = 16, s.hidden = 2048, s.heads = 32, s.kv_heads = 8, s.head_dim = 64;
+    s.ffn = 8192, s.vocab = 128256;
+  } else if (name == "tiny") {
+    s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
+    s.ffn = 1536, s.vocab = 1000;
+  } else if (name == "tiny-wide") {  // multi-head, 128, norms and biases, a window
+    s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
+    s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
+  } else if (name == "8b-layer") {
+    s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
+    s.ffn = 14336, s.vocab = 2048;
+  } else {
+    std::fprintf(stderr, "no model %s\n", name.c_str());
+    std::exit(2);
+  }
+  s.query_scale = 1 / std::sqrt(float(s.head_dim));
+  for (int i = 0; i < s.head_dim / 2; ++i) {
+    s.rope_frequency.push_back(float(std::pow(theta, -2.0 * i / s.head_dim)));
+  }
+  return s;
+}
+
+WeightFormat format_of(const std::string& name) {
+  return name == "fp8"    ? WeightFormat::fp8
+         : name == "int4" ? WeightFormat::int4
+                          : WeightFormat::bf16;
+}
+
+// Pages of a sequence: not in order, as an allocator that has worked for a while gives them.
+std::vector<int> pages_of(int sequence, int count) {
+  std::vector<int> pages(count);
+  for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
+  return pages;
+}
+
+int failures = 0;
+void expect(bool right, const char* what, double value, double limit) {
+  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
+  if (!right) ++failures;
+}
+
+double relative(const float* found, const std::vector<double>& wanted) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double e = found[i] - wanted[i];
+    difference += e * e, size += wanted[i] * wanted[i];
+  }
+  const double value = std::sqrt(difference / size);
+  return std::isfinite(value) ? value : 1e9;
+}
+
+struct Sequence {
+  std::vector<int> prompt, pages;
+  Reference::Past past;
+  int cached = 0;
+};
+
+// Prompts of several lengths in chunks of 16, then joint decoding; every logit against doubles.
+// Each activation is rounded to bf16 (relative error up to 2^-9, about 2^-10.2 on average) before
+// each of 4 products a layer and the head's; errors of the roundings add like a random walk.
+void check_model(const std::string& name, WeightFormat format, const char* format_name,
+                 std::vector<int> lengths, int steps) {
+  std::printf("%s %s, %zu sequences\n", name.c_str(), format_name, lengths.size());
+  const DecoderShape shape = shape_of(name);
+  const int page_count = 40;
+  const auto decoder = Decoder::make(shape, format, page_count * int(lengths.size()));
+  decoder->randomize(7, 0.1f);
+  const Reference reference(*decoder, shape);
+  const double limit = 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
+  std::vector<Sequence> all(lengths.size());
+  std::vector<std::vector<double>> wanted(all.size());
+  double worst = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    Sequence& s = all[i];
+    s.pages = pages_of(int(i), page_count);
+    for (int t = 0; t < lengths[i]; ++t) s.prompt.push_back((t * 37 + int(i) * 101) % shape.vocab);
+    for (int at = 0; at < lengths[i]; at += 16) {
+      const int count = std::min(16, lengths[i] - at);
+      std::vector<DecodeRow> rows;
+      for (int r = 0; r < count; ++r) {
+        rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), page_count});
+      }
+      decoder->run(rows, 1);
+      const std::vector<float> logits = decoder->logits();
+      for (int r = 0; r < count; ++r) {
+        wanted[i] = reference.step(s.past, s.prompt[at + r]);
+        worst = std::max(worst, relative(&logits[size_t(r) * shape.vocab], wanted[i]));
+      }
+    }
+    s.cached = lengths[i];
+  }
+  expect(worst < limit, "prompts: worst relative error of logits", worst, limit);
+
+  // The same next tokens for both, whatever each finds likeliest.
+  worst = 0;
+  const auto rows_at = [&](int step) {
+    std::vector<DecodeRow> rows;
+    for (size_t i = 0; i < all.size(); ++i) {
+      rows.push_back({int((i * 13 + size_t(step) * 29) % size_t(shape.vocab)), all[i].cached,
+                      int(i), all[i].pages.data(), page_count});
+    }
+    return rows;
+  };
+  for (int step = 0; step < steps; ++step) {
+    const auto rows = rows_at(step);
+    decoder->run(rows, 1);
+    const std::vector<float> logits = decoder->logits();
+    for (size_t i = 0; i < all.size(); ++i) {
+      worst = std::max(
+          worst, relative(&logits[i * shape.vocab], reference.step(all[i].past, rows[i].token)));
+      ++all[i].cached;
+    }
+  }
+  expect(worst < limit, "decoding: worst relative error of logits", worst, limit);
+
+  // Several steps in one launch are the same steps, bit for bit; each row alone is the same too.
+  const auto rows = rows_at(steps);
+  constexpr int kSteps = 5;
+  decoder->run(rows, kSteps);
+  const std::vector<int> tokens = decoder->chosen();
+  const std::vector<float> together = decoder->logits();
+  std::vector<DecodeRow> next = rows;
+  bool same = true;
+  for (int step = 0; step < kSteps; ++step) {
+    decoder->run(next, 1);
+    const std::vector<float> logits = decoder->logits();
+    for (size_t i = 0; i < next.size(); ++i) {
+      const float* from = &logits[i * shape.vocab];
+      const int likeliest = int(std::max_element(from, from + shape.vocab) - from);
+      same = same && likeliest == tokens[step * next.size() + i];
+      next[i].token = likeliest, ++next[i].past;
+    }
+    if (step == kSteps - 1) same = same && logits == together;
+  }
+  expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
+  decoder->run(rows, 1);
+  const std::vector<float> batch = decoder->logits();
+  double apart = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    DecodeRow row = rows[i];
+    row.first = 0;
+    decoder->run({row}, 1);
+    const std::vector<float> alone = decoder->logits();
+    for (int v = 0; v < shape.vocab; ++v) {
+      apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape.vocab + v]));
+    }
+  }
+  expect(apart == 0, "alone against in the batch, largest difference", apart, 0);
+  int moved = 0;
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    decoder->run(rows, 1);
+    if (repeat % 100 == 0 || repeat > 990) moved += decoder->logits() != batch;
+  }
+  decoder->run(rows, 1);
+  moved += decoder->logits() != batch;
+  expect(moved == 0, "1000 repeats, moved", moved, 0.5);
+}
+
+double ceiling(int sms) {
+  constexpr size_t kBytes = size_t{8} << 30;
+  Buffer<uint8_t> data(kBytes);
+  Buffer<uint32_t> sum(1);
+  check(cudaMemset(data.data(), 0x5a, kBytes), "filling");
+  cudaEvent_t start, stop;
+  cudaEventCreate(&start), cudaEventCreate(&stop);
+  std::vector<double> rates;
+  for (int i = 0; i < 9; ++i) {
+    cudaEventRecord(start);
+    launch_bulk_read(nullptr, sms, data.data(), kBytes, 6, 32768, sum.data());
+    cudaEventRecord(stop);
+    check(cudaDeviceSynchronize(), "reading");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, start, stop);
+    rates.push_back(double(kBytes) / ms * 1e3);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[rates.size() / 2];
+}
+
+void print_stamps(const Decoder& decoder, const std::vector<long long>& stamps, int layers,
+                  int steps, double seconds) {
+  const int ops = 2 + 5 * layers;
+  const double clocks = double(stamps[(size_t(ops) * steps - 1) * 4 + 3] - stamps[3]);
+  const double us = seconds * 1e6 * (double(ops) * steps - 1) / (double(ops) * steps) / clocks;
+  const char* names[] = {"embed", "qkv", "attention", "out", "gate_up", "down", "head"};
+  double wait[7] = {}, work[7] = {}, finish[7] = {}, meet[7] = {};
+  int count[7] = {};
+  for (int i = 1; i < ops * steps; ++i) {
+    const int o = i % ops, kind = o == 0 ? 0 : o == ops - 1 ? 6 : (o - 1) % 5 + 1;
+    const long long* at = &stamps[size_t(i) * 4];
+    const bool idle = at[0] < at[-1];  // SM 0 had nothing to do there
+    ++count[kind];
+    if (kind == 0 || idle) {
+      finish[kind] += double(at[2] - at[-1]) * us;
+    } else {
+      wait[kind] += double(at[0] - at[-1]) * us;
+      work[kind] += double(at[1] - at[0]) * us;
+      finish[kind] += double(at[2] - at[1]) * us;
+    }
+    meet[kind] += double(at[3] - at[2]) * us;
+  }
+  std::printf("    SM 0, us each     activations  product   finish     meet    total   us/step\n");
+  for (int k = 0; k < 7; ++k) {
+    const double n = count[k], all = wait[k] + work[k] + finish[k] + meet[k];
+    std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n,
+                work[k] / n, finish[k] / n, meet[k] / n, all / n, all / steps);
+  }
+  (void)decoder;
+}
+
+void time_model(const std::string& name, const std::string& format, int batch, int context,
+                double rate, Decoder& decoder) {
+  const DecoderShape shape = shape_of(name);
+  const int steps = 16, page_count = (context + steps) / 16 + 1;
+  std::vector<std::vector<int>> pages;
+  std::vector<DecodeRow> rows;
+  for (int i = 0; i < batch; ++i) pages.push_back(pages_of(i, page_count));
+  for (int i = 0; i < batch; ++i) {
+    rows.push_back({i * 11 + 1, context - steps / 2, i, pages[i].data(), page_count});
+  }
+  std::vector<double> seconds = decoder.time(rows, steps, 12);
+  std::sort(seconds.begin(), seconds.end());
+  const double step = seconds[seconds.size() / 2] / steps;
+  std::vector<double> single = decoder.time(rows, 1, 21);
+  std::sort(single.begin(), single.end());
+  const double bytes =
+      decoder.weight_bytes() + decoder.cache_bytes_per_token() * batch * (context + 8);
+  std::printf(
+      "%-13s %-5s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
+      "  %5.1f %% of %.2f  %7.1f tok/s\n",
+      name.c_str(), format.c_str(), batch, context, step * 1e3, seconds[0] / steps * 1e3,
+      single[single.size() / 2] * 1e3, bytes / step * 1e-12, 100 * bytes / step / rate,
+      rate * 1e-12, batch / step);
+  decoder.keep_stamps(true);
+  decoder.run(rows, steps);
+  const std::vector<long long> stamps = decoder.stamps();
+  decoder.keep_stamps(false);
+  print_stamps(decoder, stamps, shape.layers, steps, step * steps);
+  std::fflush(stdout);
+}
+
+int run(int count, char** words) {
+  const std::string what = count > 1 ? words[1] : "check";
+  if (what == "check") {
+    const bool quick = count > 2;  // under the sanitizer
+    const auto formats = {std::pair{WeightFormat::bf16, "bf16"},
+                          {WeightFormat::fp8, "fp8"},
+                          {WeightFormat::int4, "int4"}};
+    for (const auto& [format, format_name] : formats) {
+      check_model("tiny", format, format_name, {37}, 12);
+      if (quick) break;
+      check_model("tiny", format, format_name, {5, 300, 16}, 10);
+      check_model("tiny-wide", format, format_name, {150}, 10);
+      check_model("tiny-wide", format, format_name, {1, 17, 33, 40, 64, 129, 7}, 5);
+      check_model("tiny", format, format_name, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 5);
+      check_model("8b-layer", format, format_name, {20, 3, 4, 5}, 2);
+    }
+    std::printf("%d wrong\n", failures);
+    return failures != 0;
+  }
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  const double rate = ceiling(properties.multiProcessorCount);
+  std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  std::unique_ptr<Decoder> decoder;
+  std::string loaded;
+  for (int i = 2; i + 3 < count; i += 4) {
+    const std::string key = std::string(words[i]) + words[i + 1];
+    if (key != loaded) {
+      decoder.reset();
+      decoder = Decoder::make(shape_of(words[i]), format_of(words[i + 1]), 2200 + 1100);
+      decoder->randomize(1, 0);
+      decoder->randomize_cache(3);
+      loaded = key;
+    }
+    time_model(words[i], words[i + 1], std::atoi(words[i + 2]), std::atoi(words[i + 3]), rate,
+               *decoder);
+  }
+  std::printf("ring read again %.3f TB/s\n", ceiling(properties.multiProcessorCount) * 1e-12);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ridge::cuda
+
+int main(int count, char** words) {
+  try {
+    return ridge::cuda::run(count, words);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,165 @@
+// The forward pass in doubles on the host, with the weights a Decoder holds: what the decode kernel
+// is checked against.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "engine/cuda/decoder.h"
+
+namespace ridge::cuda {
+
+class Reference {
+ public:
+  Reference(Decoder& decoder, const DecoderShape& shape) : s_(shape) {
+    embed_ = decoder.unpacked(Part::embed, 0);
+    head_ = decoder.unpacked(Part::head, 0);
+    final_ = decoder.vector(Vectors::final_norm, 0);
+    for (int l = 0; l < s_.layers; ++l) {
+      Layer layer;
+      layer.qkv = decoder.unpacked(Part::q, l);
+      layer.out = decoder.unpacked(Part::out, l);
+      layer.gate_up = decoder.unpacked(Part::gate_up, l);
+      layer.down = decoder.unpacked(Part::down, l);
+      layer.attn_norm = decoder.vector(Vectors::attn_norm, l);
+      layer.mlp_norm = decoder.vector(Vectors::mlp_norm, l);
+      if (s_.qk_norm) {
+        layer.q_norm = decoder.vector(Vectors::q_norm, l);
+        layer.k_norm = decoder.vector(Vectors::k_norm, l);
+      }
+      if (s_.qkv_bias) layer.bias = decoder.vector(Vectors::qkv_bias, l);
+      layers_.push_back(std::move(layer));
+    }
+  }
+
+  // One sequence's past: keys and values by layer, token after token.
+  struct Past {
+    std::vector<std::vector<double>> keys, values;
+    int length = 0;
+  };
+
+  std::vector<double> step(Past& past, int token) const {
+    past.keys.resize(s_.layers);
+    past.values.resize(s_.layers);
+    const int d = s_.head_dim, q_columns = s_.heads * d, kv_columns = s_.kv_heads * d;
+    std::vector<double> h(s_.hidden);
+    for (int i = 0; i < s_.hidden; ++i) {
+      h[i] = double(embed_[size_t(token) * s_.hidden + i]) * s_.embed_scale;
+    }
+    for (int l = 0; l < s_.layers; ++l) {
+      const Layer& layer = layers_[l];
+      std::vector<double> qkv =
+          product(layer.qkv, normed(h, layer.attn_norm), q_columns + 2 * kv_columns);
+      for (size_t i = 0; i < layer.bias.size(); ++i) qkv[i] += layer.bias[i];
+      for (int head = 0; head < s_.heads + s_.kv_heads; ++head) {
+        turn(&qkv[size_t(head) * d], head < s_.heads ? layer.q_norm : layer.k_norm, past.length);
+      }
+      std::vector<double>&keys = past.keys[l], &values = past.values[l];
+      keys.insert(keys.end(), qkv.begin() + q_columns, qkv.begin() + q_columns + kv_columns);
+      values.insert(values.end(), qkv.begin() + q_columns + kv_columns, qkv.end());
+      const std::vector<double> attended = attend(qkv, keys, values, past.length + 1, l);
+      add(h, product(layer.out, attended, s_.hidden));
+      const std::vector<double> both =
+          product(layer.gate_up, normed(h, layer.mlp_norm), 2 * s_.ffn);
+      std::vector<double> activated(s_.ffn);
+      for (int i = 0; i < s_.ffn; ++i) {
+        const double gate = both[i / 8 * 16 + i % 8], up = both[i / 8 * 16 + i % 8 + 8];
+        activated[i] = gate / (1 + std::exp(-gate)) * up;
+      }
+      add(h, product(layer.down, activated, s_.hidden));
+    }
+    ++past.length;
+    return product(head_, normed(h, final_), s_.vocab);
+  }
+
+ private:
+  struct Layer {
+    std::vector<float> qkv, out, gate_up, down;
+    std::vector<float> attn_norm, mlp_norm, q_norm, k_norm, bias;
+  };
+
+  static void add(std::vector<double>& to, const std::vector<double>& what) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
+  }
+
+  std::vector<double> normed(const std::vector<double>& x, const std::vector<float>& w) const {
+    double squares = 0;
+    for (const double v : x) squares += v * v;
+    const double scale = 1 / std::sqrt(squares / double(x.size()) + s_.norm_eps);
+    std::vector<double> y(x.size());
+    for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * w[i];
+    return y;
+  }
+
+  // `w` is [blocks * 16][padded columns].
+  static std::vector<double> product(const std::vector<float>& w, const std::vector<double>& x,
+                                     int rows) {
+    const size_t columns = w.size() / (size_t(rows + 15) / 16 * 16);
+    std::vector<double> y(rows);
+    const int threads = rows * columns > 1 << 22 ? 16 : 1;
+    std::vector<std::thread> team;
+    for (int t = 0; t < threads; ++t) {
+      team.emplace_back([&, t] {
+        for (int r = t; r < rows; r += threads) {
+          double sum = 0;
+          for (size_t c = 0; c < x.size(); ++c) sum += double(w[r * columns + c]) * x[c];
+          y[r] = sum;
+        }
+      });
+    }
+    for (std::thread& thread : team) thread.join();
+    return y;
+  }
+
+  void turn(double* v, const std::vector<float>& norm, int position) const {
+    const int half = s_.head_dim / 2;
+    if (!norm.empty()) {
+      double squares = 0;
+      for (int i = 0; i < 2 * half; ++i) squares += v[i] * v[i];
+      const double scale = 1 / std::sqrt(squares / s_.head_dim + s_.norm_eps);
+      for (int i = 0; i < 2 * half; ++i) v[i] *= scale * norm[i];
+    }
+    for (int i = 0; i < half; ++i) {
+      const double angle = double(position) * s_.rope_frequency[i];
+      const double c = std::cos(angle), n = std::sin(angle), x = v[i], y = v[i + half];
+      v[i] = x * c - y * n;
+      v[i + half] = y * c + x * n;
+    }
+  }
+
+  std::vector<double> attend(const std::vector<double>& q, const std::vector<double>& keys,
+                             const std::vector<double>& values, int length, int layer) const {
+    const int d = s_.head_dim, kv_columns = s_.kv_heads * d, group = s_.heads / s_.kv_heads;
+    const int window = s_.window.empty() ? 0 : s_.window[layer];
+    const int low = window ? std::max(0, length - window) : 0;
+    std::vector<double> out(size_t(s_.heads) * d);
+    for (int head = 0; head < s_.heads; ++head) {
+      std::vector<double> p(length);
+      double most = -1e300, total = 0;
+      for (int t = low; t < length; ++t) {
+        double score = 0;
+        for (int i = 0; i < d; ++i) {
+          score += q[size_t(head) * d + i] * keys[size_t(t) * kv_columns + head / group * d + i];
+        }
+        p[t] = score * s_.query_scale;
+        most = std::max(most, p[t]);
+      }
+      for (int t = low; t < length; ++t) total += p[t] = std::exp(p[t] - most);
+      for (int t = low; t < length; ++t) {
+        for (int i = 0; i < d; ++i) {
+          out[size_t(head) * d + i] +=
+              p[t] / total * values[size_t(t) * kv_columns + head / group * d + i];
+        }
+      }
+    }
+    return out;
+  }
+
+  DecoderShape s_;
+  std::vector<float> embed_, head_, final_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace ridge::cuda

@@ -1,0 +1,339 @@
+// Attention of one row's query heads that share a KV head, over a span of pages in the ring; this
+// step's own tokens are written into the latest page there. Flash decoding: each warp takes whole
+// pages and keeps maximum, sum and output; the warps' states are joined in shared memory, the
+// splits' by the SM that arrives last.
+//
+// Heads are columns of the MMA (at most 8): scores = K (tokens x d) q, output = V^T (d x tokens) p.
+#pragma once
+
+#include "engine/cuda/decode_shared.cuh"
+
+#ifdef RIDGE_HOPPER
+namespace ridge::cuda {
+
+constexpr float kLog2e = 1.4426950408889634f;
+// Finite, so that a difference of two is zero and not NaN.
+constexpr float kNone = -1e30f;
+
+// kD: head_dim / 16. The state of 8 heads in one warp; lane 4 g + t has heads 2t, 2t + 1.
+template <int kD>
+struct State {
+  float most[2] = {kNone, kNone}, sum[2] = {0, 0};  // sum: of this lane's tokens
+  float out[kD][4] = {};
+};
+
+// Pairs of a vector of 16 kD elements: 16 j + 2 t + {0, 1} at [j][0], 8 further at [j][1].
+template <int kD>
+using Pairs = uint32_t[kD][2];
+
+// A vector normed and turned by its position. The four lanes of a quad work on one vector.
+template <int kD>
+__device__ inline void turned(Pairs<kD>& to, const float* from, bool there, const float* norm,
+                              float eps, const float2* rotation, int t) {
+  float2 v[kD][2];
+  float squares = 0;
+#pragma unroll
+  for (int j = 0; j < kD; ++j) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      v[j][h] = there ? __ldcg(reinterpret_cast<const float2*>(from + j * 16 + h * 8 + t * 2))
+                      : float2{0, 0};
+      squares += v[j][h].x * v[j][h].x + v[j][h].y * v[j][h].y;
+    }
+  }
+  if (norm) {
+    squares += __shfl_xor_sync(0xffffffffu, squares, 1);
+    squares += __shfl_xor_sync(0xffffffffu, squares, 2);
+    const float scale = rsqrtf(squares / (16.0f * kD) + eps);
+#pragma unroll
+    for (int j = 0; j < kD; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 w = *reinterpret_cast<const float2*>(norm + j * 16 + h * 8 + t * 2);
+        v[j][h] = {v[j][h].x * scale * w.x, v[j][h].y * scale * w.y};
+      }
+    }
+  }
+  // Element i turns with i + 8 kD, which the same lane has: unit u of 8 with unit u + kD.
+#pragma unroll
+  for (int u = 0; u < kD; ++u) {
+    const float2 a = rotation[u * 8 + t * 2], b = rotation[u * 8 + t * 2 + 1];
+    float2& low = v[u / 2][u % 2];
+    float2& high = v[(u + kD) / 2][(u + kD) % 2];
+    const float2 x = low, y = high;
+    low = {x.x * a.x - y.x * a.y, x.y * b.x - y.y * b.y};
+    high = {y.x * a.x + x.x * a.y, y.y * b.x + x.y * b.y};
+  }
+#pragma unroll
+  for (int j = 0; j < kD; ++j) {
+    to[j][0] = pack_bf16(v[j][0].x, v[j][0].y);
+    to[j][1] = pack_bf16(v[j][1].x, v[j][1].y);
+  }
+}
+
+// 16 tokens of a page in shared memory, of which the first is `begin` in the sequence; those
+// outside [low, high) do not count.
+template <int kD>
+__device__ inline void attend(const DecodeArgs& args, State<kD>& state, const Pairs<kD>& q,
+                              int begin, int low, int high, int lane, const uint8_t* page) {
+  const uint4* keys = reinterpret_cast<const uint4*>(page) + lane;
+  const uint4* values = keys + kD * 32;
+  float even[4] = {}, odd[4] = {};  // two chains: an MMA waits for the one before it
+#pragma unroll
+  for (int j = 0; j < kD; ++j) {
+    const uint4 a = keys[j * 32];
+    mma(j % 2 ? odd : even, a.x, a.y, a.z, a.w, uint2{q[j][0], q[j][1]});
+  }
+  const float scale = args.query_scale;
+  const float cap = args.attention_softcap;
+  float s[4];
+#pragma unroll
+  for (int v = 0; v < 4; ++v) {
+    float score = (even[v] + odd[v]) * scale;
+    if (cap > 0) score = cap * tanhf(score / cap);
+    const int token = begin + lane / 4 + v / 2 * 8;
+    s[v] = token >= low && token < high ? score * kLog2e : kNone;
+  }
+  float shrink[2], p[4];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    float most = fmaxf(s[c], s[c + 2]);
+#pragma unroll
+    for (int across = 4; across <= 16; across *= 2) {
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
+    }
+    most = fmaxf(most, state.most[c]);
+    shrink[c] = exp2f(state.most[c] - most);
+    state.most[c] = most;
+    p[c] = s[c] > kNone ? exp2f(s[c] - most) : 0.0f;
+    p[c + 2] = s[c + 2] > kNone ? exp2f(s[c + 2] - most) : 0.0f;
+    state.sum[c] = state.sum[c] * shrink[c] + p[c] + p[c + 2];
+  }
+  // D has tokens as rows, B wants them as k: an 8 x 8 transposition in registers.
+  uint2 b = {pack_bf16(p[0], p[1]), pack_bf16(p[2], p[3])};
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(b.x));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(b.y));
+#pragma unroll
+  for (int j = 0; j < kD; ++j) {
+    const uint4 a = values[j * 32];
+    state.out[j][0] *= shrink[0], state.out[j][1] *= shrink[1];
+    state.out[j][2] *= shrink[0], state.out[j][3] *= shrink[1];
+    mma(state.out[j], a.x, a.y, a.z, a.w, b);
+  }
+}
+
+// Writes this step's tokens of the row's sequence, up to the row itself, into the page in shared
+// memory; the row's own also into the cache.
+template <int kD>
+__device__ inline void add_own(const DecodeArgs& args, const Shared& shared, const Op& op,
+                               const Span& span, uint16_t* page, int lane) {
+  const Row& row = shared.fixed.rows[span.row];
+  constexpr int kHeadDim = 16 * kD;
+  const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
+  const int g = lane / 4, t = lane % 4, own = span.row - row.first;
+  const float* keys =
+      args.qkv_rows + size_t(row.first) * columns + (args.heads + span.kv_head) * kHeadDim;
+  const float* values = keys + args.kv_heads * kHeadDim;
+  const float* norm = args.k_norm ? args.k_norm + op.layer * kHeadDim : nullptr;
+  const int slot = span.position % kPageTokens - own;  // of the step's first token
+  const int number = args.pages[row.pages + span.position / kPageTokens];
+  uint16_t* cached =
+      args.kv + ((size_t(op.layer) * args.cache_pages + number) * args.kv_heads + span.kv_head) *
+                    page_elements(kHeadDim);
+  for (int token = 0; token <= own; ++token) {
+    const int at = value_at(slot + token, lane, kHeadDim);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 32; ++i) {
+      const uint16_t value = bf16_bits(__ldcg(values + size_t(token) * columns + lane + 32 * i));
+      page[at + i * 512] = value;  // 32 dimensions further are two tiles further
+      if (token == own) cached[at + i * 512] = value;
+    }
+  }
+  for (int token = g; token <= (own | 7); token += 8) {
+    Pairs<kD> key;
+    const bool there = token <= own;
+    turned<kD>(key, keys + size_t(token) * columns, there, norm, args.norm_eps,
+               shared.rotation + (there ? row.first + token : 0) * 8 * kD, t);
+    if (!there) continue;
+    const int at = key_at(slot + token, t * 2);
+#pragma unroll
+    for (int j = 0; j < kD; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<uint32_t*>(page + at + j * 256 + h * 4) = key[j][h];
+        if (token == own) *reinterpret_cast<uint32_t*>(cached + at + j * 256 + h * 4) = key[j][h];
+      }
+    }
+  }
+  __syncwarp();
+}
+
+// Joins `parts` states of `heads x head_dim` outputs. most(i, head), sum(i, head), out(i, at).
+template <typename Most, typename Sum, typename Out>
+__device__ inline float joined(int parts, float& most_of_all, float& sum_of_all, const Most& most,
+                               const Sum& sum, const Out& out) {
+  most_of_all = kNone;
+  for (int i = 0; i < parts; ++i) most_of_all = fmaxf(most_of_all, most(i));
+  float total = 0, result = 0;
+  for (int i = 0; i < parts; ++i) {
+    const float share = exp2f(most(i) - most_of_all);
+    total += share * sum(i);
+    result += share * out(i);
+  }
+  sum_of_all = total;
+  return result;
+}
+
+template <int kRows, int kD>
+__device__ inline void attention_of(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
+                                    int warp, int lane, Place& place) {
+  constexpr int kHeadDim = 16 * kD, kWorkers = kConsumers * 32;
+  Fixed& fixed = shared.fixed;
+  const int group = args.heads / args.kv_heads, outputs = group * kHeadDim;
+  const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
+  const int page_bytes = page_elements(kHeadDim) * 2, per_stage = min(32, stage / page_bytes);
+  const int g = lane / 4, t = lane % 4, thread = warp * 32 + lane;
+  float* const area = reinterpret_cast<float*>(shared.x);  // free now: for warps' states
+  const int at_once = min(kConsumers, args.x_bytes / (outputs * 4));
+
+  for (int item = op.first; item < op.items; item += gridDim.x) {
+    const Span span = span_of(args, fixed.rows, op, item);
+    if (span.split >= span.splits) continue;
+    const int parts = min(kConsumers, span.page_count);
+    // The latest page comes first: no state to carry yet.
+    if (span.own && warp == 0) {
+      wait(&fixed.full[place.slot], place.parity);
+      add_own<kD>(args, shared, op, span,
+                  reinterpret_cast<uint16_t*>(shared.ring + place.slot * stage), lane);
+      fence_proxy();  // the next bulk copy comes to where this warp has written
+    }
+    State<kD> state;
+    Pairs<kD> q = {};
+    if (warp < parts) {
+      const int head = span.kv_head * group + g;
+      turned<kD>(q, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group,
+                 args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr, args.norm_eps,
+                 shared.rotation + span.row * 8 * kD, t);
+    }
+    for (int p = 0; p < span.page_count; p += per_stage) {
+      wait(&fixed.full[place.slot], place.parity);
+      for (int i = p; i < min(p + per_stage, span.page_count); ++i) {
+        if (i % kConsumers != warp) continue;
+        attend<kD>(args, state, q, (span.first_page + span.page_count - 1 - i) * kPageTokens,
+                   span.low, span.position + 1, lane,
+                   shared.ring + place.slot * stage + (i - p) * page_bytes);
+      }
+      __syncwarp();
+      if (lane == 0) arrive(&fixed.empty[place.slot]);
+      place.advance(args.ring_slots);
+    }
+    // Warps' states into shared memory, as many as fit at once; each thread joins its outputs.
+#pragma unroll
+    for (int across = 4; across <= 16; across *= 2) {
+      state.sum[0] += __shfl_xor_sync(0xffffffffu, state.sum[0], across);
+      state.sum[1] += __shfl_xor_sync(0xffffffffu, state.sum[1], across);
+    }
+    if (g == 0 && warp < parts) {
+      fixed.most[warp][t * 2] = state.most[0], fixed.most[warp][t * 2 + 1] = state.most[1];
+      fixed.sum[warp][t * 2] = state.sum[0], fixed.sum[warp][t * 2 + 1] = state.sum[1];
+    }
+    constexpr int kEach = (8 * kHeadDim + kWorkers - 1) / kWorkers;
+    float result[kEach] = {}, most[kEach], sum[kEach];
+    for (int base = 0; base < max(parts, 1); base += at_once) {
+      const int here = min(at_once, parts - base);
+      if (warp >= base && warp < base + here) {
+        float* to = area + (warp - base) * outputs;
+#pragma unroll
+        for (int j = 0; j < kD; ++j) {
+#pragma unroll
+          for (int v = 0; v < 4; ++v) {
+            const int head = t * 2 + v % 2;
+            if (head < group) to[head * kHeadDim + j * 16 + g + v / 2 * 8] = state.out[j][v];
+          }
+        }
+      }
+      meet<1>(kWorkers);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int o = thread + e * kWorkers, head = o / kHeadDim;
+        if (o >= outputs) break;
+        float top = kNone;
+        for (int i = 0; i < parts; ++i) top = fmaxf(top, fixed.most[i][head]);
+        if (base == 0) {
+          most[e] = top, sum[e] = 0;
+          for (int i = 0; i < parts; ++i)
+            sum[e] += exp2f(fixed.most[i][head] - top) * fixed.sum[i][head];
+        }
+        for (int i = 0; i < here; ++i) {
+          result[e] += exp2f(fixed.most[base + i][head] - top) * area[i * outputs + o];
+        }
+      }
+      meet<1>(kWorkers);
+    }
+
+    const auto write = [&](int o, float value) {
+      const int k = span.kv_head * outputs + o;
+      args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
+    };
+    if (span.splits == 1) {
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int o = thread + e * kWorkers;
+        if (o < outputs) write(o, result[e] / sum[e]);
+      }
+    } else {
+      const int record = outputs + 2 * group;
+      float* to = args.partial + size_t(item) * record;
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int o = thread + e * kWorkers;
+        if (o >= outputs) break;
+        to[o] = result[e];
+        if (o % kHeadDim == 0) {
+          to[outputs + o / kHeadDim] = most[e];
+          to[outputs + group + o / kHeadDim] = sum[e];
+        }
+      }
+      __threadfence();
+      meet<1>(kWorkers);
+      const int pair = item / op.splits;
+      if (thread == 0) {
+        const unsigned before = atomicAdd(&args.arrived[pair], 1u);
+        fixed.last = before == static_cast<unsigned>(span.splits - 1);
+        if (fixed.last) args.arrived[pair] = 0;
+        __threadfence();
+      }
+      meet<1>(kWorkers);
+      if (fixed.last) {
+        const float* from = args.partial + size_t(pair) * op.splits * record;
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) {
+          const int o = thread + e * kWorkers, head = o / kHeadDim;
+          if (o >= outputs) break;
+          float top, total;
+          const float value = joined(
+              span.splits, top, total,
+              [&](int i) { return __ldcg(from + i * record + outputs + head); },
+              [&](int i) { return __ldcg(from + i * record + outputs + group + head); },
+              [&](int i) { return __ldcg(from + i * record + o); });
+          write(o, value / total);
+        }
+      }
+    }
+    fence_proxy();  // attended, pages and the shared area are next touched by bulk copies
+    meet<1>(kWorkers);
+  }
+}
+
+template <int kRows>
+__device__ inline void attention(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
+                                 int warp, int lane, Place& place) {
+  if (args.head_dim == 128) {
+    attention_of<kRows, 8>(args, shared, op, stage, warp, lane, place);
+  } else {
+    attention_of<kRows, 4>(args, shared, op, stage, warp, lane, place);
+  }
+}
+
+}  // namespace ridge::cuda
+#endif

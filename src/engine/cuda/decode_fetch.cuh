@@ -1,0 +1,105 @@
+// The decode kernel's fetching warp: everything this SM will read of weights and of the cached
+// past, in the order of use, as fast as the ring empties.
+#pragma once
+
+#include "engine/cuda/decode_shared.cuh"
+
+#ifdef RIDGE_HOPPER
+namespace ridge::cuda {
+
+// Until all SMs have finished so many operators of this launch, as the finishing warp saw it.
+__device__ inline void wait_met(const Fixed& fixed, unsigned operators) {
+  unsigned seen;
+  do {
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(seen)
+                 : "r"(shared_address(&fixed.met))
+                 : "memory");
+  } while (seen < operators);
+}
+
+template <WeightFormat kFormat, int kRows>
+struct Fetcher {
+  const DecodeArgs& args;
+  Shared& shared;
+  Place place;
+  uint64_t once = evict_first();
+
+  static constexpr int kStage = stage_bytes(kFormat);
+  static constexpr int kChunk = format_info(kFormat).chunk_bytes;
+
+  __device__ uint8_t* slot() { return shared.ring + place.slot * kStage; }
+
+  // The order of Multiplier::matrix.
+  __device__ void matrix(const Op& op) {
+    const Tiles& tiles = tiles_of(args, op.kind);
+    const int layer = op.kind == Kind::head ? 0 : op.layer;
+    const uint8_t* data = tiles.data + layer * tiles.stride;
+    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
+    const int grid = gridDim.x, group = piece < tiles.chunks ? kGroup : 1;
+    for (int item = op.first; item < op.items; item += grid * group) {
+      for (int begin = 0; begin < tiles.chunks; begin += piece) {
+        const int end = min(begin + piece, tiles.chunks);
+        for (int block = item; block < min(op.items, item + grid * group); block += grid) {
+          const uint8_t* from = data + size_t(block) * tiles.chunks * kChunk;
+          for (int c = begin; c < end; c += kChunksPerStage) {
+            const int bytes = min(kChunksPerStage, end - c) * kChunk;
+            wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
+            arrive_expecting(&shared.fixed.full[place.slot], bytes);
+            fetch(slot(), from + size_t(c) * kChunk, bytes, &shared.fixed.full[place.slot], once);
+            place.advance(args.ring_slots);
+          }
+        }
+      }
+    }
+  }
+
+  // Pages of the past, the latest first: they do not depend on this step, so they come early like
+  // weights do.
+  __device__ void pages(const Op& op, int lane) {
+    const int page_bytes = page_elements(args.head_dim) * 2;
+    const int per_stage = min(32, kStage / page_bytes);
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+      const Span span = span_of(args, shared.fixed.rows, op, item);
+      const int* numbers = args.pages + shared.fixed.rows[span.row].pages + span.first_page;
+      const uint16_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads *
+                                            page_elements(args.head_dim);
+      for (int p = 0; p < span.page_count; p += per_stage) {
+        const int count = min(per_stage, span.page_count - p);
+        const int number = lane < count ? numbers[span.page_count - 1 - p - lane] : 0;
+        if (lane == 0) {
+          wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
+          arrive_expecting(&shared.fixed.full[place.slot], count * page_bytes);
+        }
+        __syncwarp();
+        if (lane < count) {
+          fetch(slot() + lane * page_bytes,
+                layer +
+                    (size_t(number) * args.kv_heads + span.kv_head) * page_elements(args.head_dim),
+                page_bytes, &shared.fixed.full[place.slot]);
+        }
+        place.advance(args.ring_slots);
+      }
+    }
+  }
+
+  __device__ void run(int lane) {
+    for_each_op(args, [&](const Op& op) {
+      if (op.kind == Kind::embed) return;
+      if (op.kind == Kind::attention) {
+        if (op.step > 0) {
+          // The step before wrote to these pages in its operator of the same place.
+          wait_met(shared.fixed, op.index - ops_of_step(args.layers) + 1);
+          fence_proxy();
+        }
+        pages(op, lane);
+        return;
+      }
+      if (lane == 0) matrix(op);
+      place = {__shfl_sync(0xffffffffu, place.slot, 0), __shfl_sync(0xffffffffu, place.parity, 0)};
+    });
+  }
+};
+
+}  // namespace ridge::cuda
+#endif

@@ -1,0 +1,275 @@
+// The decode kernel's finishing warp: what follows each product, and the meeting of the SMs.
+#pragma once
+
+#include "engine/cuda/decode_shared.cuh"
+
+#ifdef RIDGE_HOPPER
+namespace ridge::cuda {
+
+template <WeightFormat kFormat, int kRows>
+struct Finisher {
+  const DecodeArgs& args;
+  Shared& shared;
+  int lane;
+  Place sum_place;
+  uint32_t x_free_parity = 0, done_parity = 0;
+
+  // Results of a block, token after token: lane's i-th is 32 i + lane of 16 x kRows, so that 16
+  // lanes share a token.
+  static constexpr int kResults = kBlockRows * kRows;
+  static constexpr int kEach = (kResults + 31) / 32;
+  unsigned long long best[kEach];
+
+  __device__ int token_of(int each) const { return each * 2 + lane / 16; }
+  __device__ bool is_result(int each) const {
+    return (kRows > 1 || lane < 16) && token_of(each) < args.row_count;
+  }
+
+  // Fetches activations [begin, begin + count) chunks of this operator.
+  __device__ void fetch_x(const uint16_t* from, int begin, int count) {
+    if (lane != 0) return;
+    constexpr int kChunkBytes = format_info(kFormat).columns * kRows * 2;
+    fence_proxy();
+    arrive_expecting(&shared.fixed.x_full, count * kChunkBytes);
+    fetch(shared.x, reinterpret_cast<const uint8_t*>(from) + size_t(begin) * kChunkBytes,
+          count * kChunkBytes, &shared.fixed.x_full);
+  }
+
+  __device__ void norm_scales() {
+    const int blocks = args.hidden / kBlockRows;
+#pragma unroll 4
+    for (int n = 0; n < kRows; ++n) {
+      float sum = 0;
+      if (n < args.row_count) {
+#pragma unroll 8
+        for (int i = lane; i < blocks; i += 32) sum += __ldcg(args.squares + n * blocks + i);
+      }
+      for (int across = 16; across; across /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, across);
+      }
+      if (lane == 0) {
+        shared.fixed.scale[n] = rsqrtf(sum / static_cast<float>(args.hidden) + args.norm_eps);
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ float sum_of(int at) const {
+    const float* from = shared.sums + sum_place.slot * kConsumers * kResults + at;
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kConsumers; ++w) sum += from[w * kResults];
+    return sum;
+  }
+
+  // New residual of this row and token: keeps it, its product with the next norm's weight, and the
+  // block's sum of squares.
+  __device__ void keep(int each, int row, float value, float weight) {
+    const int token = token_of(each);
+    float square = 0;
+    if (is_result(each)) {
+      __stcg(args.residual + size_t(token) * args.hidden + row, value);
+      args.normed[activation_at(row, token, kRows)] = bf16_bits(value * weight);
+      square = value * value;
+    }
+    for (int across = 8; across; across /= 2) {
+      square += __shfl_xor_sync(0xffffffffu, square, across);
+    }
+    if (is_result(each) && lane % 16 == 0) {
+      args.squares[token * (args.hidden / kBlockRows) + row / kBlockRows] = square;
+    }
+  }
+
+  __device__ void embed(const Op& op) {
+    for (int block = op.first; block < op.items; block += gridDim.x) {
+#pragma unroll
+      for (int each = 0; each < kEach; ++each) {
+        const int row = block * kBlockRows + lane % 16;
+        float value = 0;
+        if (is_result(each)) {
+          const size_t token = shared.fixed.token[token_of(each)];
+          value = bf16_value(args.embed[token * args.hidden + row]) * args.embed_scale;
+        }
+        keep(each, row, value, args.attn_norm[row]);
+      }
+    }
+  }
+
+  // What follows, given the sum of this lane's i-th result.
+  __device__ void finish(const Op& op, int block) {
+    const Tiles& tiles = tiles_of(args, op.kind);
+    const int layer = op.kind == Kind::head ? 0 : op.layer;
+    const float* scales =
+        tiles.row_scale ? tiles.row_scale + (size_t(layer) * tiles.blocks + block) * kBlockRows
+                        : nullptr;
+    const bool adds = op.kind == Kind::out || op.kind == Kind::down;
+    const int row = block * kBlockRows + lane % 16;
+    // Before the wait, what can be read before it.
+    float scale = 1, other = 0, weight = 0, old[kEach];
+    if (scales) scale = scales[lane % 16];
+    if (adds) {
+      const float* next = op.kind == Kind::out ? args.mlp_norm + op.layer * args.hidden
+                          : op.layer + 1 < args.layers
+                              ? args.attn_norm + (op.layer + 1) * args.hidden
+                              : args.final_norm;
+      weight = next[row];
+#pragma unroll
+      for (int each = 0; each < kEach; ++each) {
+        old[each] = is_result(each)
+                        ? __ldcg(args.residual + size_t(token_of(each)) * args.hidden + row)
+                        : 0.0f;
+      }
+    } else if (op.kind == Kind::qkv && args.qkv_bias) {
+      other = args.qkv_bias[op.layer * tiles.blocks * kBlockRows + row];
+    }
+    wait(&shared.fixed.sum_full[sum_place.slot], sum_place.parity);
+    float sum[kEach];
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      const int at = each * 32 + lane;
+      sum[each] = at < kResults ? sum_of(at) * scale : 0.0f;
+    }
+    __syncwarp();
+    if (lane == 0) arrive(&shared.fixed.sum_free[sum_place.slot]);
+    sum_place.advance(kSums);
+
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      const int token = token_of(each);
+      const float normed = shared.fixed.scale[token < kRows ? token : 0];
+      if (adds) {
+        keep(each, row, old[each] + sum[each], weight);
+      } else if (op.kind == Kind::gate_up) {
+        const float value = sum[each] * normed;
+        const float up = __shfl_down_sync(0xffffffffu, value, 8);
+        const float gated =
+            args.gate == Gate::silu
+                ? value / (1 + __expf(-value))
+                : 0.5f * value *
+                      (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
+        if (is_result(each) && lane % 16 < 8) {
+          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gated * up);
+        }
+      } else if (op.kind == Kind::qkv) {
+        const int columns = tiles.blocks * kBlockRows;
+        if (is_result(each)) {
+          __stcg(args.qkv_rows + size_t(token) * columns + row, sum[each] * normed + other);
+        }
+      } else if (is_result(each) && row < args.vocab) {
+        float logit = sum[each] * normed;
+        if (args.logit_softcap > 0) {
+          logit = args.logit_softcap * tanhf(logit / args.logit_softcap);
+        }
+        args.logits[size_t(token) * args.vocab + row] = logit;
+        best[each] = max(best[each], key_of(logit, row));
+      }
+    }
+  }
+
+  // Orders by value, then by the lower index.
+  __device__ static unsigned long long key_of(float value, int index) {
+    const uint32_t bits = __float_as_uint(value);
+    const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - index);
+  }
+  __device__ static unsigned long long best_across(unsigned long long key, int lanes) {
+    for (int across = lanes / 2; across; across /= 2) {
+      key = max(key, __shfl_xor_sync(0xffffffffu, key, across));
+    }
+    return key;
+  }
+
+  __device__ void matrix(const Op& op) {
+    const Tiles& tiles = tiles_of(args, op.kind);
+    const uint16_t* x = op.kind == Kind::out    ? args.attended
+                        : op.kind == Kind::down ? args.activated
+                                                : args.normed;
+    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
+    const bool pieces = piece < tiles.chunks;
+    const int grid = gridDim.x, group = pieces ? kGroup : 1;
+    const bool normed = x == args.normed;
+    if (op.first < op.items) {
+      if (!pieces) fetch_x(x, 0, tiles.chunks);
+      if (normed) norm_scales();
+    }
+    if (op.kind == Kind::head) {
+      for (int each = 0; each < kEach; ++each) best[each] = 0;
+    }
+    for (int item = op.first; item < op.items; item += grid * group) {
+      for (int begin = 0; pieces && begin < tiles.chunks; begin += piece) {
+        if (begin > 0 || item > op.first) {
+          wait(&shared.fixed.x_free, x_free_parity);
+          x_free_parity ^= 1;
+        }
+        fetch_x(x, begin, min(piece, tiles.chunks - begin));
+      }
+      for (int held = 0; held < group && item + held * grid < op.items; ++held) {
+        finish(op, item + held * grid);
+      }
+    }
+    if (pieces && op.first < op.items) x_free_parity ^= 1;  // the last piece's, awaited by its sums
+    if (op.kind == Kind::head) {
+#pragma unroll
+      for (int each = 0; each < kEach; ++each) {
+        const unsigned long long key = best_across(best[each], 16);
+        if (is_result(each) && lane % 16 == 0) {
+          args.best[size_t(token_of(each)) * grid + blockIdx.x] = key;
+        }
+      }
+    }
+  }
+
+  // The step's tokens, from what every SM found likeliest.
+  __device__ void choose(int step) {
+    for (int n = 0; n < args.row_count; ++n) {
+      unsigned long long key = 0;
+      for (int i = lane; i < static_cast<int>(gridDim.x); i += 32) {
+        key = max(key, __ldcg(args.best + size_t(n) * gridDim.x + i));
+      }
+      key = best_across(key, 32);
+      const int token = static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
+      if (lane == 0) {
+        shared.fixed.token[n] = token;
+        if (blockIdx.x == 0) args.chosen[step * args.row_count + n] = token;
+      }
+    }
+    __syncwarp();
+  }
+
+  // All SMs have finished this operator.
+  __device__ void meet_all(const Op& op) {
+    fence_proxy();
+    __syncwarp();
+    if (lane == 0) {
+      stamp(args, op, 2);
+      grid_arrive(args.meeting);
+      grid_wait(args.meeting, args.met + static_cast<unsigned>(op.index + 1) * gridDim.x);
+      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&shared.fixed.met)),
+                   "r"(op.index + 1)
+                   : "memory");
+      stamp(args, op, 3);
+    }
+    __syncwarp();
+  }
+
+  __device__ void run() {
+    for_each_op(args, [&](const Op& op) {
+      if (op.kind == Kind::embed) {
+        embed(op);
+      } else if (op.kind == Kind::attention) {
+        if (op.first < op.items) {
+          if (lane == 0) arrive(&shared.fixed.attention_go);
+          wait(&shared.fixed.attention_done, done_parity);
+          done_parity ^= 1;
+        }
+      } else {
+        matrix(op);
+      }
+      meet_all(op);
+      if (op.kind == Kind::head) choose(op.step);
+    });
+  }
+};
+
+}  // namespace ridge::cuda
+#endif

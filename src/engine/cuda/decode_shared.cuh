@@ -1,0 +1,168 @@
+// What the roles of the decode kernel share: the order of work, and this SM's shared memory.
+#pragma once
+
+#include "engine/cuda/decode.cuh"
+#include "engine/cuda/mma.cuh"
+#include "engine/cuda/ring.cuh"
+
+namespace ridge::cuda {
+
+// Warps that multiply. With two more a partition of the SM has three: 168 registers each, enough
+// for attention's state; 16 would leave 96 and spill.
+constexpr int kConsumers = 8;
+constexpr int kChunksPerStage = 32;  // four a warp: 16 KB in bf16, so that tails stay short
+constexpr int kMaxSlots = 16;
+constexpr int kThreads = (kConsumers + 2) * 32;
+constexpr int kSums = 2;  // buffers of partial results: one is summed while the next fills
+// Blocks whose sums stay in registers while one piece of the activations after the other passes.
+constexpr int kGroup = 4;
+// Attention: a split has at least this many pages, or joining the splits costs more than they save.
+constexpr int kLeastPages = 8;
+
+__host__ __device__ constexpr int stage_bytes(WeightFormat format) {
+  return kChunksPerStage * format_info(format).chunk_bytes;
+}
+
+// Shared memory: fixed part, then the ring, the activations, the partial sums, the rotations.
+struct Fixed {
+  uint64_t full[kMaxSlots], empty[kMaxSlots];  // of the ring
+  uint64_t x_full, x_free;                     // of the activations
+  uint64_t sum_full[kSums], sum_free[kSums];   // of the partial sums
+  uint64_t attention_go, attention_done;
+  unsigned met;           // operators of this launch that all SMs have finished
+  int last;               // attention: whether this SM joins the splits
+  float scale[kMaxRows];  // of the norm before this operator
+  int token[kMaxRows];
+  Row rows[kMaxRows];
+  float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
+};
+
+__host__ __device__ constexpr size_t sum_bytes(int rows) {
+  return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
+}
+
+#ifdef RIDGE_HOPPER
+
+struct Shared {
+  Fixed& fixed;
+  uint8_t* ring;
+  uint8_t* x;
+  float* sums;       // [kSums][warp][row][16]
+  float2* rotation;  // [row][head_dim / 2]: cos, sin
+};
+
+enum class Kind { embed, qkv, attention, out, gate_up, down, head };
+
+struct Op {
+  Kind kind;
+  int index;  // in the launch
+  int step, layer;
+  int items;   // in all
+  int first;   // this SM's: first, first + SMs, ...
+  int splits;  // attention: of the row that has most
+};
+
+// Depends on the row's own pages alone, or its result would depend on the batch.
+__device__ inline int splits_of(const DecodeArgs& args, int pages) {
+  return max(1, min((pages + kLeastPages - 1) / kLeastPages, args.most_splits));
+}
+
+// Every role walks the same list.
+template <typename Function>
+__device__ inline void for_each_op(const DecodeArgs& args, const Function& function) {
+  const int grid = gridDim.x;
+  int base = 0, index = 0;
+  for (int step = 0; step < args.steps; ++step) {
+    const int ops = ops_of_step(args.layers);
+    for (int o = 0; o < ops; ++o, ++index) {
+      Op op;
+      op.index = index;
+      op.step = step;
+      op.layer = (o - 1) / 5;
+      op.kind = o == 0         ? Kind::embed
+                : o == ops - 1 ? Kind::head
+                               : static_cast<Kind>((o - 1) % 5 + 1);
+      op.splits = splits_of(args, (args.most_position + step) / kPageTokens + 1);
+      switch (op.kind) {
+        case Kind::embed:
+          op.items = args.hidden / kBlockRows;
+          break;
+        case Kind::qkv:
+          op.items = args.qkv.blocks;
+          break;
+        case Kind::attention:
+          op.items = args.row_count * args.kv_heads * op.splits;
+          break;
+        case Kind::out:
+          op.items = args.out.blocks;
+          break;
+        case Kind::gate_up:
+          op.items = args.gate_up.blocks;
+          break;
+        case Kind::down:
+          op.items = args.down.blocks;
+          break;
+        case Kind::head:
+          op.items = args.head.blocks;
+          break;
+      }
+      op.first = static_cast<int>(blockIdx.x) - base;
+      if (op.first < 0) op.first += grid;
+      function(op);
+      base = (base + op.items) % grid;
+    }
+  }
+}
+
+__device__ inline const Tiles& tiles_of(const DecodeArgs& args, Kind kind) {
+  return kind == Kind::qkv       ? args.qkv
+         : kind == Kind::out     ? args.out
+         : kind == Kind::gate_up ? args.gate_up
+         : kind == Kind::down    ? args.down
+                                 : args.head;
+}
+
+// Activations that do not fit are taken in pieces of this many chunks.
+template <WeightFormat kFormat, int kRows>
+__device__ inline int piece_chunks(const DecodeArgs& args, int chunks) {
+  constexpr int kChunkBytes = format_info(kFormat).columns * kRows * 2;
+  if (chunks * kChunkBytes <= args.x_bytes) return chunks;
+  return args.x_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
+}
+
+// One attention item: a row, a KV head, and a span of the pages that hold what it sees.
+struct Span {
+  int row, kv_head, split, splits;  // split >= splits: nothing to do
+  int position, low;                // the row's own token, and the first it sees
+  int first_page, page_count;       // of the sequence
+  bool own;                         // the latest page is the one of this step's tokens
+};
+
+__device__ inline Span span_of(const DecodeArgs& args, const Row* rows, const Op& op, int item) {
+  Span span;
+  span.split = item % op.splits;
+  const int pair = item / op.splits;
+  span.kv_head = pair % args.kv_heads;
+  span.row = pair / args.kv_heads;
+  const Row row = rows[span.row];
+  span.position = row.past + op.step + span.row - row.first;
+  const int window = args.window[op.layer];
+  span.low = window ? max(0, span.position - window + 1) : 0;
+  const int begin = span.low / kPageTokens, pages = span.position / kPageTokens + 1 - begin;
+  span.splits = splits_of(args, pages);
+  const int each = (pages + span.splits - 1) / span.splits;
+  span.first_page = begin + min(pages, span.split * each);
+  span.page_count = min(pages, (span.split + 1) * each) - min(pages, span.split * each);
+  span.own = span.page_count > 0 && span.first_page + span.page_count == begin + pages;
+  return span;
+}
+
+// Clocks of SM 0 by operator: 0 activations there, 1 last product done, 2 results written,
+// 3 all SMs met.
+__device__ inline void stamp(const DecodeArgs& args, const Op& op, int which) {
+  if (args.stamps && blockIdx.x == 0) args.stamps[op.index * 4 + which] = clock64();
+}
+
+#endif
+
+}  // namespace ridge::cuda

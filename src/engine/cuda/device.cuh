@@ -1,0 +1,60 @@
+// Checked CUDA calls and memory that frees itself.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ridge::cuda {
+
+// Throws Error with the driver's words.
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw Error("CUDA, {}: {}", what, cudaGetErrorString(status));
+}
+
+template <typename T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t count) : count_(count) {
+    if (count) check(cudaMalloc(&data_, count * sizeof(T)), "allocating device memory");
+  }
+  ~Buffer() { cudaFree(data_); }
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  T* data() const { return data_; }
+  size_t size() const { return count_; }
+
+  void fill_bytes(int value) { check(cudaMemset(data_, value, count_ * sizeof(T)), "filling"); }
+  void copy_from(const T* host, size_t count) {
+    check(cudaMemcpy(data_, host, count * sizeof(T), cudaMemcpyHostToDevice), "copying");
+  }
+  // After what the stream has queued; `host` may change at once (it is staged if not pinned).
+  void copy_from(const T* host, size_t count, cudaStream_t stream) {
+    check(cudaMemcpyAsync(data_, host, count * sizeof(T), cudaMemcpyHostToDevice, stream),
+          "copying");
+  }
+  std::vector<T> host() const {
+    std::vector<T> copy(count_);
+    check(cudaMemcpy(copy.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copying");
+    return copy;
+  }
+
+ private:
+  void swap(Buffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+  }
+  T* data_ = nullptr;
+  size_t count_ = 0;
+};
+
+}  // namespace ridge::cuda

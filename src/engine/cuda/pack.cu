@@ -1,0 +1,202 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "engine/cuda/pack.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+struct Source {
+  const uint16_t* first;
+  const uint16_t* second;
+  int rows, columns;
+
+  __device__ float at(int block, int row, int column) const {
+    const uint16_t* from = first;
+    int r = block * kBlockRows + row;
+    if (second) {
+      r = block * 8 + row % 8;
+      if (row >= 8) from = second;
+    }
+    if (r >= rows || column >= columns) return 0;
+    return __uint_as_float(uint32_t{from[size_t(r) * columns + column]} << 16);
+  }
+};
+
+// Element e of register r of step k, of lane 4 g + t: its row and column in a chunk.
+__device__ int fragment_row(int lane, int r) { return lane / 4 + r % 2 * 8; }
+__device__ int fragment_column(int lane, int k, int r, int e) {
+  return k * 16 + lane % 4 * 2 + r / 2 * 8 + e;
+}
+
+constexpr float kLargestE4m3 = 448;
+
+__global__ void row_scales(Source source, float* to) {
+  const int block = blockIdx.x / kBlockRows, row = blockIdx.x % kBlockRows;
+  float most = 0;
+  for (int c = threadIdx.x; c < source.columns; c += 32) {
+    most = fmaxf(most, fabsf(source.at(block, row, c)));
+  }
+  for (int across = 16; across; across /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
+  }
+  if (threadIdx.x == 0) to[blockIdx.x] = most > 0 ? most / kLargestE4m3 : 1;
+}
+
+// A warp a chunk.
+template <WeightFormat kFormat>
+__global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, int chunks) {
+  constexpr FormatInfo kInfo = format_info(kFormat);
+  const int lane = threadIdx.x % 32, chunk = blockIdx.x * 4 + threadIdx.x / 32;
+  const int block = blockIdx.y;
+  if (chunk >= chunks) return;
+  uint8_t* at = to + (size_t(block) * chunks + chunk) * kInfo.chunk_bytes;
+  const auto value = [&](int k, int r, int e) {
+    return source.at(block, fragment_row(lane, r),
+                     chunk * kInfo.columns + fragment_column(lane, k, r, e));
+  };
+  uint32_t words[4] = {};
+  if constexpr (kFormat == WeightFormat::bf16) {
+    for (int r = 0; r < 4; ++r) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(value(0, r, 0), value(0, r, 1));
+      words[r] = *reinterpret_cast<const uint32_t*>(&pair);
+    }
+  } else if constexpr (kFormat == WeightFormat::fp8) {
+    // Registers 0 and 2 in the high bytes of their word's halves, 1 and 3 in the low ones.
+    for (int k = 0; k < 2; ++k) {
+      for (int r = 0; r < 4; ++r) {
+        const float scale = row_scale[block * kBlockRows + fragment_row(lane, r)];
+        for (int e = 0; e < 2; ++e) {
+          const uint32_t byte =
+              __nv_cvt_float_to_fp8(value(k, r, e) / scale, __NV_SATFINITE, __NV_E4M3);
+          words[k * 2 + r / 2] |= byte << (e * 16 + (r % 2 ? 0 : 8));
+        }
+      }
+    }
+  } else {
+    // A row's group lies in the four lanes of a quad. The scale makes its largest number exact.
+    float scales[2];
+    for (int half = 0; half < 2; ++half) {
+      float most = 0;
+      for (int k = 0; k < 4; ++k) {
+        for (int r = half; r < 4; r += 2) {
+          for (int e = 0; e < 2; ++e) {
+            const float v = value(k, r, e);
+            if (fabsf(v) > fabsf(most)) most = v;
+          }
+        }
+      }
+      for (int across = 1; across <= 2; across *= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, across);
+        // Of equal magnitudes the positive one, so that all lanes agree.
+        if (fabsf(other) > fabsf(most) || (fabsf(other) == fabsf(most) && other > most)) {
+          most = other;
+        }
+      }
+      scales[half] = __half2float(__float2half_rn(most / -8));
+    }
+    for (int k = 0; k < 4; ++k) {
+      for (int r = 0; r < 4; ++r) {
+        const float scale = scales[r % 2];
+        for (int e = 0; e < 2; ++e) {
+          const int q = scale == 0 ? 8 : __float2int_rn(value(k, r, e) / scale) + 8;
+          words[k] |= static_cast<uint32_t>(min(15, max(0, q))) << (e * 16 + r * 4);
+        }
+      }
+    }
+    if (lane % 4 == 0) {
+      *reinterpret_cast<__half2*>(at + 512 + lane) = __floats2half2_rn(scales[0], scales[1]);
+    }
+  }
+  reinterpret_cast<uint4*>(at)[lane] = uint4{words[0], words[1], words[2], words[3]};
+}
+
+// Plain code on purpose: checks compare the kernel's own unpacking with this.
+__global__ void unpack_elements(WeightFormat format, const uint8_t* from, const float* row_scale,
+                                int chunks, float* to) {
+  const FormatInfo info = format_info(format);
+  const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y % kBlockRows;
+  const int block = blockIdx.y / kBlockRows, columns = chunks * info.columns;
+  if (column >= columns) return;
+  const uint8_t* chunk = from + (size_t(block) * chunks + column / info.columns) * info.chunk_bytes;
+  const int c = column % info.columns, k = c / 16;
+  const int lane = row % 8 * 4 + c % 8 / 2, r = row / 8 + c % 16 / 8 * 2, e = c % 2;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(chunk) + lane * 4;
+  float value;
+  if (format == WeightFormat::bf16) {
+    value = __uint_as_float((words[r] >> (e * 16)) << 16);
+  } else if (format == WeightFormat::fp8) {
+    const __nv_fp8_storage_t byte = words[k * 2 + r / 2] >> (e * 16 + (r % 2 ? 0 : 8)) & 0xff;
+    value = __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3))) *
+            row_scale[block * kBlockRows + row];
+  } else {
+    const __half scale = reinterpret_cast<const __half*>(chunk + 512)[row % 8 * 2 + row / 8];
+    value = (static_cast<int>(words[k] >> (e * 16 + r * 4) & 15) - 8) * __half2float(scale);
+  }
+  to[size_t(blockIdx.y) * columns + column] = value;
+}
+
+// splitmix64: one well-mixed word an index.
+__device__ uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+__device__ float normal(uint64_t seed, size_t i) {
+  const uint64_t word = mixed(seed * 0x100000001b3u + i);
+  const float u = (static_cast<float>(word >> 40) + 0.5f) * 0x1p-24f;
+  const float v = static_cast<float>(word & 0xffffff) * 0x1p-24f;
+  return sqrtf(-2 * __logf(u)) * cospif(2 * v);
+}
+template <typename T>
+__global__ void normals(T* to, size_t count, uint64_t seed, float deviation, float mean) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
+    const float value = mean + deviation * normal(seed, i);
+    if constexpr (sizeof(T) == 2) {
+      to[i] = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    } else {
+      to[i] = value;
+    }
+  }
+}
+
+}  // namespace
+
+void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
+          int rows, int columns, uint8_t* to, float* row_scale, int chunks) {
+  const Source source{first, second, rows, columns};
+  const int per_block = second ? 8 : kBlockRows, blocks = (rows + per_block - 1) / per_block;
+  const dim3 grid((chunks + 3) / 4, blocks);
+  switch (format) {
+    case WeightFormat::bf16:
+      pack_chunks<WeightFormat::bf16><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+    case WeightFormat::fp8:
+      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, row_scale);
+      pack_chunks<WeightFormat::fp8><<<grid, 128, 0, stream>>>(source, to, row_scale, chunks);
+      break;
+    case WeightFormat::int4:
+      pack_chunks<WeightFormat::int4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+  }
+}
+
+void unpack(cudaStream_t stream, WeightFormat format, const uint8_t* from, const float* row_scale,
+            int blocks, int chunks, float* to) {
+  const int columns = chunks * format_info(format).columns;
+  unpack_elements<<<dim3((columns + 127) / 128, blocks * kBlockRows), 128, 0, stream>>>(
+      format, from, row_scale, chunks, to);
+}
+
+void fill_normal(cudaStream_t stream, uint16_t* to, size_t count, uint64_t seed, float deviation) {
+  normals<<<1056, 256, 0, stream>>>(to, count, seed, deviation, 0.0f);
+}
+void fill_normal(cudaStream_t stream, float* to, size_t count, uint64_t seed, float deviation,
+                 float mean) {
+  normals<<<1056, 256, 0, stream>>>(to, count, seed, deviation, mean);
+}
+
+}  // namespace ridge::cuda

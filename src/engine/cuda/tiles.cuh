@@ -1,0 +1,62 @@
+// How weights, activations and the KV cache lie on the device: in the order in which the lanes of
+// a warp hold the operands of mma.m16n8k16, so that every load is 16 bytes a lane, 512 contiguous
+// bytes a warp, without bank conflicts and without shuffles.
+//
+// The instruction: D[16 x 8] += A[16 x 16] B[16 x 8]. Lane l = 4 g + t holds
+//   A: (row g, k 2t, 2t+1), (row g+8, same k), (row g, k 2t+8, 2t+9), (row g+8, same k)
+//   B: (k 2t, 2t+1; column g), (k 2t+8, 2t+9; column g)
+//   D: (row g; columns 2t, 2t+1), (row g+8; same columns)
+//
+// Weights are A, tokens are columns of B. A matrix is cut into blocks of 16 rows; a block is a row
+// of chunks, each what one warp loads at once: 16 bytes a lane, and scales where groups have them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cuda/weight_format.h"
+
+namespace ridge::cuda {
+
+constexpr int kBlockRows = 16;
+
+struct FormatInfo {
+  int columns;      // of a chunk
+  int chunk_bytes;  // 512 and the scales
+};
+__host__ __device__ constexpr FormatInfo format_info(WeightFormat format) {
+  // int4: a chunk is 16 rows x one group; a half2 for each g: the scales of rows g and g + 8.
+  return format == WeightFormat::bf16  ? FormatInfo{16, 512}
+         : format == WeightFormat::fp8 ? FormatInfo{32, 512}
+                                       : FormatInfo{64, 512 + 32};
+}
+
+// One matrix a layer, equal in all layers.
+struct Tiles {
+  const uint8_t* data = nullptr;     // [layer][block][chunk][chunk_bytes]
+  const float* row_scale = nullptr;  // [layer][block * 16]; null: 1
+  size_t stride = 0;                 // bytes of a layer
+  int blocks = 0, chunks = 0;        // chunks of a block
+};
+
+// Activations as B: [k / 16][token][4][4] bf16, `tokens` of them; this element's index.
+__host__ __device__ constexpr size_t activation_at(int k, int token, int tokens) {
+  const int r = k % 16;
+  return ((size_t(k / 16) * tokens + token) * 4 + r % 8 / 2) * 4 + r / 8 * 2 + r % 2;
+}
+
+// A page of the KV cache, for one layer and head: 16 tokens of K as A with tokens as rows, then of
+// V as A with dimensions as rows (their tokens are k). Elements, bf16.
+constexpr int kPageTokens = 16;
+__host__ __device__ constexpr int page_elements(int head_dim) { return 2 * kPageTokens * head_dim; }
+__host__ __device__ constexpr int fragment_at(int row, int k) {
+  return ((row % 8 * 4 + k % 8 / 2) * 4 + row / 8 + k / 8 * 2) * 2 + k % 2;
+}
+__host__ __device__ constexpr int key_at(int token, int d) {
+  return d / 16 * 256 + fragment_at(token, d % 16);
+}
+__host__ __device__ constexpr int value_at(int token, int d, int head_dim) {
+  return kPageTokens * head_dim + d / 16 * 256 + fragment_at(d % 16, token);
+}
+
+}  // namespace ridge::cuda
