@@ -13,9 +13,10 @@ namespace ridge {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kColdest =
-    1e-30;                 // temperatures below divide as this: 1 / T must be finite in f32
-constexpr int kLanes = 8;  // sums that do not wait for each other; also what compilers vectorise
+// Temperatures beyond act as these: 1 / T must be neither infinite nor 0 in f32.
+constexpr double kColdest = 1e-30, kHottest = 1e30;
+// Sums that do not wait for each other; also what compilers vectorise.
+constexpr int kLanes = 8;
 
 void require(bool holds, const char* option, const char* message) {
   if (!holds) throw OptionError(option, message);
@@ -47,9 +48,10 @@ void validate(const SamplerOptions& o, int vocab) {
 // become vectors: 2^n times the polynomial of Cephes' expf on |r| <= ln 2 / 2.
 inline float exp_negative(float x) {
   constexpr float kMagic = 12582912;  // 1.5 x 2^23: adding it rounds to an integer
-  const float clamped = std::max(x, -87.0f);
-  const float n = (clamped * 1.44269504f + kMagic) - kMagic;
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  const uint32_t mask = 0u - static_cast<uint32_t>(x >= -87.0f);  // below: 0
+  const float kept = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & mask);
+  const float n = (kept * 1.44269504f + kMagic) - kMagic;
+  const float r = (kept - n * 0.693359375f) + n * 2.12194440e-4f;
   float y = 1.9875691500e-4f;
   y = y * r + 1.3981999507e-3f;
   y = y * r + 8.3334519073e-3f;
@@ -58,7 +60,7 @@ inline float exp_negative(float x) {
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1;
   const float power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x < -87.0f ? 0.0f : y * power;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y * power) & mask);
 }
 
 // Weights exp(scale (x - max)) into `weights` (where given) and their sum.
@@ -81,27 +83,35 @@ double weigh(std::span<const float> logits, float max, float scale, float* weigh
   return total;
 }
 
-// The largest; throws for what cannot be sampled from.
-float checked_max(std::span<const float> logits) {
-  std::array<float, kLanes> largest;
-  largest.fill(-kInfinity);
-  std::array<float, kLanes> nan{};  // x - x is 0 for a number, NaN for NaN and for infinities
+float largest(std::span<const float> values) {
+  std::array<float, kLanes> most;
+  most.fill(-kInfinity);
   size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
+  for (; i + kLanes <= values.size(); i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = logits[i + lane];
-      largest[lane] = x > largest[lane] ? x : largest[lane];
-      nan[lane] += x == -kInfinity ? 0.0f : x - x;
+      most[lane] = values[i + lane] > most[lane] ? values[i + lane] : most[lane];
     }
   }
-  for (; i < logits.size(); ++i) {
-    largest[0] = std::max(largest[0], logits[i]);
-    nan[0] += logits[i] == -kInfinity ? 0.0f : logits[i] - logits[i];
+  for (; i < values.size(); ++i) most[0] = std::max(most[0], values[i]);
+  return *std::max_element(most.begin(), most.end());
+}
+
+// NaN and +inf cannot be drawn from; -inf is a token that cannot be.
+void check(std::span<const float> logits) {
+  std::array<uint32_t, kLanes> bad{};
+  constexpr uint32_t kPositiveInfinity = 0x7f800000u, kSign = 0x80000000u;
+  const auto is_bad = [](float x) {  // bits beyond infinity are NaN; +inf is one of the two
+    const auto bits = std::bit_cast<uint32_t>(x);
+    return uint32_t{(bits & ~kSign) > kPositiveInfinity} | uint32_t{bits == kPositiveInfinity};
+  };
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) bad[lane] |= is_bad(logits[i + lane]);
   }
-  for (const float bad : nan) {
-    if (bad != 0) throw Error("the model produced not-a-number");
+  for (; i < logits.size(); ++i) bad[0] |= is_bad(logits[i]);
+  if (std::any_of(bad.begin(), bad.end(), [](uint32_t b) { return b != 0; })) {
+    throw Error("the model produced not-a-number");
   }
-  return *std::max_element(largest.begin(), largest.end());
 }
 
 }  // namespace
@@ -114,6 +124,7 @@ Sampler::Sampler(SamplerOptions options, int vocab)
   logits_.resize(size);
   seen_.assign(size, 0);
   sampled_.best.reserve(static_cast<size_t>(options_.logprobs));
+  scale_ = static_cast<float>(1 / std::clamp(options_.temperature, kColdest, kHottest));
   if (options_.temperature > 0) {
     weight_.resize(size);
     candidates_.reserve(size);
@@ -122,15 +133,17 @@ Sampler::Sampler(SamplerOptions options, int vocab)
 
 const Sampled& Sampler::sample(std::span<const float> logits, std::span<const Token> recent) {
   assert(logits.size() == static_cast<size_t>(vocab_));
-  const float model_max = checked_max(logits);
+  check(logits);
+  const float model_max = largest(logits);
   adjust(logits, recent);
-  const auto best = std::max_element(logits_.begin(), logits_.end());  // the first of equals
-  if (*best == -kInfinity) throw Error("every token is banned: nothing is left to draw from");
+  max_ = largest(logits_);
+  if (max_ == -kInfinity) throw Error("every token is banned: nothing is left to draw from");
   const bool cuts = options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0;
   if (options_.temperature == 0) {
+    const auto best = std::find(logits_.begin(), logits_.end(), max_);  // the first of equals
     sampled_.token = static_cast<Token>(best - logits_.begin());
   } else {
-    sampled_.token = cuts ? draw_from_best(*best) : draw_from_all(*best);
+    sampled_.token = cuts ? draw_from_best() : draw_from_all();
   }
   report(logits, model_max);
   return sampled_;
@@ -184,9 +197,8 @@ void Sampler::report(std::span<const float> logits, float max) {
 }
 
 // Nothing is cut off: one pass over the weights in the order of the ids.
-Token Sampler::draw_from_all(float max) {
-  const auto scale = static_cast<float>(1 / std::max(options_.temperature, kColdest));
-  const double total = weigh(logits_, max, scale, weight_.data());
+Token Sampler::draw_from_all() {
+  const double total = weigh(logits_, max_, scale_, weight_.data());
   const double wanted = uniform() * total;
   double reached = 0;
   Token last = 0;  // the last with any weight: where rounding lets the walk run out
@@ -199,78 +211,88 @@ Token Sampler::draw_from_all(float max) {
   return last;
 }
 
-void Sampler::gather(float at_least) {
+// Candidates in the order of their ids: those not behind `last` in the order by logit.
+void Sampler::gather(const Candidate& last) {
   candidates_.clear();
   for (size_t token = 0; token < logits_.size(); ++token) {
-    if (logits_[token] >= at_least && logits_[token] > -kInfinity) {
-      candidates_.push_back({logits_[token], static_cast<Token>(token)});
+    if (logits_[token] < last.logit) continue;
+    const Candidate candidate{logits_[token], static_cast<Token>(token)};
+    if (!(last < candidate) && candidate.logit > -kInfinity) candidates_.push_back(candidate);
+  }
+}
+
+double Sampler::weight_of(const Candidate& candidate) const {
+  return static_cast<double>(exp_negative((candidate.logit - max_) * scale_));
+}
+
+double Sampler::mass(size_t begin, size_t end) const {
+  double sum = 0;
+  for (size_t i = begin; i < end; ++i) sum += weight_of(candidates_[i]);
+  return sum;
+}
+
+// The fewest of the best candidates that together weigh at least `wanted`, by halving: whether the
+// better half is enough decides which half holds the last of them. Returns their number and puts
+// them first.
+size_t Sampler::fewest(double wanted) {
+  size_t begin = 0, end = candidates_.size();
+  const auto at = [&](size_t i) { return candidates_.begin() + static_cast<ptrdiff_t>(i); };
+  while (end - begin > 1) {
+    const size_t middle = begin + (end - begin) / 2;
+    std::nth_element(at(begin), at(middle), at(end));
+    const double better = mass(begin, middle);
+    if (better >= wanted) {
+      end = middle;
+    } else {
+      begin = middle;
+      wanted -= better;
     }
   }
-  sorted_ = 0;
+  return end;
 }
 
-// The first `count` candidates in order; what is behind stays as it lies.
-void Sampler::sort_to(size_t count) {
-  count = std::min(count, candidates_.size());
-  if (count <= sorted_) return;
-  const auto at = [&](size_t i) { return candidates_.begin() + static_cast<ptrdiff_t>(i); };
-  if (count < candidates_.size()) std::nth_element(at(sorted_), at(count), candidates_.end());
-  std::sort(at(sorted_), at(count));
-  sorted_ = count;
-}
-
-// Steps 3 to 7. Every cut keeps a head of the order by logit, so tokens far below the first need
-// not be looked at once those above them are known to be enough.
-Token Sampler::draw_from_best(float max) {
-  const double temperature = std::max(options_.temperature, kColdest);
-  const auto scale = static_cast<float>(1 / temperature);
-  const auto top_k = static_cast<size_t>(options_.top_k);
-  const auto weight_of = [&](const Candidate& c) {
-    return static_cast<double>(exp_negative((c.logit - max) * scale));
-  };
-  double total = 0;  // of all that top_p counts
-  if (top_k == 0 && options_.top_p < 1) total = weigh(logits_, max, scale, weight_.data());
+// Enough of the best for all cuts. Every cut keeps a head of the order by logit, so tokens far
+// below the first need not be looked at once those above them are known to do.
+void Sampler::gather_enough(double total) {
   // exp(-8) = 0.0003 and exp(-16) = 1e-7 of the first's probability: the first is enough for a
   // sure model, the second for most.
   for (const double depth : {8.0, 16.0, std::numeric_limits<double>::infinity()}) {
-    const auto at_least = static_cast<float>(double{max} - depth * temperature);
-    gather(at_least);
-    if (top_k > 0 && candidates_.size() >= top_k) break;
-    if (top_k == 0 && options_.top_p < 1) {
-      double mass = 0;
-      for (const Candidate& c : candidates_) mass += weight_of(c);
-      if (mass >= options_.top_p * total) break;
+    gather({static_cast<float>(double{max_} - depth / double{scale_}), vocab_});
+    if (options_.top_k > 0) {
+      if (candidates_.size() >= static_cast<size_t>(options_.top_k)) return;
+    } else if (options_.top_p < 1) {
+      if (mass(0, candidates_.size()) >= options_.top_p * total) return;
+    } else if (-std::log(options_.min_p) <= depth) {
+      return;
     }
-    if (top_k == 0 && options_.top_p == 1 && -std::log(options_.min_p) <= depth) break;
   }
+}
+
+// Steps 4 to 7.
+Token Sampler::draw_from_best() {
+  double total = 0;  // of all that top_p counts
+  if (options_.top_k == 0 && options_.top_p < 1) total = weigh(logits_, max_, scale_, nullptr);
+  gather_enough(total);
   size_t count = candidates_.size();
-  if (top_k > 0) {
-    count = std::min(count, top_k);
-    sort_to(count);
-    total = 0;
-    for (size_t i = 0; i < count; ++i) total += weight_of(candidates_[i]);
+  const auto top_k = static_cast<size_t>(options_.top_k);
+  if (top_k > 0 && top_k < count) {
+    count = top_k;
+    std::nth_element(candidates_.begin(), candidates_.begin() + (options_.top_k - 1),
+                     candidates_.end());
+    candidates_.resize(count);
   }
   if (options_.top_p < 1) {
-    constexpr size_t kFirst = 64, kGrowth = 4;
-    double mass = 0;
-    size_t kept = 0;
-    for (size_t step = kFirst; kept < count && mass < options_.top_p * total; step *= kGrowth) {
-      sort_to(std::min(step, count));
-      while (kept < std::min(sorted_, count) && mass < options_.top_p * total) {
-        mass += weight_of(candidates_[kept++]);
-      }
-    }
-    count = std::max<size_t>(kept, 1);
+    if (top_k > 0) total = mass(0, count);
+    count = fewest(options_.top_p * total);
+    candidates_.resize(count);
   }
-  candidates_.resize(count);
+  gather(*std::max_element(candidates_.begin(), candidates_.end()));  // the last of the order
   if (options_.min_p > 0) {
     std::erase_if(candidates_, [&](const Candidate& c) {
-      return c.logit < max && weight_of(c) < options_.min_p;
+      return c.logit < max_ && weight_of(c) < options_.min_p;
     });
   }
-  total = 0;
-  for (const Candidate& c : candidates_) total += weight_of(c);
-  const double wanted = uniform() * total;
+  const double wanted = uniform() * mass(0, candidates_.size());
   double reached = 0;
   for (const Candidate& c : candidates_) {
     reached += weight_of(c);

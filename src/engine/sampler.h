@@ -33,7 +33,7 @@ struct SamplerOptions {
   double min_p = 0;
   double repetition_penalty = 1;
   int repeat_last_n = 64;  // -1: all that sample() is given
-  std::vector<LogitBias> logit_bias;
+  std::vector<LogitBias> logit_bias = {};
   uint64_t seed = 0;
   int logprobs = 0;  // how many of the most probable to report
 };
@@ -67,19 +67,23 @@ class Sampler {
   };
   void adjust(std::span<const float> logits, std::span<const Token> recent);
   void report(std::span<const float> logits, float max);
-  Token draw_from_all(float max);
-  Token draw_from_best(float max);
-  void gather(float at_least);
-  void sort_to(size_t count);
+  Token draw_from_all();
+  Token draw_from_best();
+  void gather(const Candidate& last);
+  void gather_enough(double total);
+  size_t fewest(double wanted);
+  double weight_of(const Candidate& candidate) const;
+  double mass(size_t begin, size_t end) const;
   double uniform();  // [0, 1)
 
   SamplerOptions options_;
   int vocab_;
   uint64_t state_;
+  float scale_ = 1;            // 1 / temperature
+  float max_ = 0;              // of the adjusted logits
   std::vector<float> logits_;  // adjusted
-  std::vector<float> weight_;  // exp(logit - max)
+  std::vector<float> weight_;  // exp((logit - max) scale)
   std::vector<Candidate> candidates_;
-  size_t sorted_ = 0;           // candidates in their final place
   std::vector<uint32_t> seen_;  // by token: the call that penalised it last
   uint32_t call_ = 0;
   Sampled sampled_;
