@@ -69,24 +69,33 @@ struct PackedBlock {
   HWY_INLINE auto min(int v) const { return half_floats(mins, v); }
 };
 
-// sums[v][t] += block x. V vectors of rows, T tokens.
-template <Layout kLayout, int V, int T, class Block, class Element>
-HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
-                          const BlockScale* const (&scales)[T], hn::Vec<Floats> (&sums)[V][T]) {
+// Where the accumulators of a layout start.
+template <Layout kLayout>
+HWY_INLINE hn::Vec<Ints> start_of(const InputBlock& x, int s) {
+  const Ints d;
+  if constexpr (kLayout == Layout::q4) return hn::Set(d, x.start_8);
+  if constexpr (kLayout == Layout::q5) return hn::Set(d, x.start_16);
+  if constexpr (kLayout == Layout::q6) return hn::Set(d, x.start_32[s]);
+  if constexpr (kLayout == Layout::q8) return hn::Set(d, x.start_128);
+  return hn::Zero(d);
+}
+
+// sums[v][t] += block x. V vectors of rows; T tokens, `stride` blocks apart.
+template <Layout kLayout, int V, int T, class Block>
+HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, int64_t stride,
+                          const int16_t* HWY_RESTRICT pairs, int64_t pairs_stride,
+                          hn::Vec<Floats> (&sums)[V][T]) {
   constexpr LayoutInfo kInfo = layout_info(kLayout);
   using D = Dot<kInfo.value_bits>;
   constexpr int kScales = kBlock / kInfo.columns_per_scale, kChunks = 8 / kScales;
-  constexpr int kShift = kInfo.offset == 0 ? 0 : std::countr_zero(unsigned{kInfo.offset});
   const Floats d;
-  const Ints d32;
+  const auto four = [&](int t, int c) HWY_ATTR {
+    return D::input(x[t * stride], D::kPairs ? pairs + t * pairs_stride : nullptr, c);
+  };
   for (int s = 0; s < kScales; ++s) {
     hn::Vec<Ints> acc[V][T];
     for (int t = 0; t < T; ++t) {
-      auto start = hn::Zero(d32);
-      if constexpr (kInfo.offset != 0) {
-        const int32_t* from = kScales == 2 ? &scales[t]->minus_halves[s] : &scales[t]->minus_sum;
-        start = hn::ShiftLeft<kShift>(hn::Set(d32, *from));
-      }
+      const auto start = start_of<kLayout>(x[t * stride], s);
       for (int v = 0; v < V; ++v) acc[v][t] = start;
     }
     if constexpr (D::kDirect) {
@@ -94,8 +103,8 @@ HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
         typename D::Weight w[V];
         for (int v = 0; v < V; ++v) w[v] = block.weight(c, v);
         for (int t = 0; t < T; ++t) {
-          const auto four = D::input(x[t], c);
-          for (int v = 0; v < V; ++v) acc[v][t] = D::add(acc[v][t], w[v], four);
+          const auto xs = four(t, c);
+          for (int v = 0; v < V; ++v) acc[v][t] = D::add(acc[v][t], w[v], xs);
         }
       }
     } else {
@@ -106,9 +115,9 @@ HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
           typename D::Weight w[V];
           for (int v = 0; v < V; ++v) w[v] = block.weight(c + i, v);
           for (int t = 0; t < T; ++t) {
-            const auto four = D::input(x[t], c + i);
+            const auto xs = four(t, c + i);
             for (int v = 0; v < V; ++v) {
-              part[v][t] = i == 0 ? D::first(w[v], four) : D::next(part[v][t], w[v], four);
+              part[v][t] = i == 0 ? D::first(w[v], xs) : D::next(part[v][t], w[v], xs);
             }
           }
         }
@@ -120,7 +129,7 @@ HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
     for (int v = 0; v < V; ++v) {
       const auto scale = block.scale(s, v);
       for (int t = 0; t < T; ++t) {
-        const auto both = hn::Mul(scale, hn::Set(d, scales[t]->scale));
+        const auto both = hn::Mul(scale, hn::Set(d, x[t * stride].scale));
         sums[v][t] = hn::MulAdd(hn::ConvertTo(d, acc[v][t]), both, sums[v][t]);
       }
     }
@@ -129,19 +138,9 @@ HWY_INLINE void add_block(const Block& block, const Element* const (&x)[T],
     for (int v = 0; v < V; ++v) {
       const auto min = block.min(v);
       for (int t = 0; t < T; ++t) {
-        sums[v][t] = hn::MulAdd(min, hn::Set(d, scales[t]->scaled_sum), sums[v][t]);
+        sums[v][t] = hn::MulAdd(min, hn::Set(d, x[t * stride].scaled_sum), sums[v][t]);
       }
     }
-  }
-}
-
-// Where a token's activations start, for a kernel that reads bytes or pairs.
-template <class Element>
-HWY_INLINE const Element* elements(const InputView& x, int64_t token) {
-  if constexpr (sizeof(Element) == 1) {
-    return x.bytes + token * x.bytes_stride;
-  } else {
-    return x.pairs + token * x.pairs_stride;
   }
 }
 
@@ -149,25 +148,19 @@ HWY_INLINE const Element* elements(const InputView& x, int64_t token) {
 template <Layout kLayout, int V, int T, class BlockAt>
 HWY_INLINE void block_tile(const BlockAt& block_at, int64_t first, int64_t last, const InputView& x,
                            int64_t token, float* HWY_RESTRICT sums) {
-  using Element = typename Dot<layout_info(kLayout).value_bits>::Element;
   const Floats d;
   hn::Vec<Floats> acc[V][T];
-  const Element* at[T];
-  const BlockScale* scales[T];
   const auto place = [&](int v, int t) {
     return sums + (v / kParts * kTokenBlock + t) * kGroup + v % kParts * kLanes;
   };
   for (int t = 0; t < T; ++t) {
-    at[t] = elements<Element>(x, token + t) + first * kBlock;
-    scales[t] = x.scales + (token + t) * x.scales_stride + first;
     for (int v = 0; v < V; ++v) acc[v][t] = hn::LoadU(d, place(v, t));
   }
-  for (int64_t block = first; block < last; ++block) {
-    add_block<kLayout, V, T>(block_at(block), at, scales, acc);
-    for (int t = 0; t < T; ++t) {
-      at[t] += kBlock;
-      ++scales[t];
-    }
+  const int64_t stride = x.blocks_stride, pairs_stride = x.pairs_stride;
+  const InputBlock* at = x.blocks + token * stride + first;
+  const int16_t* pairs = x.pairs + token * pairs_stride + first * kBlock;
+  for (int64_t block = first; block < last; ++block, ++at, pairs += kBlock) {
+    add_block<kLayout, V, T>(block_at(block), at, stride, pairs, pairs_stride, acc);
   }
   for (int t = 0; t < T; ++t) {
     for (int v = 0; v < V; ++v) hn::StoreU(acc[v][t], d, place(v, t));

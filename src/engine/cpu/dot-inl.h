@@ -8,7 +8,7 @@
 //   kRun        chunks that may be added before Part must be flushed into 32 bits
 //   kTokens     of a tile
 //   widen, load, store   a Weight from bytes; from and to a panel
-//   input, Input         where the activations of a token lie; four of them, broadcast
+//   input                four activations, broadcast
 //   first, next, flush   Part = w x; Part += w x; 32 bits += Part
 // With kDirect there is no Part: add(acc, w, x).
 
@@ -36,14 +36,13 @@ HWY_INLINE hn::Vec<Ints> dpbusd(hn::Vec<Ints> acc, hn::Vec<Bytes> w, hn::Vec<Int
 
 struct Vnni {
   using Weight = hn::Vec<Bytes>;
-  using Element = int8_t;
   static constexpr bool kDirect = true, kPairs = false;
   static constexpr int kWide = 1, kRun = 1, kTokens = HWY_MAX_BYTES == 64 ? 6 : 2;
   static HWY_INLINE Weight widen(hn::Vec<Bytes> w) { return w; }
   static HWY_INLINE Weight load(const uint8_t* from) { return hn::Load(Bytes(), from); }
   static HWY_INLINE void store(Weight w, uint8_t* to) { hn::Store(w, Bytes(), to); }
-  static HWY_INLINE hn::Vec<Ints> input(const int8_t* x, int chunk) {
-    return broadcast(x + 4 * chunk);
+  static HWY_INLINE hn::Vec<Ints> input(const InputBlock& x, const int16_t*, int chunk) {
+    return broadcast(x.q + 4 * chunk);
   }
   static HWY_INLINE hn::Vec<Ints> add(hn::Vec<Ints> acc, Weight w, hn::Vec<Ints> x) {
     return dpbusd(acc, w, x);
@@ -77,15 +76,14 @@ template <int kBits>
 struct ShortSums {
   using Weight = hn::Vec<Bytes>;
   using Part = hn::Vec<Shorts>;
-  using Element = int8_t;
   static constexpr bool kDirect = false, kPairs = false;
   static constexpr int kWide = 1, kRun = 128 >> kBits, kTokens = HWY_MAX_BYTES == 64 ? 6 : 3;
   static_assert(((1 << kBits) - 1) * 128 * 2 * kRun < 32768);
   static HWY_INLINE Weight widen(hn::Vec<Bytes> w) { return w; }
   static HWY_INLINE Weight load(const uint8_t* from) { return hn::Load(Bytes(), from); }
   static HWY_INLINE void store(Weight w, uint8_t* to) { hn::Store(w, Bytes(), to); }
-  static HWY_INLINE hn::Vec<Ints> input(const int8_t* x, int chunk) {
-    return broadcast(x + 4 * chunk);
+  static HWY_INLINE hn::Vec<Ints> input(const InputBlock& x, const int16_t*, int chunk) {
+    return broadcast(x.q + 4 * chunk);
   }
   static HWY_INLINE Part first(Weight w, hn::Vec<Ints> x) { return maddubs(w, x); }
   static HWY_INLINE Part next(Part part, Weight w, hn::Vec<Ints> x) {
@@ -105,7 +103,6 @@ struct ShortPairs {
   struct Input {
     hn::Vec<Shorts> even, odd;
   };
-  using Element = int16_t;
   static constexpr bool kDirect = true, kPairs = true;
   static constexpr int kWide = 2, kRun = 1, kTokens = HWY_MAX_BYTES == 64 ? 6 : 3;
   static HWY_INLINE Weight widen(hn::Vec<Bytes> w) {
@@ -123,9 +120,9 @@ struct ShortPairs {
     hn::Store(w.even, Shorts(), shorts);
     hn::Store(w.odd, Shorts(), shorts + 2 * kGroup);
   }
-  static HWY_INLINE Input input(const int16_t* x, int chunk) {
-    return {hn::BitCast(Shorts(), broadcast(x + 4 * chunk)),
-            hn::BitCast(Shorts(), broadcast(x + 4 * chunk + 2))};
+  static HWY_INLINE Input input(const InputBlock&, const int16_t* pairs, int chunk) {
+    return {hn::BitCast(Shorts(), broadcast(pairs + 4 * chunk)),
+            hn::BitCast(Shorts(), broadcast(pairs + 4 * chunk + 2))};
   }
   static HWY_INLINE hn::Vec<Ints> add(hn::Vec<Ints> acc, Weight w, Input x) {
     return hn::Add(hn::Add(acc, madd(w.even, x.even)), madd(w.odd, x.odd));
@@ -139,13 +136,14 @@ using Dot = std::conditional_t<kBits <= 6, ShortSums<kBits <= 6 ? kBits : 4>, Sh
 // Any target: the four bytes of a lane one after the other, in 32 bits.
 struct Lanes {
   using Weight = hn::Vec<Bytes>;
-  using Element = int8_t;
   static constexpr bool kDirect = true, kPairs = false;
   static constexpr int kWide = 1, kRun = 1, kTokens = 1;
   static HWY_INLINE Weight widen(hn::Vec<Bytes> w) { return w; }
   static HWY_INLINE Weight load(const uint8_t* from) { return hn::Load(Bytes(), from); }
   static HWY_INLINE void store(Weight w, uint8_t* to) { hn::Store(w, Bytes(), to); }
-  static HWY_INLINE const int8_t* input(const int8_t* x, int chunk) { return x + 4 * chunk; }
+  static HWY_INLINE const int8_t* input(const InputBlock& x, const int16_t*, int chunk) {
+    return x.q + 4 * chunk;
+  }
   static HWY_INLINE hn::Vec<Ints> add(hn::Vec<Ints> acc, Weight w, const int8_t* x) {
     const Ints d;
     const auto lanes = hn::BitCast(d, w), mask = hn::Set(d, 0xff);

@@ -36,16 +36,17 @@ inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_
 }
 
 // Blocks of 32: the largest magnitude becomes 127.
-inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns, int8_t* HWY_RESTRICT bytes,
-                           int16_t* HWY_RESTRICT pairs, BlockScale* HWY_RESTRICT scales) {
+inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns,
+                           InputBlock* HWY_RESTRICT blocks, int16_t* HWY_RESTRICT pairs) {
   const hn::CappedTag<float, 16> d;
   const hn::RebindToSigned<decltype(d)> d32;
   const hn::Rebind<int8_t, decltype(d)> d8;
   const size_t lanes = hn::Lanes(d);
-  for (int64_t block = 0; block < columns / kBlock; ++block, x += kBlock, bytes += kBlock) {
+  for (int64_t i = 0; i < columns / kBlock; ++i, x += kBlock) {
+    InputBlock& to = blocks[i];
     auto largest = hn::Zero(d);
-    for (size_t i = 0; i < kBlock; i += lanes) {
-      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i)));
+    for (size_t k = 0; k < kBlock; k += lanes) {
+      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + k)));
     }
     const float peak = hn::GetLane(hn::MaxOfLanes(d, largest));
     const bool zero = !(peak > 1e-30f);  // then 127 / peak may be infinite
@@ -53,22 +54,27 @@ inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns, int8_t*
     int32_t halves[2];
     for (size_t half = 0; half < 2; ++half) {
       auto sum = hn::Zero(d32);
-      for (size_t i = half * 16; i < half * 16 + 16; i += lanes) {
-        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
+      for (size_t k = half * 16; k < half * 16 + 16; k += lanes) {
+        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x + k), inverse));
         sum = hn::Add(sum, q);
-        hn::StoreU(hn::DemoteTo(d8, q), d8, bytes + i);
+        hn::StoreU(hn::DemoteTo(d8, q), d8, to.q + k);
       }
       halves[half] = hn::GetLane(hn::SumOfLanes(d32, sum));
     }
     const int32_t sum = halves[0] + halves[1];
-    const float scale = zero ? 0 : peak / 127;
-    scales[block] = {scale, scale * static_cast<float>(sum), -sum, {-halves[0], -halves[1]}};
+    to.scale = zero ? 0 : peak / 127;
+    to.scaled_sum = to.scale * static_cast<float>(sum);
+    to.start_8 = -8 * sum;
+    to.start_16 = -16 * sum;
+    to.start_32[0] = -32 * halves[0];
+    to.start_32[1] = -32 * halves[1];
+    to.start_128 = -128 * sum;
     if (pairs == nullptr) continue;
-    for (int i = 0; i < kBlock; i += 4, pairs += 4) {
-      pairs[0] = bytes[i];
-      pairs[1] = bytes[i + 2];
-      pairs[2] = bytes[i + 1];
-      pairs[3] = bytes[i + 3];
+    for (size_t k = 0; k < kBlock; k += 4, pairs += 4) {
+      pairs[0] = to.q[k];
+      pairs[1] = to.q[k + 2];
+      pairs[2] = to.q[k + 1];
+      pairs[3] = to.q[k + 3];
     }
   }
 }

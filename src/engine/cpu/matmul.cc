@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "engine/cpu/matmul_kernels.h"
 #include "measure/cpu/place.h"
@@ -12,9 +13,7 @@
 namespace ridge::cpu {
 namespace {
 
-// Up to here weights are used as they stream, and rows are dealt out beforehand; beyond, they are
-// unpacked once for a block of tokens, and rows are taken as threads come free.
-constexpr int kStreamTokens = 8;
+constexpr int kMaxStreamTokens = 8;  // see MatmulKernel::stream_tokens
 // Rows of a turn: activations pass from L3 to L2 once for all of them (f32: 2 x 64 / 4 B = 32
 // operations a byte), and small matrices still feed every thread.
 constexpr int kTurnGroups = 4;
@@ -46,9 +45,8 @@ struct Input::Room {
   std::shared_ptr<std::byte> memory;
   float* f32;
   uint16_t* bf16;
-  int8_t* bytes;
+  InputBlock* blocks;
   int16_t* pairs;
-  BlockScale* scales;
   int max_tokens;
   int64_t max_columns;
 };
@@ -74,12 +72,10 @@ struct MatmulAccess {
     view.f32_stride = odd_lines(round_up(x.columns_, kPad), 4);
     view.bf16 = room.bf16;
     view.bf16_stride = odd_lines(round_up(x.columns_, kPad), 2);
-    view.bytes = room.bytes;
-    view.bytes_stride = odd_lines(x.columns_, 1);
+    view.blocks = room.blocks;
+    view.blocks_stride = x.columns_ / kBlock | 1;
     view.pairs = room.pairs;
     view.pairs_stride = odd_lines(x.columns_, 2);
-    view.scales = room.scales;
-    view.scales_stride = x.columns_ / kBlock;
     return view;
   }
 };
@@ -113,16 +109,14 @@ Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>
   // Untouched memory costs nothing: kinds that no matrix reads stay so.
   const int64_t f32 = tokens * odd_lines(columns, 4) * 4;
   const int64_t bf16 = tokens * odd_lines(columns, 2) * 2;
-  const int64_t bytes = tokens * odd_lines(columns, 1);
-  const int64_t scales = tokens * (columns / kBlock) * int64_t{sizeof(BlockScale)};
-  room_->memory = allocate(f32 + 2 * bf16 + bytes + scales);
+  const int64_t blocks = tokens * (columns / kBlock | 1) * int64_t{sizeof(InputBlock)};
+  room_->memory = allocate(f32 + 2 * bf16 + blocks);
   std::byte* at = room_->memory.get();
   const auto take = [&at](int64_t size) { return std::exchange(at, at + size); };
   room_->f32 = reinterpret_cast<float*>(take(f32));
   room_->bf16 = reinterpret_cast<uint16_t*>(take(bf16));
   room_->pairs = reinterpret_cast<int16_t*>(take(bf16));
-  room_->bytes = reinterpret_cast<int8_t*>(take(bytes));
-  room_->scales = reinterpret_cast<BlockScale*>(take(scales));
+  room_->blocks = reinterpret_cast<InputBlock*>(take(blocks));
   room_->max_tokens = max_tokens;
   room_->max_columns = max_columns;
 }
@@ -151,8 +145,7 @@ void Input::set(Workers& workers, const float* x, int64_t stride, int tokens, in
     }
     if (wanted[static_cast<int>(InputKind::int8)]) {
       int16_t* const pairs = kernels.blocks.pairs ? room_->pairs + t * view.pairs_stride : nullptr;
-      kernels.plain.input.quantize(row, columns, room_->bytes + t * view.bytes_stride, pairs,
-                                   room_->scales + t * view.scales_stride);
+      kernels.plain.input.quantize(row, columns, room_->blocks + t * view.blocks_stride, pairs);
     }
   };
   // A microsecond's work is not worth a meeting of the threads.
@@ -217,9 +210,9 @@ void finish_group(const Job& job, int64_t group, int token, int tokens, const fl
   matmul_kernels().plain.finish(e);
 }
 
-// Groups [first, last) for up to kStreamTokens tokens; gate and up alternate, so both stream.
+// Groups [first, last) for few tokens; gate and up alternate, so both stream.
 void stream_groups(const Job& job, int64_t first, int64_t last) {
-  alignas(64) float sums[kStreamTokens * kGroup], up[kStreamTokens * kGroup];
+  alignas(64) float sums[kMaxStreamTokens * kGroup], up[kMaxStreamTokens * kGroup];
   for (int64_t g = first; g < last; ++g) {
     job.kernel->stream(job.w, g, job.x, 0, job.tokens, sums);
     if (job.up_kernel) job.up_kernel->stream(job.up, g, job.x, 0, job.tokens, up);
@@ -229,20 +222,49 @@ void stream_groups(const Job& job, int64_t first, int64_t last) {
 
 // sums[g][t][16] of up to kTurnGroups groups, unpacked chunk by chunk.
 struct Scratch {
-  alignas(64) std::byte panel[2 * kPanelBytes];
+  alignas(64) std::byte panel[kScratchBytes];
   alignas(64) float sums[2][kTurnGroups * kTokenBlock * kGroup];
 };
+
+// The part-th of `parts` shares of what unpack(w, group, column) will read. Unpacking would wait
+// for memory with nothing to do meanwhile.
+void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t group, int64_t column,
+                    int part, int parts) {
+  const bool packed = kernel.input == InputKind::int8;
+  const int64_t bytes = w.stride * std::min<int64_t>(kernel.chunk, w.columns - column) / w.columns;
+  const int64_t start = w.stride * column / w.columns;
+  const int64_t rows = packed ? 1 : std::min<int64_t>(kGroup, w.rows - group * kGroup);
+  const std::byte* const from = w.data + group * (packed ? 1 : kGroup) * w.stride + start;
+  const int64_t lines = bytes / 64 + 1;
+  for (int64_t i = rows * lines * part / parts; i < rows * lines * (part + 1) / parts; ++i) {
+    __builtin_prefetch(from + i / lines * w.stride + i % lines * 64, 0, 2);
+  }
+}
 
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* panel,
                      float* sums) {
+  constexpr int kSlice = 24;  // tokens between two helpings of prefetches
+  const int slices = (tokens + kSlice - 1) / kSlice;
   std::fill_n(sums, (last - first) * kTokenBlock * kGroup, 0.0f);
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
     for (int64_t g = first; g < last; g += kernel.panel_groups) {
       const int count = static_cast<int>(std::min<int64_t>(kernel.panel_groups, last - g));
       for (int i = 0; i < count; ++i) kernel.unpack(w, g + i, column, panel + i * kPanelBytes);
-      kernel.multiply(panel, count, column, w.columns, x, token, tokens,
-                      sums + (g - first) * kTokenBlock * kGroup);
+      const bool turn_ends = g + count == last;
+      const int64_t next = turn_ends ? first : g + count;
+      const int64_t next_column = turn_ends ? column + kernel.chunk : column;
+      float* const group_sums = sums + (g - first) * kTokenBlock * kGroup;
+      for (int slice = 0; slice < slices; ++slice) {
+        if (next_column < w.columns) {
+          for (int i = 0; i < kernel.panel_groups && next + i < last; ++i) {
+            prefetch_panel(kernel, w, next + i, next_column, slice, slices);
+          }
+        }
+        const int t = slice * kSlice;
+        kernel.multiply(panel, count, column, w.columns, x, token + t, std::min(kSlice, tokens - t),
+                        group_sums + t * kGroup);
+      }
     }
   }
 }
@@ -285,6 +307,7 @@ void stream_share(std::span<const Job> jobs, int index, int threads) {
 
 // Turns of kTurnGroups, taken in order by whoever is free.
 void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
+  static_assert(kScratchBytes >= 2 * kPanelBytes);
   Scratch scratch;
   int64_t start = 0;
   int64_t turn = next.fetch_add(1, std::memory_order_relaxed);
@@ -312,7 +335,9 @@ void multiply(Workers& workers, std::span<const Product> products) {
   for (const Product& product : products) {
     if (product.x->tokens() == 0 || product.w->rows() == 0) continue;
     jobs[count] = make_job(product);
-    few &= jobs[count++].tokens <= kStreamTokens;
+    const Job& job = jobs[count++];
+    few &= job.tokens <= job.kernel->stream_tokens &&
+           (!job.up_kernel || job.tokens <= job.up_kernel->stream_tokens);
   }
   if (count == 0) return;
   const std::span<const Job> all(jobs, count);

@@ -2,7 +2,7 @@
 // set (matmul_plain.cc, matmul_blocks.cc).
 //
 // All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order in which
-// a sum is made is fixed by the columns alone:
+// a sum is made is fixed by the columns, the storage and the instruction set:
 //   plain  per chunk of columns, lane l of one vector sums columns l, l + lanes, ...; the lanes are
 //          added up in a fixed tree, and the chunks in order;
 //   block  per block of 32 (q6: 16), an exact integer, scaled and added in f32, blocks in order.
@@ -16,13 +16,18 @@
 
 namespace ridge::cpu {
 
-// What a block of 32 activations has beside its integers.
-struct BlockScale {
+// A block of 32 activations in int8, one cache line. The sums are what the unsigned weights of a
+// layout are off by: an accumulator starts at minus its offset times the sum of the integers.
+struct alignas(64) InputBlock {
+  int8_t q[kBlock];
   float scale;
-  float scaled_sum;         // scale x sum of the integers: multiplies a row's min
-  int32_t minus_sum;        // of all 32: the accumulators' start, times the layout's offset
-  int32_t minus_halves[2];  // of 16 each
+  float scaled_sum;     // scale x sum: multiplies a row's min
+  int32_t start_8;      // -8 x sum (q4)
+  int32_t start_16;     // -16 x sum (q5)
+  int32_t start_32[2];  // -32 x sum of each half (q6)
+  int32_t start_128;    // -128 x sum (q8)
 };
+static_assert(sizeof(InputBlock) == 64);
 
 // Activations as the kernels read them; token t starts at t strides (in elements). Strides are an
 // odd number of cache lines, so that tokens do not meet in one set of the L1.
@@ -31,13 +36,12 @@ struct InputView {
   int64_t f32_stride = 0;
   const uint16_t* bf16 = nullptr;  // the same
   int64_t bf16_stride = 0;
-  const int8_t* bytes = nullptr;   // int8, four to a chunk
-  const int16_t* pairs = nullptr;  // the same as columns 0, 2, 1, 3 of each chunk
-  int64_t bytes_stride = 0, pairs_stride = 0;
-  const BlockScale* scales = nullptr;
-  int64_t scales_stride = 0;
+  const InputBlock* blocks = nullptr;
+  int64_t blocks_stride = 0;
+  const int16_t* pairs = nullptr;  // the integers again, as columns 0, 2, 1, 3 of each four
+  int64_t pairs_stride = 0;
 };
-inline constexpr int64_t kPad = 32;
+inline constexpr int64_t kPad = 32;  // the widest vector: 32 of bf16
 
 struct WeightView {
   const std::byte* data = nullptr;
@@ -49,13 +53,15 @@ struct WeightView {
 // (f32: 132 x 512 x 4 B = 264 KB), and weights are unpacked once for all of it. A multiple of 12:
 // tiles of 2, 3, 4 and 6 tokens fill it.
 inline constexpr int kTokenBlock = 132;
-inline constexpr int kPanelBytes = 40 << 10;  // of a group, unpacked: at most 16 x 512 floats
+inline constexpr int kPanelBytes = 20 << 10;    // of a group of blocks, unpacked
+inline constexpr int kScratchBytes = 40 << 10;  // of any panel: at most 16 x 528 floats, 2 groups
 
 struct MatmulKernel {
   const char* name = "";
   InputKind input = InputKind::f32;
-  int chunk = 0;         // columns of a panel
-  int panel_groups = 1;  // that `multiply` likes to take at once
+  int chunk = 0;          // columns of a panel
+  int panel_groups = 1;   // that `multiply` likes to take at once
+  int stream_tokens = 8;  // up to here `stream` is the faster
   // sums = w x, weights used as they stream: for few tokens.
   void (*stream)(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
                  float* sums) = nullptr;
@@ -83,8 +89,7 @@ struct InputKernels {
   // Each pads with zeros to `padded` columns.
   void (*copy)(const float* x, int64_t columns, int64_t padded, float* to) = nullptr;
   void (*round)(const float* x, int64_t columns, int64_t padded, uint16_t* to) = nullptr;
-  void (*quantize)(const float* x, int64_t columns, int8_t* bytes, int16_t* pairs,
-                   BlockScale* scales) = nullptr;
+  void (*quantize)(const float* x, int64_t columns, InputBlock* blocks, int16_t* pairs) = nullptr;
 };
 
 struct PlainKernels {

@@ -1,0 +1,247 @@
+// Products of a 1.1B Llama's shapes (hidden 2048, ffn 5632, kv 256, vocab 32000) on all cores, for
+// every instruction set the CPU has: matmul/AVX2/q4_0/decode (pick with --benchmark_filter=AVX2).
+//
+// decode   one token through 4 layers and the head, far more bytes than the caches: GB/s, and
+//          `of_read`, the share of what plain reads reach. Floor: 0.9.
+// prefill  512 tokens through a layer: GFLOP/s, and `of_peak`, the share of multiply-adds (or of
+//          the integer dot products) in registers. Floor: 0.75.
+// Others use this machine too: the time of a pass is the sum of each product's best, and passes
+// alternate with the ceiling's. RIDGE_BENCH_THREADS=1 runs on one thread and counts its processor
+// time, which holds on a busy machine as well.
+#include <benchmark/benchmark.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/matmul_kernels.h"
+#include "measure/cpu/kernels.h"
+#include "measure/cpu/place.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kHidden = 2048, kFfn = 5632, kKv = 256, kVocab = 32000;
+
+Workers& all_workers() {
+  const char* const threads = std::getenv("RIDGE_BENCH_THREADS");
+  static Workers workers(threads ? std::atoi(threads) : 0);
+  return workers;
+}
+
+double now() {
+  timespec t;
+  clock_gettime(all_workers().size() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+double seconds_of(const auto& work) {
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+// A matrix of equal rows: the memory is real, the numbers need not be.
+struct OwnMatrix {
+  std::unique_ptr<Buffer> memory;
+  PackedMatrix packed;
+};
+
+OwnMatrix make(Storage storage, int64_t rows, int64_t columns, Workers& workers) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::vector<float> values(static_cast<size_t>(columns));
+  for (float& value : values) value = normal(random);
+  const size_t bytes = storage_bytes(storage, columns);
+  std::vector<std::byte> row(bytes);
+  quantize(storage, values.data(), columns, row.data());
+  OwnMatrix matrix;
+  matrix.memory = std::make_unique<Buffer>(bytes * static_cast<size_t>(rows));
+  std::byte* const data = matrix.memory->as<std::byte>();
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(data + r * int64_t(bytes), row.data(), bytes);
+  matrix.packed = PackedMatrix({storage, rows, columns, data, int64_t(bytes)}, workers);
+  if (matrix.packed.repacked_bytes() > 0) matrix.memory.reset();
+  return matrix;
+}
+
+struct Layer {
+  OwnMatrix q, k, v, out, gate, up, down;
+};
+
+class Net {
+ public:
+  Net(Storage storage, int layers, int tokens, Workers& workers)
+      : workers_(workers),
+        tokens_(tokens),
+        x_(size_t(tokens * kHidden), 0.5f),
+        qkv_(size_t(tokens) * (kHidden + 2 * kKv)),
+        inner_(size_t(tokens * kFfn)),
+        input_(tokens, kHidden),
+        inner_input_(tokens, kFfn) {
+    std::mt19937 random(2);
+    for (float& value : x_) value = std::normal_distribution<float>()(random);
+    for (int i = 0; i < layers; ++i) {
+      layers_.push_back(
+          {make(storage, kHidden, kHidden, workers), make(storage, kKv, kHidden, workers),
+           make(storage, kKv, kHidden, workers), make(storage, kHidden, kHidden, workers),
+           make(storage, kFfn, kHidden, workers), make(storage, kFfn, kHidden, workers),
+           make(storage, kHidden, kFfn, workers)});
+    }
+    if (tokens == 1) {
+      head_ = make(storage, kVocab, kHidden, workers);
+      logits_.resize(size_t(kVocab));
+    }
+    weights_ =
+        double(layers) * double(2 * kHidden * kHidden + 2 * kKv * kHidden + 3 * kHidden * kFfn) +
+        (tokens == 1 ? double(kVocab * kHidden) : 0);
+    kind_ = layers_[0].q.packed.input_kind();
+  }
+
+  double weights() const { return weights_; }
+
+  void pass() {
+    const int64_t wide = kHidden + 2 * kKv;
+    for (const Layer& l : layers_) {
+      input_.set(workers_, x_.data(), kHidden, tokens_, kHidden, {&kind_, 1});
+      const Product qkv[] = {
+          {.w = &l.q.packed, .x = &input_, .y = qkv_.data(), .stride = wide},
+          {.w = &l.k.packed, .x = &input_, .y = qkv_.data() + kHidden, .stride = wide},
+          {.w = &l.v.packed, .x = &input_, .y = qkv_.data() + kHidden + kKv, .stride = wide}};
+      time(0, qkv);
+      time(1, {{.w = &l.out.packed, .x = &input_, .y = qkv_.data(), .stride = wide}});
+      time(2, {{.w = &l.gate.packed,
+                .x = &input_,
+                .y = inner_.data(),
+                .stride = kFfn,
+                .up = &l.up.packed}});
+      inner_input_.set(workers_, inner_.data(), kFfn, tokens_, kFfn, {&kind_, 1});
+      time(3, {{.w = &l.down.packed, .x = &inner_input_, .y = qkv_.data(), .stride = wide}});
+    }
+    if (!head_.packed) return;
+    time(4, {{.w = &head_.packed, .x = &input_, .y = logits_.data(), .stride = kVocab}});
+  }
+
+  // Each kind of product at its best.
+  double best_seconds() const {
+    const double layer = best_[0] + best_[1] + best_[2] + best_[3];
+    return layer * double(layers_.size()) + (head_.packed ? best_[4] : 0);
+  }
+
+ private:
+  template <size_t kCount>
+  void time(int kind, const Product (&products)[kCount]) {
+    best_[kind] = std::min(best_[kind], seconds_of([&] { multiply(workers_, products); }));
+  }
+
+  double best_[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
+  Workers& workers_;
+  int tokens_;
+  std::vector<float> x_, qkv_, inner_, logits_;
+  Input input_, inner_input_;
+  std::vector<Layer> layers_;
+  OwnMatrix head_;
+  InputKind kind_;
+  double weights_;
+};
+
+// Bytes/s of plain reads over memory far larger than the caches.
+double read_rate(Workers& workers) {
+  constexpr size_t kFloats = size_t{16} << 20;
+  static const std::unique_ptr<Buffer> buffer = [] {
+    auto made = std::make_unique<Buffer>(kFloats * sizeof(float));
+    std::fill_n(made->as<float>(), kFloats, 1.0f);
+    return made;
+  }();
+  const size_t each = kFloats / static_cast<size_t>(workers.size()) / kStep * kStep;
+  const double seconds = seconds_of([&] {
+    workers.run([&](int index) {
+      const float* const part = buffer->as<float>() + static_cast<size_t>(index) * each;
+      benchmark::DoNotOptimize(kernel_sets()[0].read(part, each, 1));
+    });
+  });
+  return double(each * sizeof(float)) * workers.size() / seconds;
+}
+
+// Operations/s in registers of what the kernel multiplies with, all workers at once.
+double peak_rate(Workers& workers, const MatmulKernels& kernels, InputKind kind) {
+  const std::string_view isa = kernels.isa;
+  const auto rate = [&](double ops, const auto& run) {
+    const long repeats = static_cast<long>(2e9 / ops);
+    return ops * double(repeats) * workers.size() /
+           seconds_of([&] { workers.run([&](int) { benchmark::DoNotOptimize(run(repeats)); }); });
+  };
+  std::vector<std::string> missing;
+  static const std::vector<DotKernel> dots = dot_kernels(missing);
+  for (const DotKernel& dot : dots) {
+    const bool wide = std::string_view(dot.isa).starts_with("AVX-512");
+    const bool fits = (kind == InputKind::int8 && dot.id == std::string_view("int8") &&
+                       isa.find('_') != isa.npos && wide == isa.starts_with("AVX3")) ||
+                      (kind == InputKind::bf16 && dot.id == std::string_view("bf16") && wide);
+    if (fits) return rate(dot.ops, dot.run);
+  }
+  for (const KernelSet& set : kernel_sets()) {
+    const bool wide = set.vector_bytes == 64;
+    if (wide == isa.starts_with("AVX3")) return rate(set.fma32_ops(), set.fma32);
+  }
+  return 0;
+}
+
+void decode(benchmark::State& state, int target, Storage storage) {
+  choose_matmul_kernels(target);
+  Workers& workers = all_workers();
+  Net net(storage, 4, 1, workers);
+  const double bytes = net.weights() * storage_info(storage).bits() / 8;
+  double read = 0;
+  for (auto _ : state) {
+    net.pass();
+    read = std::max(read, read_rate(workers));
+  }
+  const double best = bytes / net.best_seconds();
+  state.counters["GB/s"] = best / 1e9;
+  state.counters["read_GB/s"] = read / 1e9;
+  state.counters["of_read"] = best / read;
+}
+
+void prefill(benchmark::State& state, int target, Storage storage) {
+  choose_matmul_kernels(target);
+  Workers& workers = all_workers();
+  constexpr int kTokens = 512;
+  Net net(storage, 1, kTokens, workers);
+  const double ops = 2 * net.weights() * kTokens;
+  const MatmulKernels& kernels = matmul_kernels();
+  double peak = 0;
+  for (auto _ : state) {
+    net.pass();
+    peak = std::max(peak, peak_rate(workers, kernels, kernels.of(storage).input));
+  }
+  const double best = ops / net.best_seconds();
+  state.counters["GFLOP/s"] = best / 1e9;
+  state.counters["peak_GFLOP/s"] = peak / 1e9;
+  state.counters["of_peak"] = best / peak;
+}
+
+const bool registered = [] {
+  const auto& all = all_matmul_kernels();
+  for (size_t target = 0; target < all.size(); ++target) {
+    for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8_0,
+                                  Storage::q4_0, Storage::q5_0, Storage::q4_k}) {
+      const std::string name = std::string("matmul/") + all[target].isa + "/" +
+                               std::string(storage_info(storage).name) + "/";
+      const int index = static_cast<int>(target);
+      benchmark::RegisterBenchmark((name + "decode").c_str(), decode, index, storage)
+          ->Unit(benchmark::kMillisecond)
+          ->Iterations(20);
+      benchmark::RegisterBenchmark((name + "prefill").c_str(), prefill, index, storage)
+          ->Unit(benchmark::kMillisecond)
+          ->Iterations(10);
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace ridge::cpu
