@@ -8,10 +8,15 @@
 namespace ridge {
 namespace {
 
-bool is_one(const char* pattern, std::string_view character) {
+bool is_one(const Regex& kind, std::string_view character) {
   std::vector<Match> found;
-  Regex::pattern(pattern, "added tokens").matches(character, false, found);
+  kind.matches(character, false, found);
   return !found.empty();
+}
+
+bool is_word(std::string_view character) {
+  static const Regex kWord = Regex::pattern("\\w", "added tokens");
+  return is_one(kWord, character);
 }
 
 size_t before(std::string_view text, size_t at) {  // the character's start
@@ -21,17 +26,18 @@ size_t before(std::string_view text, size_t at) {  // the character's start
 }
 
 bool word_before(std::string_view text, size_t at) {
-  return at > 0 && is_one("\\w", text.substr(before(text, at), at - before(text, at)));
+  return at > 0 && is_word(text.substr(before(text, at), at - before(text, at)));
 }
 
 bool word_after(std::string_view text, size_t at) {
-  return at < text.size() && is_one("\\w", text.substr(at, utf8_step(text, at)));
+  return at < text.size() && is_word(text.substr(at, utf8_step(text, at)));
 }
 
 bool is_space(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (first < 0x80) return first == ' ' || (first >= '\t' && first <= '\r');
-  return is_one("\\s", character);
+  static const Regex kSpace = Regex::pattern("\\s", "added tokens");
+  return is_one(kSpace, character);
 }
 
 }  // namespace

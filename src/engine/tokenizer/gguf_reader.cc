@@ -79,7 +79,7 @@ class Reader {
       const double number = kinds.empty() ? 1 : kinds[i];
       const bool known = number >= 1 && number <= 6 && number == std::floor(number);
       out_->vocabulary.set(static_cast<Token>(i), std::string(pieces[i]),
-                           scores.empty() ? 0 : static_cast<float>(scores[i]),
+                           scores.empty() ? 0 : scores[i],
                            known ? static_cast<TokenKind>(int(number)) : TokenKind::normal);
     }
     out_->vocabulary.index();
@@ -88,6 +88,11 @@ class Reader {
 
   void add_tokens() {
     const Vocabulary& vocabulary = out_->vocabulary;
+    // Phi 3's tokens take the white space after them; GGUF has no place to say so, only the name.
+    std::string name = text("general.name").value_or("");
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const bool strips = name.find("phi-3") != name.npos || name.find("phi3") != name.npos;
     out_->verbatim.resize(size_t(vocabulary.size()));
     for (Token id = 0; id < vocabulary.size(); ++id) {
       const TokenKind kind = vocabulary[id].kind;
@@ -99,6 +104,8 @@ class Reader {
       token.text = vocabulary[id].text;
       token.id = id;
       token.special = special;
+      token.right_strip =
+          strips && token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
       out_->added.add(std::move(token));
     }
     out_->added.index();

@@ -57,7 +57,7 @@ class Reader {
     throw Error("{}: model type {} is not supported, BPE and Unigram are", where_, type);
   }
 
-  void set(Token id, std::string text, float score) {
+  void set(Token id, std::string text, double score) {
     const bool byte = (byte_fallback_ || bytes_decoded_) && byte_of_piece(text).has_value();
     out_->vocabulary.set(id, std::move(text), score, byte ? TokenKind::byte : TokenKind::normal);
   }
@@ -92,7 +92,7 @@ class Reader {
           !entry[1].is_number()) {
         throw Error("{}: entry {} of model.vocab must be a piece and its score", where_, id);
       }
-      set(id++, entry[0].get<std::string>(), entry[1].get<float>());
+      set(id++, entry[0].get<std::string>(), entry[1].get<double>());
     }
   }
 
@@ -132,7 +132,7 @@ class Reader {
       if (vocabulary.has(id) && vocabulary[id].text != token.text) {
         throw Error("{}: id {} is given to two pieces", where, id);
       }
-      const float score = vocabulary.has(id) ? vocabulary[id].score : 0;
+      const double score = vocabulary.has(id) ? vocabulary[id].score : 0;
       vocabulary.set(id, token.text, score,
                      token.special ? TokenKind::control : TokenKind::user_defined);
       if (size_t(id) >= out_->verbatim.size()) out_->verbatim.resize(size_t(id) + 1);

@@ -13,6 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 // "</s>" or {"content": "</s>", ...}
 std::optional<Token> named_token(const json& config, const char* key, const Tokenizer& tokenizer) {
   const auto found = config.find(key);
@@ -68,19 +73,19 @@ void read_tokenizer_config(const json& config, Tokenizer& tokenizer) {
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   const fs::path main = folder / "tokenizer.json";
-  if (!fs::exists(main)) throw Error("{}: has no tokenizer.json", folder.string());
+  if (!is_there(main)) throw Error("{}: has no tokenizer.json", folder.string());
   auto tokenizer = tokenizer_from_json(read_file(main.string(), kMaxJsonBytes), main.string());
-  if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path)) {
+  if (const fs::path path = folder / "tokenizer_config.json"; is_there(path)) {
     const json config = read_json(path.string());
     if (config.is_object()) read_tokenizer_config(config, *tokenizer);
   }
-  if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) {
+  if (const fs::path path = folder / "chat_template.jinja"; is_there(path)) {
     constexpr size_t kMaxTemplate = 1 << 20;
     tokenizer->chat_template = read_file(path.string(), kMaxTemplate);
   }
   for (const char* name : {"generation_config.json", "config.json"}) {
     const fs::path path = folder / name;
-    if (!fs::exists(path)) continue;
+    if (!is_there(path)) continue;
     const json config = read_json(path.string());
     if (!config.is_object() || !config.contains("eos_token_id")) continue;
     add_ends(config["eos_token_id"], *tokenizer);
@@ -91,7 +96,8 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  if (fs::is_directory(path)) return load_folder(path);
+  std::error_code error;
+  if (fs::is_directory(path, error)) return load_folder(path);
   const MappedFile file(path);
   // By its first bytes: names lie.
   if (file.bytes().starts_with("GGUF")) return tokenizer_from_gguf(file.bytes(), path);

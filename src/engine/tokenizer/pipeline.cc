@@ -98,10 +98,10 @@ std::string Pipeline::decode(Token token, bool special) const {
   if (token < 0 || token >= vocabulary.size()) return {};
   const Piece& piece = vocabulary[token];
   if (is_special(token) && !special) return {};
-  if (static_cast<size_t>(token) < verbatim.size() && verbatim[static_cast<size_t>(token)]) {
-    return piece.text;
-  }
+  if (is_special(token)) return piece.text;
   if (spelling == Spelling::bytes) {
+    const auto at = static_cast<size_t>(token);
+    if (at < verbatim.size() && verbatim[at]) return piece.text;
     if (auto bytes = from_byte_characters(piece.text)) return *bytes;
     return piece.text;
   }

@@ -32,7 +32,7 @@ class Pipeline : public Tokenizer {
   std::unique_ptr<WordModel> model;  // refers to `vocabulary`
   Spelling spelling = Spelling::plain;
   bool strips_first_space = false;  // decoding undoes a space that encoding put first
-  std::vector<bool> verbatim;       // by id: added tokens, written as they are
+  std::vector<bool> verbatim;       // by id: added tokens, which no alphabet spells
 
   std::vector<Token> encode_parts(std::span<const TextPart> parts) const override;
   std::string decode(Token token, bool special) const override;

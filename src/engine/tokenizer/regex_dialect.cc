@@ -1,4 +1,7 @@
 // Oniguruma's patterns, as Ruby writes them, in PCRE2's syntax.
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "engine/tokenizer/regex.h"
 
@@ -7,6 +10,17 @@ namespace {
 
 constexpr const char* kSpace = "\\p{White_Space}";
 constexpr const char* kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Pc}";
+
+constexpr std::pair<std::string_view, const char*> kCategories[] = {
+    {"Letter", "L"}, {"Mark", "M"},      {"Number", "N"}, {"Punctuation", "P"}, {"Punct", "P"},
+    {"Symbol", "S"}, {"Separator", "Z"}, {"Other", "C"},  {"Digit", "Nd"}};
+
+constexpr std::string_view kScripts[] = {
+    "Arabic",    "Armenian", "Bengali",  "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic",
+    "Georgian",  "Greek",    "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",
+    "Hiragana",  "Kannada",  "Katakana", "Khmer",    "Lao",      "Latin",      "Malayalam",
+    "Mongolian", "Myanmar",  "Oriya",    "Sinhala",  "Tamil",    "Telugu",     "Thai",
+    "Tibetan",   "Common",   "Inherited"};
 
 class Rewriter {
  public:
@@ -53,11 +67,33 @@ class Rewriter {
         return group("0-9a-fA-F", false);
       case 'H':
         return group("0-9a-fA-F", true);
+      case 'p':
+      case 'P':
+        return property(kind);
       case 'u':
         return four_digits();
       default:
         return {'\\', kind};
     }
+  }
+
+  // Oniguruma's scripts are the Script property, PCRE2's plain names its extensions: 。 is Han
+  // there. Long names of categories are only Oniguruma's.
+  std::string property(char kind) {
+    const std::string_view rest = in_.substr(at_);
+    const size_t end = rest.starts_with('{') ? rest.find('}') : rest.npos;
+    if (end == rest.npos) return {'\\', kind};
+    const bool negated = rest.starts_with("{^");
+    const std::string_view name = rest.substr(negated ? 2 : 1, end - (negated ? 2 : 1));
+    at_ += end + 1;
+    std::string out = {'\\', kind, '{'};
+    if (negated) out += '^';
+    for (const auto& [from, to] : kCategories) {
+      if (name == from) return out + to + "}";
+    }
+    const bool script =
+        std::find(std::begin(kScripts), std::end(kScripts), name) != std::end(kScripts);
+    return out + (script ? "sc:" : "") + std::string(name) + "}";
   }
 
   std::string four_digits() {  // \uHHHH

@@ -22,7 +22,7 @@ class Unigram : public WordModel {
     for (Token id = 0; id < vocabulary_.size(); ++id) {
       const Piece& piece = vocabulary_[id];
       if (piece.text.empty() || vocabulary_.find(piece.text) != id) continue;
-      if (piece.kind == TokenKind::normal) least = std::min(least, double{piece.score});
+      if (piece.kind == TokenKind::normal) least = std::min(least, piece.score);
       if (piece.kind != TokenKind::control && piece.kind != TokenKind::unknown &&
           piece.kind != TokenKind::byte) {
         insert(piece.text, id);
@@ -118,7 +118,7 @@ class Unigram : public WordModel {
       if (id == kUnknown) continue;
       const Piece& piece = vocabulary_[id];
       const bool free = rules_.user_defined_free && piece.kind == TokenKind::user_defined;
-      offer(best, at, end, id, free ? 0 : double{piece.score});
+      offer(best, at, end, id, free ? 0 : piece.score);
       single = single || end == character;
     }
     return single;

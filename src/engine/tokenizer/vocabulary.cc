@@ -11,7 +11,7 @@ Token Vocabulary::largest_id(size_t count) {
   return static_cast<Token>(std::min(4 * count + kHoles, kMost));
 }
 
-void Vocabulary::set(Token id, std::string text, float score, TokenKind kind) {
+void Vocabulary::set(Token id, std::string text, double score, TokenKind kind) {
   const auto at = static_cast<size_t>(id);
   if (at >= pieces_.size()) pieces_.resize(at + 1);
   pieces_[at] = {std::move(text), score, kind};

@@ -23,7 +23,7 @@ enum class TokenKind : uint8_t {
 
 struct Piece {
   std::string text;
-  float score = 0;
+  double score = 0;
   TokenKind kind = TokenKind::unused;
 };
 
@@ -33,7 +33,7 @@ class Vocabulary {
   static Token largest_id(size_t count);
 
   // Grows as needed; ids between are unused and empty. The last of equal texts is found.
-  void set(Token id, std::string text, float score, TokenKind kind);
+  void set(Token id, std::string text, double score, TokenKind kind);
   // Once all are set: `find` works from here on.
   void index();
 

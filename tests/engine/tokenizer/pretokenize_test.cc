@@ -67,6 +67,8 @@ TEST(Dialect, ClassesNestAndIntersect) {
             (Strings{"Hi", ",", " you", "."}));
   EXPECT_EQ(split("[\\p{L}&&[^\\p{Han}]]+", SplitBehaviour::isolated, "ab我们cd"),
             (Strings{"ab", "我们", "cd"}));
+  EXPECT_EQ(split("\\p{Han}+", SplitBehaviour::isolated, "我。们"), (Strings{"我", "。", "们"}));
+  EXPECT_EQ(split("[^\\p{Letter}]", SplitBehaviour::isolated, "a1b"), (Strings{"a", "1", "b"}));
   for (const char* pattern : {"[a", "[a[^b]]", "(", "a\\", "[^a&&[b]]", "\\C"}) {
     EXPECT_THROW(Regex::pattern(pattern, "test"), Error) << pattern;
   }
