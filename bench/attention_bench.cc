@@ -1,5 +1,6 @@
-// Attention against the ceilings of the same run: decoding against the rate at which all threads
-// read memory, prompts against the FMA peak. `of_roof` is the share.
+// Attention against the ceilings of the same run: the rate at which all threads read memory and
+// the FMA peak. `of_roof` is the share of the one that decides: prompts are arithmetic; decoding is
+// reading until many query heads share a KV head (G FLOP/byte in f16, 2 G in int8).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -121,9 +122,10 @@ void decode(benchmark::State& state, KvStorage storage, int heads, int kv_heads,
   Bench bench(storage, heads, kv_heads, head_dim, tokens, 1);
   const cpu::AttentionSlice slice{0, 1, tokens - 1, bench.pages};
   const double best = best_of(state, [&] { bench.run({&slice, 1}); });
-  const double rate = token_bytes * tokens / best;
-  state.counters["GB/s"] = rate * 1e-9;
-  state.counters["of_roof"] = rate / read_roof();
+  const double bytes = token_bytes * tokens, flops = 4.0 * heads * head_dim * tokens;
+  state.counters["GB/s"] = bytes / best * 1e-9;
+  state.counters["of_read"] = bytes / best / read_roof();
+  state.counters["of_roof"] = std::max(bytes / read_roof(), flops / fma_roof()) / best;
 }
 
 // A prompt in one step: 4 d FLOPs for each visible (query, key) pair and head.

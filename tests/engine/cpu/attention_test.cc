@@ -145,18 +145,18 @@ TEST_P(SameBits, AloneOrInABatch) {
 
 // One KV head, several spans: with two threads the spans are dealt out and merged.
 TEST_P(SameBits, OnOneThreadOrTwo) {
-  const Setting s{.storage = GetParam(), .heads = 2, .kv_heads = 1, .head_dim = 32};
-  const Sequence sequence(s, 3300, 3);
+  const Setting s{.storage = GetParam(), .heads = 2, .kv_heads = 1, .head_dim = 16};
+  const Sequence sequence(s, 2500, 3);
   Workers one(1), two(2), three(3);
   const auto alone = whole(one, s, sequence, 700);
   expect_same_bits(alone, whole(two, s, sequence, 700));
-  expect_same_bits(alone, whole(three, s, sequence, 3300));
+  expect_same_bits(alone, whole(three, s, sequence, 2500));
   // Decoding reads the same cache.
   const std::vector<Sequence> sequences{sequence};
-  const Cache cache(s, {3300});
+  const Cache cache(s, {2500});
   auto results = room_for(sequences);
-  step(two, s, cache, sequences, {{0, 0, 3290}}, results);
-  for (int t = 3290; t < 3300; ++t) step(two, s, cache, sequences, {{0, t, 1}}, results);
+  step(two, s, cache, sequences, {{0, 0, 2490}}, results);
+  for (int t = 2490; t < 2500; ++t) step(two, s, cache, sequences, {{0, t, 1}}, results);
   expect_same_bits(alone, results[0]);
 }
 
