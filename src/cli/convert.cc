@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +18,7 @@ namespace ridge {
 namespace {
 
 struct Options {
-  std::string model, out, to, format;
+  std::string model, out, to, format, weights;
 };
 
 constexpr const char* kFooter = R"(Examples:
@@ -25,6 +26,7 @@ constexpr const char* kFooter = R"(Examples:
   ridge convert model-f16.gguf --to q8_0 model-q8_0.gguf
   ridge convert ~/models/Llama-3.2-1B --to bf16 --format safetensors llama-bf16
   ridge convert ridge-7m --to q4_0 ridge-7m-q4_0.gguf      the model inside the program
+  ridge convert tinyllama-1.1b --weights random:1 --to bf16 tinyllama-random.gguf
 
 Layer matrices, embedding and head take the storage; norms and routers stay f32. Rows that do not
 fill its blocks take the next one that fits (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16. A GGUF has
@@ -43,10 +45,24 @@ FileKind kind_of(const Options& options) {
   throw Error("{}: name it *.gguf, or say --format safetensors for a folder", options.out);
 }
 
+Weights weights_of(const Options& options, Storage storage) {
+  if (options.weights.empty()) return load_weights(options.model);
+  constexpr std::string_view kPrefix = "random:";
+  const std::string_view given = options.weights;
+  uint64_t seed = 0;
+  const char* end = given.data() + given.size();
+  const char* begin = given.starts_with(kPrefix) ? given.data() + kPrefix.size() : end;
+  const auto [stop, error] = std::from_chars(begin, end, seed);
+  if (begin == end || stop != end || error != std::errc{}) {
+    throw OptionError("weights", fmt::format("--weights {}: random:SEED, such as random:1", given));
+  }
+  return random_weights(options.model, storage, seed, 0);
+}
+
 void run(const Options& options, const Global& global) {
   const FileKind kind = kind_of(options);
   const Storage storage = storage_from_name(options.to);
-  const Weights weights = load_weights(options.model);
+  const Weights weights = weights_of(options, storage);
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -93,13 +109,15 @@ void add_convert_command(CLI::App& app, Global& global) {
       "convert", "Write a model's weights in another storage, as GGUF or safetensors");
   command->fallthrough();
   command->footer(kFooter);
-  command->add_option("model", options->model, "Folder, *.gguf, or ridge-7m")->required();
+  command->add_option("model", options->model, "Folder, *.gguf, ridge-7m or ridge-1m")->required();
   command->add_option("out", options->out, "File (*.gguf) or folder to write")->required();
   command
       ->add_option("--to", options->to,
                    "bf16, f16, f32, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k")
       ->required();
   command->add_option("--format", options->format, "gguf or safetensors (default: by the name)");
+  command->add_option("--weights", options->weights,
+                      "random:SEED writes a described model that has no files");
   command->callback([options, &global] { run(*options, global); });
 }
 

@@ -302,6 +302,8 @@ GgufPairs gguf_metadata(const Weights& weights, Storage storage, std::vector<Out
     const std::string folder = config.parent_path().string();
     if (exists && fs::exists(config.parent_path() / "tokenizer.json")) {
       add_gguf_vocabulary(pairs, weights, folder.empty() ? "." : folder);
+    } else {
+      pairs.text("tokenizer.ggml.model", "no_vocab");
     }
   }
   pairs.integer("general.file_type", file_type(storage));
