@@ -16,12 +16,18 @@ void add_known_ends(Pipeline& tokenizer) {
       "<|eot_id|>",           "<|im_end|>", "<|end|>", "<end_of_turn>",         "<|endoftext|>",
       "<|end_of_text|>",      "<|eom_id|>", "<EOT>",   "<｜end▁of▁sentence｜>", "<|return|>",
       "<|END_OF_TURN_TOKEN|>"};
-  if (tokenizer.eos) add_end(tokenizer, *tokenizer.eos);
-  for (const char* text : kEnds) {
+  const auto add = [&](const char* text) {
     const auto token = tokenizer.find(text);
-    if (!token) continue;
+    if (!token) return;
     const TokenKind kind = tokenizer.vocabulary[*token].kind;
     if (kind == TokenKind::control || kind == TokenKind::user_defined) add_end(tokenizer, *token);
+  };
+  if (tokenizer.eos) add_end(tokenizer, *tokenizer.eos);
+  for (const char* text : kEnds) add(text);
+  // A tokenizer.json alone does not name its eos. Where nothing else ends, SentencePiece's names
+  // do.
+  for (const char* text : {"</s>", "<eos>"}) {
+    if (tokenizer.ends.empty()) add(text);
   }
 }
 
