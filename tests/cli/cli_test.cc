@@ -294,6 +294,86 @@ TEST_F(Cli, StartsWithinFiftyMilliseconds) {
 }
 #endif
 
+TEST_F(Cli, TheModelInsideWritesText) {
+  const Json first = json("run \"The memory of a computer\" -n 24");
+  EXPECT_EQ(first.at("tokens").size(), first.at("sampled").size());
+  EXPECT_GE(first.at("text").get<std::string>().size(), 20u);
+  EXPECT_EQ(first.at("generation").at("steps"), first.at("tokens").size() - 1);
+  EXPECT_GT(first.at("generation").at("share_of_roof"), 0.0);
+  // Equal seeds give equal text, whatever the threads and the chunks.
+  const Json again = json("run \"The memory of a computer\" -n 24 --threads 1 --chunk 3");
+  EXPECT_EQ(again.at("tokens"), first.at("tokens"));
+  const Json other = json("run \"The memory of a computer\" -n 24 --seed 5");
+  EXPECT_NE(other.at("tokens"), first.at("tokens"));
+}
+
+TEST_F(Cli, AProfileAddsUpToTheStep) {
+  const std::string trace = (folder_ / "trace.json").string();
+  const Json ran = json("run ridge-1m \"The\" -n 16 --temperature 0 --profile " + trace);
+  const Json& generation = ran.at("generation");
+  double operators = 0;
+  for (const Json& op : generation.at("operators")) operators += op.at("measured_s").get<double>();
+  EXPECT_LE(operators, generation.at("seconds").get<double>());
+  EXPECT_GT(operators, 0.9 * generation.at("seconds").get<double>());
+  EXPECT_GT(Json::parse(slurp(trace)).at("traceEvents").size(), 100u);
+  const Ran shown = run("run ridge-1m \"The\" -n 4 --profile");
+  EXPECT_TRUE(has(shown.error, "gate_up"));
+  EXPECT_TRUE(shown.out.starts_with("The"));
+}
+
+TEST_F(Cli, StopStringsAndBiasesAreKept) {
+  const Json plain = json("run ridge-1m \"The\" -n 12 --temperature 0 --repetition-penalty 1");
+  const std::string text = plain.at("text");
+  const std::string stop = text.substr(text.size() / 2, 2);
+  const Json stopped = json(
+      "run ridge-1m \"The\" -n 12 --temperature 0 --repetition-penalty 1 "
+      "--stop \"" +
+      stop + "\"");
+  EXPECT_EQ(stopped.at("end"), "stop");
+  EXPECT_EQ(stopped.at("text"), text.substr(0, text.find(stop)));
+  const int first = plain.at("tokens").at(0);
+  const Json biased = json("run ridge-1m \"The\" -n 1 --temperature 0 --logit-bias " +
+                           std::to_string(first) + "=-100");
+  EXPECT_NE(biased.at("tokens").at(0), first);
+}
+
+TEST_F(Cli, BenchHoldsARunAgainstItsRoof) {
+  const Json bench = json("bench ridge-1m -p 32 -n 3 -b 1,2 -c 16,32");
+  ASSERT_EQ(bench.at("rows").size(), 5u);
+  for (const Json& row : bench.at("rows")) {
+    EXPECT_GT(row.at("tokens_per_s"), 0.0);
+    EXPECT_GT(row.at("roof_s"), 0.0);
+  }
+  EXPECT_TRUE(has(run("bench ridge-1m -p 8 -n 1 --csv").out, "generate,1,128"));
+}
+
+// The figure of docs/model-card.md, computed by PyTorch on the same text.
+TEST_F(Cli, HeldOutPerplexityIsTheCards) {
+  const Json score = json("perplexity ridge-1m " RIDGE_SOURCE_DIR
+                          "/tests/data/held-out.txt "
+                          "--window 1024");
+  EXPECT_NEAR(score.at("perplexity").get<double>(), 27.88, 0.02 * 27.88);
+}
+
+TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
+  EXPECT_TRUE(has(refused("run /nowhere/model.gguf x"), "no such file"));
+  EXPECT_TRUE(has(refused("run deepseek-v3 x --weights random:1"), "not executed"));
+  refused("run lama-3-8b x --weights random:1");
+  refused("run ridge-1m x --weights random:one");
+  refused("run x --kv fp99");
+  refused("run x --page 17");
+  refused("run x --temperature -1");
+  refused("run x --logit-bias 5");
+  refused("run x --logit-bias 999999=1");
+  refused("run x --device tpu");
+  refused("bench ridge-1m -b 0");
+  refused("perplexity ridge-1m /nowhere");
+  refused("perplexity ridge-1m " + write("one.txt", "a"));
+  refused("run " + write("bad.gguf", "GGUF and no more") + " x");
+  const std::string prompt = write("long.txt", std::string(40000, 'x'));
+  EXPECT_TRUE(has(refused("run ridge-1m --context 64 --prompt-file " + prompt), "--context"));
+}
+
 TEST_F(Cli, BareRunIsATour) {
   Ran ran;
   const double seconds = fastest_seconds(3, [&] { ran = run(""); });
@@ -302,6 +382,7 @@ TEST_F(Cli, BareRunIsATour) {
   EXPECT_GE(std::count(ran.out.begin(), ran.out.end(), '\n'), 20);
   EXPECT_TRUE(has(ran.out, "h100-sxm"));
   EXPECT_TRUE(has(ran.out, "ridge predict"));  // what to try next
+  EXPECT_TRUE(has(ran.out, "The memory of a computer"));
   EXPECT_FALSE(has(ran.out, "nan"));
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LT(seconds, 1.0);
