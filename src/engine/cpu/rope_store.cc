@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "engine/cpu/attention.h"
 
 #define HWY_DISABLED_TARGETS \
@@ -241,7 +242,11 @@ class Turns {
 
 void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices) {
-  assert(cache.page_tokens % kKeyGroup == 0 && cache.head_dim % 8 == 0 && cache.head_dim <= 512);
+  if (cache.page_tokens % kKeyGroup != 0) {  // a user's option may have come this far
+    throw Error("a page of the KV cache holds a multiple of {} tokens, not {}", +kKeyGroup,
+                cache.page_tokens);
+  }
+  assert(cache.head_dim % 8 == 0 && cache.head_dim <= 512);
   assert(2 * what.rope->frequency.size() <= size_t(cache.head_dim));
   thread_local Turns all_turns;
   const float* turns = all_turns.of(workers, *what.rope, slices);

@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "engine/cpu/attention_support.h"
 #include "engine/reference/norm.h"
 #include "engine/reference/rope.h"
@@ -231,6 +232,12 @@ TEST(RopeStore, NormsTurnsAndRoundsAsDefined) {
       }
     }
   });
+}
+
+TEST(RopeStore, RefusesPagesThatCutGroups) {
+  Workers workers(1);
+  const Setting s{.page_tokens = 24};
+  EXPECT_THROW(whole(workers, s, Sequence(s, 30, 1), 30), Error);
 }
 
 // Every f16, its neighbours in f32 and the halfway points between two.
