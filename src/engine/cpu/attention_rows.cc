@@ -173,8 +173,8 @@ struct TileWork {
                          sizeof(T) == 1 ? found.value_scale : nullptr};
     const int dim = call.cache.head_dim, stride = padded(dim);
     if (is_direct()) {
-      rows_meet<From>(tile, end, {found.keys, found.values, 0},
-                      {found.values, next ? next->keys : nullptr, dim}, soft);
+      rows_meet<From>(tile, end, {found.keys, next ? next->keys : nullptr, 0},
+                      {found.values, next ? next->values : nullptr, dim}, soft);
       return;
     }
     const float* keys[kTile / kKeyGroup];
