@@ -12,11 +12,17 @@ namespace ridge {
 
 namespace {
 
-// Clamped first, so that no number (nor NaN) is beyond the integer.
-int clamped(float value, int low, int high) {
-  return int(std::fmax(float(low), std::fmin(float(high), value)));
+// Clamped first, so that no number (nor NaN) is beyond the integer; comparisons, not fmin, because
+// those become one instruction each.
+float clamped(float value, float low, float high) {
+  const float below = value < high ? value : high;
+  return below > low ? below : low;
 }
-int nearest(float value, int low, int high) { return clamped(std::nearbyint(value), low, high); }
+// To the nearest integer, ties to even: below 2^22, adding 1.5 * 2^23 leaves no bits for fractions.
+float nearest(float value, float low, float high) {
+  constexpr float kShift = 0x1.8p23f;
+  return (clamped(value, low, high) + kShift) - kShift;
+}
 
 float inverse(float d) { return d != 0 ? 1 / d : 0; }
 
@@ -31,7 +37,7 @@ float largest(const float* from, int count) {  // by magnitude, with its sign
 void pack(const float* from, BlockQ8_0& block) {
   const float d = std::fabs(largest(from, 32)) / 127, id = inverse(d);
   block.d = f32_to_f16(d);
-  for (int i = 0; i < 32; ++i) block.q[i] = int8_t(clamped(std::round(from[i] * id), -127, 127));
+  for (int i = 0; i < 32; ++i) block.q[i] = int8_t(std::round(clamped(from[i] * id, -127, 127)));
 }
 
 // Two integers of four bits share a byte; their fifth bits are gathered in `high`.
@@ -51,7 +57,7 @@ void pack_signed(const float* from, Block& block, int zero) {
   const float d = largest(from, 32) / float(-zero), id = inverse(d);
   block.d = f32_to_f16(d);
   for (int i = 0; i < 32; ++i) {
-    put_bits(block, i, clamped(from[i] * id + (float(zero) + 0.5f), 0, 2 * zero - 1));
+    put_bits(block, i, int(clamped(from[i] * id + (float(zero) + 0.5f), 0, float(2 * zero - 1))));
   }
 }
 void pack(const float* from, BlockQ4_0& block) { pack_signed(from, block, 8); }
@@ -64,7 +70,7 @@ void pack_range(const float* from, Block& block, int steps) {
   block.d = f32_to_f16(d);
   block.m = f32_to_f16(m);
   for (int i = 0; i < 32; ++i) {
-    put_bits(block, i, clamped((from[i] - m) * id + 0.5f, 0, steps));
+    put_bits(block, i, int(clamped((from[i] - m) * id + 0.5f, 0, float(steps))));
   }
 }
 void pack(const float* from, BlockQ4_1& block) { pack_range(from, block, 15); }
@@ -74,43 +80,49 @@ struct Fit {
   float scale = 0, min = 0;  // x ~ scale q - min, both at least 0
 };
 
+// Sums of 32 terms in eight lanes, which compilers keep in vector registers.
+template <typename Term>
+float sum_of(Term term) {
+  constexpr int kLanes = 8;
+  float lanes[kLanes] = {};
+  for (int i = 0; i < 32; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
+         ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
 // Scale and min of 32 numbers. For each of some slightly larger and smaller scales: round, then
 // solve the weighted least squares for scale and min at those integers; the best stays. Larger
 // numbers weigh more, as in ggml (|x| + root mean square).
 Fit fit_range(const float* from, int steps, float first, int tries) {
   constexpr int kCount = 32;
-  float square = 0;
-  for (int i = 0; i < kCount; ++i) square += from[i] * from[i];
-  const float root = std::sqrt(square / kCount);
-  float weight[kCount], sum_w = 0, sum_x = 0;
-  for (int i = 0; i < kCount; ++i) {
-    weight[i] = root + std::fabs(from[i]);
-    sum_w += weight[i];
-    sum_x += weight[i] * from[i];
-  }
+  const float root = std::sqrt(sum_of([&](int i) { return from[i] * from[i]; }) / kCount);
+  float weight[kCount], q[kCount];
+  for (int i = 0; i < kCount; ++i) weight[i] = root + std::fabs(from[i]);
+  const float sum_w = sum_of([&](int i) { return weight[i]; });
+  const float sum_x = sum_of([&](int i) { return weight[i] * from[i]; });
   const auto [lowest, highest] = std::minmax_element(from, from + kCount);
   const float low = std::min(0.0f, *lowest), range = *highest - low;
   if (!(range > 0)) return {0, -low};
-  auto error = [&](float inverse_scale, float scale, float min) {
-    float sum = 0;
-    for (int i = 0; i < kCount; ++i) {
-      const float q = float(nearest(inverse_scale * (from[i] - low), 0, steps));
-      const float difference = scale * q + min - from[i];
-      sum += weight[i] * difference * difference;
-    }
-    return sum;
+  const float most = float(steps);
+  auto round = [&](float inverse_scale) {
+    for (int i = 0; i < kCount; ++i) q[i] = nearest(inverse_scale * (from[i] - low), 0, most);
   };
-  Fit best{range / float(steps), -low};
-  float least = error(float(steps) / range, best.scale, low);
+  auto error = [&](float scale, float min) {
+    return sum_of([&](int i) {
+      const float difference = scale * q[i] + min - from[i];
+      return weight[i] * difference * difference;
+    });
+  };
+  Fit best{range / most, -low};
+  round(most / range);
+  float least = error(best.scale, low);
   for (int step = 0; step <= tries; ++step) {
-    const float inverse_scale = (first + 0.1f * float(step) + float(steps)) / range;
-    float sum_q = 0, sum_qq = 0, sum_xq = 0;
-    for (int i = 0; i < kCount; ++i) {
-      const float q = float(nearest(inverse_scale * (from[i] - low), 0, steps));
-      sum_q += weight[i] * q;
-      sum_qq += weight[i] * q * q;
-      sum_xq += weight[i] * q * from[i];
-    }
+    round((first + 0.1f * float(step) + most) / range);
+    const float sum_q = sum_of([&](int i) { return weight[i] * q[i]; });
+    const float sum_qq = sum_of([&](int i) { return weight[i] * q[i] * q[i]; });
+    const float sum_xq = sum_of([&](int i) { return weight[i] * q[i] * from[i]; });
     const float determinant = sum_w * sum_qq - sum_q * sum_q;
     if (!(determinant > 0)) continue;
     float scale = (sum_w * sum_xq - sum_x * sum_q) / determinant;
@@ -119,7 +131,7 @@ Fit fit_range(const float* from, int steps, float first, int tries) {
       min = 0;
       scale = sum_xq / sum_qq;
     }
-    const float found = error(inverse_scale, scale, min);
+    const float found = error(scale, min);
     if (found < least) {
       least = found;
       best = {scale, -min};
@@ -148,7 +160,9 @@ void pack_k(const float* from, Block& block, int steps, float first, int tries, 
     set_scale_min(block.scales, g, pair);
     // Rounded again with the scale that was stored.
     const float scale = d * float(pair.scale), min = dmin * float(pair.min), id = inverse(scale);
-    for (int i = 0; i < 32; ++i) put(g, i, nearest((from[g * 32 + i] + min) * id, 0, steps));
+    for (int i = 0; i < 32; ++i) {
+      put(g, i, int(nearest((from[g * 32 + i] + min) * id, 0, float(steps))));
+    }
   }
 }
 
@@ -174,7 +188,7 @@ float fit_signed(const float* from) {
     const float inverse_scale = -(32 + 0.1f * float(step)) / most;
     float sum_xq = 0, sum_qq = 0;
     for (int i = 0; i < 16; ++i) {
-      const float q = float(nearest(inverse_scale * from[i], -32, 31)), w = from[i] * from[i];
+      const float q = nearest(inverse_scale * from[i], -32, 31), w = from[i] * from[i];
       sum_xq += w * from[i] * q;
       sum_qq += w * q * q;
     }
@@ -198,7 +212,7 @@ void pack(const float* from, BlockQ6K& block) {
     const float id = inverse(d * float(block.scales[g]));
     for (int i = 0; i < 16; ++i) {
       const int at = g * 16 + i, half = at / 128, quarter = at % 128 / 32, place = at % 32;
-      const int q = nearest(from[at] * id, -32, 31) + 32;
+      const int q = int(nearest(from[at] * id, -32, 31)) + 32;
       block.low[half * 64 + quarter % 2 * 32 + place] |= uint8_t((q & 15) << (quarter / 2 * 4));
       block.high[half * 32 + place] |= uint8_t(q >> 4 << (quarter * 2));
     }
