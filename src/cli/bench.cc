@@ -1,5 +1,6 @@
 // `ridge bench`: how fast is this model here, over batch and context, against the roof.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -153,19 +154,20 @@ void bench(const Options& options, const Global& global) {
   const std::unique_ptr<Runner> runner = make_runner(engine, int(room));
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
   const System system = roof_system(options.engine);
+  const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   std::vector<Row> rows;
   for (int tokens : prompts) {
-    if (!global.json) fmt::print(stderr, "\rprompt {} ...\033[K", tokens);
+    if (shown) fmt::print(stderr, "\rprompt {} ...\033[K", tokens);
     rows.push_back(bench_prompt(*runner, system, tokens, options.repeats));
   }
   runner->fill_cache(1);
   for (int b : batches) {
     for (int c : contexts) {
-      if (!global.json) fmt::print(stderr, "\rgenerate, batch {}, context {} ...\033[K", b, c);
+      if (shown) fmt::print(stderr, "\rgenerate, batch {}, context {} ...\033[K", b, c);
       rows.push_back(bench_generate(*runner, system, b, c, options.tokens));
     }
   }
-  if (!global.json) fmt::print(stderr, "\r\033[K");
+  if (shown) fmt::print(stderr, "\r\033[K");
 
   const Weights& weights = runner->weights();
   if (global.json) {

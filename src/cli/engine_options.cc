@@ -13,10 +13,11 @@ namespace ridge {
 namespace {
 
 KvStorage kv_storage(const std::string& name) {
+  if (name == "f32") return KvStorage::f32;
   if (name == "f16") return KvStorage::f16;
   if (name == "bf16") return KvStorage::bf16;
   if (name == "int8") return KvStorage::int8;
-  throw OptionError("kv", fmt::format("--kv {}: f16, bf16 or int8", name));
+  throw OptionError("kv", fmt::format("--kv {}: f32, f16, bf16 or int8", name));
 }
 
 uint64_t seed_of(const std::string& weights) {
@@ -50,7 +51,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command.add_option("--format", options.format, "Storage of random weights: bf16, q8_0, q4_0 ...")
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--kv", options.kv, "KV cache: f16, bf16 or int8")
+  command.add_option("--kv", options.kv, "KV cache: f32, f16, bf16 or int8")
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")

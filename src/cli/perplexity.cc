@@ -2,6 +2,7 @@
 #include "engine/perplexity.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -41,9 +42,10 @@ void perplexity(const Options& options, const Global& global) {
   EngineOptions engine = options.engine;
   engine.chunk = std::min(engine.chunk, options.window);
   const std::unique_ptr<Runner> runner = make_runner(engine, options.window);
+  const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   const auto start = std::chrono::steady_clock::now();
   const TextScore score = score_text(*runner, text, options.window, [&](double share) {
-    if (!global.json) fmt::print(stderr, "\r{:3.0f} %\033[K", 100 * share);
+    if (shown) fmt::print(stderr, "\r{:3.0f} %\033[K", 100 * share);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (global.json) {
@@ -62,7 +64,7 @@ void perplexity(const Options& options, const Global& global) {
                            .dump(2));
     return;
   }
-  fmt::print(stderr, "\r\033[K");
+  if (shown) fmt::print(stderr, "\r\033[K");
   fmt::print("perplexity {} ± {}, {:.4f} bits per byte\n",
              paint(Colour::bold, fmt::format("{:.4f}", score.perplexity())),
              fmt::format("{:.4f}", score.standard_error()), score.bits_per_byte);

@@ -17,7 +17,7 @@ namespace ridge {
 
 class Profile;
 
-enum class KvStorage : uint8_t { f16, bf16, int8 };  // int8: a scale per token and head
+enum class KvStorage : uint8_t { f32, f16, bf16, int8 };  // int8: a scale per token and head
 
 struct RunnerOptions {
   int threads = 0;  // CPU; 0: one per core

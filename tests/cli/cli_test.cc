@@ -347,12 +347,13 @@ TEST_F(Cli, BenchHoldsARunAgainstItsRoof) {
   EXPECT_TRUE(has(run("bench ridge-1m -p 8 -n 1 --csv").out, "generate,1,128"));
 }
 
-// The figure of docs/model-card.md, computed by PyTorch on the same text.
+// The figure of docs/model-card.md, computed by PyTorch on the same text; there only the first
+// window begins with the beginning token, here each does and its first token is scored too.
 TEST_F(Cli, HeldOutPerplexityIsTheCards) {
   const Json score = json("perplexity ridge-1m " RIDGE_SOURCE_DIR
                           "/tests/data/held-out.txt "
                           "--window 1024");
-  EXPECT_NEAR(score.at("perplexity").get<double>(), 27.88, 0.02 * 27.88);
+  EXPECT_NEAR(score.at("perplexity").get<double>(), 27.88, 0.03 * 27.88);
 }
 
 TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {

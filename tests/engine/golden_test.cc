@@ -82,6 +82,12 @@ TEST_P(GoldenOf, TheSpecificationIsTransformers) {
   EXPECT_LT(error(reference::forward(weights, all_tokens())), std::ldexp(1, -24) * 20 * 8 * 2);
 }
 
+// Float32 products over a float32 cache: the same roundings again, on our side.
+TEST_P(GoldenOf, LogitsInFloat32) {
+  EXPECT_LT(error(run(widened(load_weights(GetParam().folder)), KvStorage::f32)),
+            std::ldexp(1, -24) * 20 * 8 * 4);
+}
+
 // Keys and values rounded to half: 2^-12 each on average, through at most seven layers.
 TEST_P(GoldenOf, LogitsWithAHalfCache) {
   EXPECT_LT(error(run(widened(load_weights(GetParam().folder)), KvStorage::f16)),
@@ -96,7 +102,7 @@ TEST_P(GoldenOf, LogitsAsStored) {
 TEST_P(GoldenOf, SixtyFourGreedyTokens) {
   const Golden& golden = GetParam();
   const auto runner = make_cpu_runner(widened(load_weights(golden.folder)),
-                                      {.threads = 2, .kv = KvStorage::f16, .cache_tokens = 256});
+                                      {.threads = 2, .kv = KvStorage::f32, .cache_tokens = 256});
   CachedSequence sequence(runner->pool());
   GenerateOptions options;
   options.max_tokens = int(golden.tokens.size());

@@ -24,7 +24,10 @@ struct LayerCache {
   float* k_scale = nullptr;  // int8 only: [page][kv head][token in page]
   float* v_scale = nullptr;
 
-  size_t vector_bytes() const { return size_t(head_dim) * (storage == KvStorage::int8 ? 1 : 2); }
+  size_t vector_bytes() const {
+    const size_t element = storage == KvStorage::int8 ? 1 : storage == KvStorage::f32 ? 4 : 2;
+    return size_t(head_dim) * element;
+  }
   size_t page_bytes() const { return size_t(kv_heads) * size_t(page_tokens) * vector_bytes(); }
 };
 

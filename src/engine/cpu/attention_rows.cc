@@ -242,6 +242,8 @@ void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionSc
 
 void attend_best(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
   switch (call.cache.storage) {
+    case KvStorage::f32:
+      return attend_from<FromF32>(call, job, scratch);
     case KvStorage::f16:
       return attend_from<FromF16>(call, job, scratch);
     case KvStorage::bf16:

@@ -31,7 +31,7 @@ inline constexpr int kRowTile = HWY_MIN(kSums / kGroupVectors, 6);
 // Elements as the cache has them, to f32. All exact.
 struct FromF32 {
   using T = float;
-  static constexpr bool kStreams = false;  // it lies in scratch
+  static constexpr bool kStreams = false;  // it lies in scratch, or exactness is asked for
   static HWY_INLINE V load(const T* from) { return hn::LoadU(Floats(), from); }
 };
 struct FromF16 {

@@ -131,6 +131,10 @@ void store(KvStorage storage, const float* x, int dim, int step, std::byte* to, 
     for (int i = 0; i < dim; ++i) to[i * step] = std::byte(q[i]);
     return;
   }
+  if (storage == KvStorage::f32) {
+    for (int i = 0; i < dim; ++i) std::memcpy(to + 4 * i * step, x + i, 4);
+    return;
+  }
   uint16_t halves[kMaxHeadDim];
   to_halves(storage, x, dim, halves);
   for (int i = 0; i < dim; ++i) std::memcpy(to + 2 * i * step, halves + i, 2);

@@ -92,9 +92,8 @@ class CpuRunner final : public Runner {
   }
   Plan plan() const override {
     Plan plan;
-    plan.kv = format_from_name(options_.kv == KvStorage::int8   ? "int8"
-                               : options_.kv == KvStorage::bf16 ? "bf16"
-                                                                : "fp16");
+    constexpr const char* kFormats[] = {"fp32", "fp16", "bf16", "int8"};  // as KvStorage
+    plan.kv = format_from_name(kFormats[static_cast<int>(options_.kv)]);
     plan.page_tokens = options_.page_tokens;
     // Block formats are multiplied as integers.
     if (layers_.front().out.input_kind() == InputKind::int8) plan.activations = DType::int8;
@@ -227,17 +226,19 @@ void CpuRunner::make_cache() {
   }
 }
 
-// Random halves in (-2, 2), or random bytes with a fitting scale: what attention reads in earnest.
+// Random numbers in (-2, 2), or random bytes with a fitting scale: what attention reads in earnest.
 void CpuRunner::fill_cache(uint64_t seed) {
-  const bool bytes = options_.kv == KvStorage::int8;
   const size_t words = cache_->size() / sizeof(uint64_t);
-  // Sign and mantissa random; f16 exponents 12..15 of bias 15, bf16's the same of bias 127.
-  const uint64_t keep = bytes                           ? ~uint64_t{0}
-                        : options_.kv == KvStorage::f16 ? 0x8fff8fff8fff8fffULL
-                                                        : 0x81ff81ff81ff81ffULL;
-  const uint64_t set = bytes                           ? 0
-                       : options_.kv == KvStorage::f16 ? 0x3000300030003000ULL
-                                                       : 0x3e003e003e003e00ULL;
+  // Which bits are random and which are set: sign and mantissa are, and of the exponent what keeps
+  // it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to 127 of 127).
+  struct Pattern {
+    uint64_t keep, set;
+  };
+  constexpr Pattern kPatterns[] = {{0x81ffffff81ffffffULL, 0x3e0000003e000000ULL},
+                                   {0x8fff8fff8fff8fffULL, 0x3000300030003000ULL},
+                                   {0x81ff81ff81ff81ffULL, 0x3e003e003e003e00ULL},
+                                   {~uint64_t{0}, 0}};
+  const Pattern pattern = kPatterns[static_cast<int>(options_.kv)];
   workers_.run([&](int index) {
     const size_t begin = words * size_t(index) / size_t(workers_.size());
     const size_t end = words * size_t(index + 1) / size_t(workers_.size());
@@ -245,10 +246,11 @@ void CpuRunner::fill_cache(uint64_t seed) {
       uint64_t z = (i + seed) * 0x9e3779b97f4a7c15ULL;  // splitmix64
       z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
       z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-      cache_->as<uint64_t>()[i] = ((z ^ (z >> 31)) & keep) | set;
+      cache_->as<uint64_t>()[i] = ((z ^ (z >> 31)) & pattern.keep) | pattern.set;
     }
   });
-  if (bytes) std::fill_n(scales_->as<float>(), scales_->size() / sizeof(float), 1.0f / 64);
+  if (options_.kv == KvStorage::int8)
+    std::fill_n(scales_->as<float>(), scales_->size() / sizeof(float), 1.0f / 64);
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {
