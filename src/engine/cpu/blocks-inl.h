@@ -35,35 +35,41 @@ struct PanelBlock {
   }
 };
 
-// The same of a group as packed.
+// The same as packed; groups are `stride` bytes apart.
 template <Layout kLayout>
 struct PackedBlock {
   static constexpr LayoutInfo kInfo = layout_info(kLayout);
   using D = Dot<kInfo.value_bits>;
   const uint8_t *scales, *mins, *data;
+  int64_t stride;
 
-  PackedBlock(const std::byte* group, int64_t block) {
+  HWY_INLINE PackedBlock(const std::byte* group, int64_t group_stride, int64_t block)
+      : stride(group_stride) {
     const auto* pair = reinterpret_cast<const uint8_t*>(group) + block / 2 * kInfo.pair_bytes();
     const int64_t second = block % 2;
     scales = pair + second * kInfo.scale_bytes();
     mins = pair + 2 * kInfo.scale_bytes() + second * kInfo.min_bytes();
     data = pair + 2 * (kInfo.scale_bytes() + kInfo.min_bytes()) + second * kInfo.data_bytes();
   }
+  HWY_INLINE auto bytes(int chunk, int v) const {
+    return hn::Load(Bytes(),
+                    data + v / kParts * stride + (chunk * kParts + v % kParts) * kLanes * 4);
+  }
   HWY_INLINE auto weight(int chunk, int v) const {
-    const Bytes d;
     if constexpr (kInfo.stored_bits == 8) {
-      return D::widen(hn::Load(d, data + chunk * kGroup * 4 + v * kLanes * 4));
+      return D::widen(bytes(chunk, v));
     } else {
-      const auto both = hn::Load(d, data + chunk % 4 * kGroup * 4 + v * kLanes * 4);
+      const Bytes d;
+      const auto both = bytes(chunk % 4, v);
       const hn::Repartition<uint16_t, Bytes> wide;  // bytes have no shift of their own
       const auto high = hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(wide, both)));
       return D::widen(hn::And(chunk < 4 ? both : high, hn::Set(d, 15)));
     }
   }
-  static HWY_INLINE auto half_floats(const uint8_t* from, int v) {
+  HWY_INLINE auto half_floats(const uint8_t* from, int v) const {
     const hn::Rebind<hwy::float16_t, Floats> narrow;
-    const auto* halves = reinterpret_cast<const hwy::float16_t*>(from) + v * kLanes;
-    return hn::PromoteTo(Floats(), hn::Load(narrow, halves));
+    const auto* halves = reinterpret_cast<const hwy::float16_t*>(from + v / kParts * stride);
+    return hn::PromoteTo(Floats(), hn::Load(narrow, halves + v % kParts * kLanes));
   }
   HWY_INLINE auto scale(int s, int v) const { return half_floats(scales + s * kGroup * 2, v); }
   HWY_INLINE auto min(int v) const { return half_floats(mins, v); }
@@ -186,7 +192,7 @@ void stream(const WeightView& w, int64_t group, const InputView& x, int token, i
   constexpr int kMost = Dot<layout_info(kLayout).value_bits>::kTokens;
   const std::byte* const from = w.data + group * w.stride;
   std::fill_n(sums, tokens * kGroup, 0.0f);
-  const auto block_at = [&](int64_t block) { return PackedBlock<kLayout>(from, block); };
+  const auto block_at = [&](int64_t block) { return PackedBlock<kLayout>(from, 0, block); };
   block_tiles<kLayout, kParts, kMost>(block_at, 0, w.columns / kBlock, x, token, tokens, sums);
 }
 
@@ -197,7 +203,7 @@ void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel
   auto* to = reinterpret_cast<uint8_t*>(panel);
   const int64_t last = std::min(column + kChunk, w.columns) / kBlock;
   for (int64_t b = column / kBlock; b < last; ++b, to += Panel::kBytes) {
-    const PackedBlock<kLayout> block(w.data + group * w.stride, b);
+    const PackedBlock<kLayout> block(w.data + group * w.stride, 0, b);
     for (int v = 0; v < kParts; ++v) {
       for (int s = 0; s < Panel::kScales; ++s) {
         hn::Store(block.scale(s, v), d,
@@ -214,14 +220,24 @@ void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel
   }
 }
 
+// Bytes that need no widening are multiplied where they are packed: a panel would be a copy.
 template <Layout kLayout>
-void multiply(const std::byte* panel, int groups, int64_t column, int64_t columns,
-              const InputView& x, int token, int tokens, float* sums) {
+constexpr bool kAsPacked = layout_info(kLayout).stored_bits == 8 && PanelBlock<kLayout>::D::kWide ==
+                                                                        1;
+
+template <Layout kLayout>
+void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
+              int64_t columns, const InputView& x, int token, int tokens, float* sums) {
   using Panel = PanelBlock<kLayout>;
   constexpr int kMost = Panel::D::kTokens;
-  const auto* from = reinterpret_cast<const uint8_t*>(panel);
   const int64_t first = column / kBlock, last = std::min(column + kChunk, columns) / kBlock;
-  const auto block_at = [&](int64_t b) { return Panel{from + (b - first) * Panel::kBytes}; };
+  const auto block_at = [&](int64_t b) HWY_ATTR {
+    if constexpr (kAsPacked<kLayout>) {
+      return PackedBlock<kLayout>(panel, panel_stride, b);
+    } else {
+      return Panel{reinterpret_cast<const uint8_t*>(panel) + (b - first) * Panel::kBytes};
+    }
+  };
   if constexpr (kPanelGroups == 2) {
     if (groups == 2) {
       return block_tiles<kLayout, 2 * kParts, kMost>(block_at, first, last, x, token, tokens, sums);
@@ -237,8 +253,9 @@ void set_kernel(const char* name, BlockKernels& kernels) {
   kernel.input = InputKind::int8;
   kernel.chunk = static_cast<int>(kChunk);
   kernel.panel_groups = kPanelGroups;
+  kernel.token_block = PanelBlock<kLayout>::D::kPairs ? kTokenBlock / 2 : kTokenBlock;
   kernel.stream = stream<kLayout>;
-  kernel.unpack = unpack<kLayout>;
+  if constexpr (!kAsPacked<kLayout>) kernel.unpack = unpack<kLayout>;
   kernel.multiply = multiply<kLayout>;
   kernels.pairs |= PanelBlock<kLayout>::D::kPairs;
 }

@@ -92,25 +92,30 @@ HWY_INLINE V activate(D d, V x, Activation activation) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(z))));
 }
 
+// Token by token, all groups of it: y is far apart from token to token.
 inline void finish(const Epilogue& e) {
   const hn::CappedTag<float, kGroup> d;
   const size_t lanes = hn::Lanes(d);
-  alignas(64) float bias[kGroup] = {}, row[kGroup] = {};
-  if (e.bias) std::copy_n(e.bias, e.rows, bias);
+  alignas(64) float rest[kGroup] = {}, rest_bias[kGroup] = {};
   for (int t = 0; t < e.tokens; ++t) {
-    float* const y = e.y + t * e.stride;
-    const bool whole = e.rows == kGroup;
-    float* const to = whole ? y : row;
-    if (!whole && e.accumulate) std::copy_n(y, e.rows, row);
-    for (size_t r = 0; r < kGroup; r += lanes) {
-      auto v = hn::Add(hn::Load(d, e.sums + t * kGroup + r), hn::Load(d, bias + r));
-      if (e.up) {
-        v = hn::Mul(activate(d, v, e.activation), hn::Load(d, e.up + t * kGroup + r));
+    for (int first = 0; first < e.rows; first += kGroup) {
+      const int rows = std::min(kGroup, e.rows - first);
+      const bool whole = rows == kGroup;
+      float* const y = e.y + t * e.stride + first;
+      float* const to = whole ? y : rest;
+      const float* bias = e.bias ? e.bias + first : nullptr;
+      if (!whole && e.accumulate) std::copy_n(y, rows, rest);
+      if (!whole && bias) bias = std::copy_n(bias, rows, rest_bias) - rows;
+      const int64_t at = first / kGroup * e.group_stride + t * kGroup;
+      for (size_t r = 0; r < kGroup; r += lanes) {
+        auto v = hn::Load(d, e.sums + at + r);
+        if (bias) v = hn::Add(v, hn::LoadU(d, bias + r));
+        if (e.up) v = hn::Mul(activate(d, v, e.activation), hn::Load(d, e.up + at + r));
+        if (e.accumulate) v = hn::Add(hn::LoadU(d, to + r), v);
+        hn::StoreU(v, d, to + r);
       }
-      if (e.accumulate) v = hn::Add(hn::LoadU(d, to + r), v);
-      hn::StoreU(v, d, to + r);
+      if (!whole) std::copy_n(rest, rows, y);
     }
-    if (!whole) std::copy_n(row, e.rows, y);
   }
 }
 

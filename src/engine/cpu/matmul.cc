@@ -193,19 +193,20 @@ Job make_job(const Product& product) {
   return job;
 }
 
-void finish_group(const Job& job, int64_t group, int token, int tokens, const float* sums,
-                  const float* up) {
+void finish_groups(const Job& job, int64_t first, int64_t last, int token, int tokens,
+                   const float* sums, const float* up, int64_t group_stride) {
   const Product& product = *job.product;
-  const int64_t row = group * kGroup;
+  const int64_t row = first * kGroup;
   Epilogue e;
   e.y = product.y + token * product.stride + row;
   e.stride = product.stride;
-  e.rows = static_cast<int>(std::min<int64_t>(kGroup, job.w.rows - row));
+  e.rows = static_cast<int>(std::min(last * kGroup, job.w.rows) - row);
   e.tokens = tokens;
   e.bias = product.bias ? product.bias + row : nullptr;
   e.accumulate = product.accumulate;
   e.sums = sums;
   e.up = product.up ? up : nullptr;
+  e.group_stride = group_stride;
   e.activation = product.activation;
   matmul_kernels().plain.finish(e);
 }
@@ -216,7 +217,7 @@ void stream_groups(const Job& job, int64_t first, int64_t last) {
   for (int64_t g = first; g < last; ++g) {
     job.kernel->stream(job.w, g, job.x, 0, job.tokens, sums);
     if (job.up_kernel) job.up_kernel->stream(job.up, g, job.x, 0, job.tokens, up);
-    finish_group(job, g, 0, job.tokens, sums, up);
+    finish_groups(job, g, g + 1, 0, job.tokens, sums, up, 0);
   }
 }
 
@@ -242,7 +243,7 @@ void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t gro
 }
 
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
-                     int64_t first, int64_t last, int token, int tokens, std::byte* panel,
+                     int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
                      float* sums) {
   constexpr int kSlice = 24;  // tokens between two helpings of prefetches
   const int slices = (tokens + kSlice - 1) / kSlice;
@@ -250,27 +251,32 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
     for (int64_t g = first; g < last; g += kernel.panel_groups) {
       const int count = static_cast<int>(std::min<int64_t>(kernel.panel_groups, last - g));
-      for (int i = 0; i < count; ++i) kernel.unpack(w, g + i, column, panel + i * kPanelBytes);
+      const std::byte* panel = kernel.unpack ? scratch : w.data + g * w.stride;
+      const int64_t panel_stride = kernel.unpack ? kPanelBytes : w.stride;
+      for (int i = 0; i < count && kernel.unpack; ++i) {
+        kernel.unpack(w, g + i, column, scratch + i * kPanelBytes);
+      }
       const bool turn_ends = g + count == last;
       const int64_t next = turn_ends ? first : g + count;
       const int64_t next_column = turn_ends ? column + kernel.chunk : column;
       float* const group_sums = sums + (g - first) * kTokenBlock * kGroup;
       for (int slice = 0; slice < slices; ++slice) {
-        if (next_column < w.columns) {
-          for (int i = 0; i < kernel.panel_groups && next + i < last; ++i) {
-            prefetch_panel(kernel, w, next + i, next_column, slice, slices);
-          }
-        }
         const int t = slice * kSlice;
-        kernel.multiply(panel, count, column, w.columns, x, token + t, std::min(kSlice, tokens - t),
-                        group_sums + t * kGroup);
+        for (int i = 0; i < kernel.panel_groups && next + i < last && next_column < w.columns;
+             ++i) {
+          prefetch_panel(kernel, w, next + i, next_column, slice, slices);
+        }
+        kernel.multiply(panel, panel_stride, count, column, w.columns, x, token + t,
+                        std::min(kSlice, tokens - t), group_sums + t * kGroup);
       }
     }
   }
 }
 
 void panel_groups(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
-  const int blocks = (job.tokens + kTokenBlock - 1) / kTokenBlock;
+  int most = job.kernel->token_block;
+  if (job.up_kernel) most = std::min(most, job.up_kernel->token_block);
+  const int blocks = (job.tokens + most - 1) / most;
   const int each = static_cast<int>(round_up((job.tokens + blocks - 1) / blocks, 12));
   for (int token = 0; token < job.tokens; token += each) {
     const int tokens = std::min(each, job.tokens - token);
@@ -280,10 +286,8 @@ void panel_groups(const Job& job, int64_t first, int64_t last, Scratch& scratch)
       multiply_groups(*job.up_kernel, job.up, job.x, first, last, token, tokens, scratch.panel,
                       scratch.sums[1]);
     }
-    for (int64_t g = first; g < last; ++g) {
-      const int64_t at = (g - first) * kTokenBlock * kGroup;
-      finish_group(job, g, token, tokens, scratch.sums[0] + at, scratch.sums[1] + at);
-    }
+    finish_groups(job, first, last, token, tokens, scratch.sums[0], scratch.sums[1],
+                  kTokenBlock * kGroup);
   }
 }
 

@@ -49,39 +49,42 @@ struct WeightView {
   int64_t rows = 0, columns = 0;
 };
 
-// A token block, so that its activations for one chunk of columns stay in half a megabyte of L2
-// (f32: 132 x 512 x 4 B = 264 KB), and weights are unpacked once for all of it. A multiple of 12:
-// tiles of 2, 3, 4 and 6 tokens fill it.
-inline constexpr int kTokenBlock = 132;
+// Tokens of a block: weights are unpacked once for all of them, while their activations of one
+// chunk of columns stay in 270 KB of the L2: 132 of f32 or bf16 (2 KB each), 264 of int8 (1 KB; 2
+// KB with pairs). Multiples of 12: tiles of 2, 3, 4 and 6 tokens fill them.
+inline constexpr int kTokenBlock = 264;         // the most
 inline constexpr int kPanelBytes = 20 << 10;    // of a group of blocks, unpacked
 inline constexpr int kScratchBytes = 40 << 10;  // of any panel: at most 16 x 528 floats, 2 groups
 
 struct MatmulKernel {
   const char* name = "";
   InputKind input = InputKind::f32;
-  int chunk = 0;          // columns of a panel
-  int panel_groups = 1;   // that `multiply` likes to take at once
+  int chunk = 0;         // columns of a panel
+  int panel_groups = 1;  // that `multiply` likes to take at once
+  int token_block = kTokenBlock / 2;
   int stream_tokens = 8;  // up to here `stream` is the faster
   // sums = w x, weights used as they stream: for few tokens.
   void (*stream)(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
                  float* sums) = nullptr;
-  // Weights of columns [column, column + chunk) as `multiply` wants them.
+  // Weights of columns [column, column + chunk) as `multiply` wants them. Null: as they are packed.
   void (*unpack)(const WeightView& w, int64_t group, int64_t column, std::byte* panel) = nullptr;
-  // sums += panel x for 1 .. panel_groups groups; group g's panel lies at panel + g kPanelBytes,
-  // its sums at sums + g kTokenBlock 16. `columns`: of the matrix.
-  void (*multiply)(const std::byte* panel, int groups, int64_t column, int64_t columns,
-                   const InputView& x, int token, int tokens, float* sums) = nullptr;
+  // sums += panel x for 1 .. panel_groups groups, panel_stride bytes apart; group g's sums lie at
+  // sums + g kTokenBlock 16. `columns`: of the matrix. Without unpack the panels are the groups.
+  void (*multiply)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
+                   int64_t columns, const InputView& x, int token, int tokens,
+                   float* sums) = nullptr;
 };
 
 // What a product does with its sums.
 struct Epilogue {
   float* y = nullptr;  // of the first row and token
   int64_t stride = 0;
-  int rows = 0, tokens = 0;  // rows <= 16
+  int rows = 0, tokens = 0;
   const float* bias = nullptr;
   bool accumulate = false;
-  const float* sums = nullptr;
-  const float* up = nullptr;  // sums of the gated product's other half
+  const float* sums = nullptr;  // [group][token][16]
+  const float* up = nullptr;    // the same of the gated product's other half
+  int64_t group_stride = 0;     // floats between two groups' sums
   Activation activation = Activation::silu;
 };
 

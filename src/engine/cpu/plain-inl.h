@@ -166,8 +166,8 @@ void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel
 }
 
 template <class Ops>
-void multiply(const std::byte* panel, int, int64_t column, int64_t columns, const InputView& x,
-              int token, int tokens, float* sums) {
+void multiply(const std::byte* panel, int64_t, int, int64_t column, int64_t columns,
+              const InputView& x, int token, int tokens, float* sums) {
   const size_t count = static_cast<size_t>(std::min(Ops::kChunk, columns - column));
   const auto* from = reinterpret_cast<const typename Ops::Panel*>(panel);
   for (int r = 0; r < kGroup; r += 4) {
