@@ -55,7 +55,9 @@ inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns,
     for (size_t half = 0; half < 2; ++half) {
       auto sum = hn::Zero(d32);
       for (size_t k = half * 16; k < half * 16 + 16; k += lanes) {
-        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x + k), inverse));
+        // The bounds matter to NaN and infinity only, whose integer is the smallest of all.
+        const auto nearest = hn::NearestInt(hn::Mul(hn::LoadU(d, x + k), inverse));
+        const auto q = hn::Max(hn::Min(nearest, hn::Set(d32, 127)), hn::Set(d32, -127));
         sum = hn::Add(sum, q);
         hn::StoreU(hn::DemoteTo(d8, q), d8, to.q + k);
       }
