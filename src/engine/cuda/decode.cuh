@@ -71,7 +71,8 @@ struct DecodeArgs {
   long long* stamps;         // [op][4] clocks of SM 0, null: none; see stamp() in decode_kernel.cuh
 
   // Set by launch_decode.
-  int ring_slots, x_bytes, most_splits;
+  int ring_slots, in_flight, x_bytes, most_splits;
+  int remainder[7];  // blocks of an operator modulo SMs, by Kind
 };
 
 // How many times a launch meets: `met` must grow by this times the number of SMs.

@@ -26,22 +26,34 @@ struct State {
 template <int kD>
 using Pairs = uint32_t[kD][2];
 
-// A vector normed and turned by its position. The four lanes of a quad work on one vector.
+// A vector's floats, as the four lanes of a quad hold them: pair [j][h] is 16 j + 8 h + 2 t.
 template <int kD>
-__device__ inline void turned(Pairs<kD>& to, const float* from, bool there, const float* norm,
-                              float eps, const float2* rotation, int t) {
-  float2 v[kD][2];
-  float squares = 0;
+using Floats = float2[kD][2];
+
+// Zeros where it is not `there`.
+template <int kD>
+__device__ inline void load(Floats<kD>& to, const float* from, bool there, int t) {
 #pragma unroll
   for (int j = 0; j < kD; ++j) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      v[j][h] = there ? __ldcg(reinterpret_cast<const float2*>(from + j * 16 + h * 8 + t * 2))
-                      : float2{0, 0};
-      squares += v[j][h].x * v[j][h].x + v[j][h].y * v[j][h].y;
+      to[j][h] = there ? __ldcg(reinterpret_cast<const float2*>(from + j * 16 + h * 8 + t * 2))
+                       : float2{0, 0};
     }
   }
+}
+
+// Normed and turned by its position.
+template <int kD>
+__device__ inline void turn(Pairs<kD>& to, Floats<kD>& v, const float* norm, float eps,
+                            const float2* rotation, int t) {
   if (norm) {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kD; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) squares += v[j][h].x * v[j][h].x + v[j][h].y * v[j][h].y;
+    }
     squares += __shfl_xor_sync(0xffffffffu, squares, 1);
     squares += __shfl_xor_sync(0xffffffffu, squares, 2);
     const float scale = rsqrtf(squares / (16.0f * kD) + eps);
@@ -123,12 +135,12 @@ __device__ inline void attend(const DecodeArgs& args, State<kD>& state, const Pa
 }
 
 // Writes this step's tokens of the row's sequence, up to the row itself, into the page in shared
-// memory; the row's own also into the cache.
+// memory; the row's own also into the cache. Loads come first: each takes as long as all of them.
 template <int kD>
 __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, const Op& op,
                                const Span& span, uint16_t* page, int lane) {
   const Row& row = shared.fixed.rows[span.row];
-  constexpr int kHeadDim = 16 * kD;
+  constexpr int kHeadDim = 16 * kD, kEach = kHeadDim / 32;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
   const int g = lane / 4, t = lane % 4, own = span.row - row.first;
   const float* keys =
@@ -137,86 +149,106 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
   const float* norm = args.k_norm ? args.k_norm + op.layer * kHeadDim : nullptr;
   const int slot = span.position % kPageTokens - own;  // of the step's first token
   const int number = args.pages[row.pages + span.position / kPageTokens];
+  Floats<kD> key;
+  load<kD>(key, keys + size_t(g) * columns, g <= own, t);
+  float value[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) value[i] = __ldcg(values + lane + 32 * i);
+
   uint16_t* cached =
       args.kv + ((size_t(op.layer) * args.cache_pages + number) * args.kv_heads + span.kv_head) *
                     page_elements(kHeadDim);
+#pragma unroll 1
   for (int token = 0; token <= own; ++token) {
     const int at = value_at(slot + token, lane, kHeadDim);
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 32; ++i) {
-      const uint16_t value = bf16_bits(__ldcg(values + size_t(token) * columns + lane + 32 * i));
-      page[at + i * 512] = value;  // 32 dimensions further are two tiles further
-      if (token == own) cached[at + i * 512] = value;
+    for (int i = 0; i < kEach; ++i) {
+      const uint16_t bits = bf16_bits(value[i]);
+      page[at + i * 512] = bits;  // 32 dimensions further are two tiles further
+      if (token == own) cached[at + i * 512] = bits;
+      if (token < own) value[i] = __ldcg(values + size_t(token + 1) * columns + lane + 32 * i);
     }
   }
+#pragma unroll 1
   for (int token = g; token <= (own | 7); token += 8) {
-    Pairs<kD> key;
     const bool there = token <= own;
-    turned<kD>(key, keys + size_t(token) * columns, there, norm, args.norm_eps,
-               shared.rotation + (there ? row.first + token : 0) * 8 * kD, t);
+    if (token >= 8) load<kD>(key, keys + size_t(token) * columns, there, t);
+    Pairs<kD> turned;
+    turn<kD>(turned, key, norm, args.norm_eps,
+             shared.rotation + (there ? row.first + token : 0) * 8 * kD, t);
     if (!there) continue;
     const int at = key_at(slot + token, t * 2);
 #pragma unroll
     for (int j = 0; j < kD; ++j) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(page + at + j * 256 + h * 4) = key[j][h];
-        if (token == own) *reinterpret_cast<uint32_t*>(cached + at + j * 256 + h * 4) = key[j][h];
+        *reinterpret_cast<uint32_t*>(page + at + j * 256 + h * 4) = turned[j][h];
+        if (token == own) {
+          *reinterpret_cast<uint32_t*>(cached + at + j * 256 + h * 4) = turned[j][h];
+        }
       }
     }
   }
   __syncwarp();
 }
 
-// Joins `parts` states of `heads x head_dim` outputs. most(i, head), sum(i, head), out(i, at).
-template <typename Most, typename Sum, typename Out>
-__device__ inline float joined(int parts, float& most_of_all, float& sum_of_all, const Most& most,
-                               const Sum& sum, const Out& out) {
-  most_of_all = kNone;
-  for (int i = 0; i < parts; ++i) most_of_all = fmaxf(most_of_all, most(i));
-  float total = 0, result = 0;
-  for (int i = 0; i < parts; ++i) {
-    const float share = exp2f(most(i) - most_of_all);
-    total += share * sum(i);
-    result += share * out(i);
+// Joins the splits' states; one output. A record: outputs, then maxima and sums of the heads.
+__device__ inline float joined(const float* records, int splits, int record, int outputs, int group,
+                               int o, int head) {
+  float most = kNone, sum = 0, out = 0;
+#pragma unroll 2
+  for (int i = 0; i < splits; ++i) {
+    const float* from = records + i * record;
+    const float its_most = __ldcg(from + outputs + head);
+    const float its_sum = __ldcg(from + outputs + group + head), its_out = __ldcg(from + o);
+    const float both = fmaxf(most, its_most);
+    const float keep = exp2f(most - both), add = exp2f(its_most - both);
+    sum = sum * keep + its_sum * add;
+    out = out * keep + its_out * add;
+    most = both;
   }
-  sum_of_all = total;
-  return result;
+  return out / sum;
 }
 
-template <int kRows, int kD>
+template <int kRows, int kConsumers, int kD>
 __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                     int warp, int lane, Place& place) {
   constexpr int kHeadDim = 16 * kD, kWorkers = kConsumers * 32;
+  constexpr int kPadded = kHeadDim + 8;  // heads of a quad's lanes in different banks
   Fixed& fixed = shared.fixed;
   const int group = args.heads / args.kv_heads, outputs = group * kHeadDim;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
   const int page_bytes = page_elements(kHeadDim) * 2, per_stage = min(32, stage / page_bytes);
   const int g = lane / 4, t = lane % 4, thread = warp * 32 + lane;
   float* const area = reinterpret_cast<float*>(shared.x);  // free now: for warps' states
-  const int at_once = min(kConsumers, args.x_bytes / (outputs * 4));
 
   for (int item = op.first; item < op.items; item += gridDim.x) {
     const Span span = span_of(args, fixed.rows, op, item);
     if (span.split >= span.splits) continue;
     const int parts = min(kConsumers, span.page_count);
-    // The latest page comes first: no state to carry yet.
-    if (span.own && warp == 0) {
+    // The latest page comes first. The last warp completes it for the first one, which has its own
+    // loads to wait for.
+    if (span.own && warp == kConsumers - 1) {
       wait(&fixed.full[place.slot], place.parity);
       add_own<kD>(args, shared, op, span,
                   reinterpret_cast<uint16_t*>(shared.ring + place.slot * stage), lane);
-      fence_proxy();  // the next bulk copy comes to where this warp has written
+      fence_proxy_shared();  // a bulk copy comes next to where it has written
+      meet<2>(64);
     }
     State<kD> state;
     Pairs<kD> q = {};
     if (warp < parts) {
       const int head = span.kv_head * group + g;
-      turned<kD>(q, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group,
-                 args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr, args.norm_eps,
-                 shared.rotation + span.row * 8 * kD, t);
+      Floats<kD> floats;
+      load<kD>(floats, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group, t);
+      turn<kD>(q, floats, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr, args.norm_eps,
+               shared.rotation + span.row * 8 * kD, t);
     }
+    if (span.own && warp == 0) meet<2>(64);
+#pragma unroll 1
     for (int p = 0; p < span.page_count; p += per_stage) {
       wait(&fixed.full[place.slot], place.parity);
+#pragma unroll 1
       for (int i = p; i < min(p + per_stage, span.page_count); ++i) {
         if (i % kConsumers != warp) continue;
         attend<kD>(args, state, q, (span.first_page + span.page_count - 1 - i) * kPageTokens,
@@ -227,111 +259,82 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       if (lane == 0) arrive(&fixed.empty[place.slot]);
       place.advance(args.ring_slots);
     }
-    // Warps' states into shared memory, as many as fit at once; each thread joins its outputs.
+    // Warps' states into shared memory; each thread joins its outputs.
 #pragma unroll
     for (int across = 4; across <= 16; across *= 2) {
       state.sum[0] += __shfl_xor_sync(0xffffffffu, state.sum[0], across);
       state.sum[1] += __shfl_xor_sync(0xffffffffu, state.sum[1], across);
     }
-    if (g == 0 && warp < parts) {
+    if (g == 0) {
       fixed.most[warp][t * 2] = state.most[0], fixed.most[warp][t * 2 + 1] = state.most[1];
       fixed.sum[warp][t * 2] = state.sum[0], fixed.sum[warp][t * 2 + 1] = state.sum[1];
     }
-    constexpr int kEach = (8 * kHeadDim + kWorkers - 1) / kWorkers;
-    float result[kEach] = {}, most[kEach], sum[kEach];
-    for (int base = 0; base < max(parts, 1); base += at_once) {
-      const int here = min(at_once, parts - base);
-      if (warp >= base && warp < base + here) {
-        float* to = area + (warp - base) * outputs;
 #pragma unroll
-        for (int j = 0; j < kD; ++j) {
+    for (int j = 0; j < kD; ++j) {
 #pragma unroll
-          for (int v = 0; v < 4; ++v) {
-            const int head = t * 2 + v % 2;
-            if (head < group) to[head * kHeadDim + j * 16 + g + v / 2 * 8] = state.out[j][v];
-          }
+      for (int v = 0; v < 4; ++v) {
+        const int head = t * 2 + v % 2;
+        if (head < group) {
+          area[(warp * group + head) * kPadded + j * 16 + g + v / 2 * 8] = state.out[j][v];
         }
       }
-      meet<1>(kWorkers);
-#pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        const int o = thread + e * kWorkers, head = o / kHeadDim;
-        if (o >= outputs) break;
-        float top = kNone;
-        for (int i = 0; i < parts; ++i) top = fmaxf(top, fixed.most[i][head]);
-        if (base == 0) {
-          most[e] = top, sum[e] = 0;
-          for (int i = 0; i < parts; ++i)
-            sum[e] += exp2f(fixed.most[i][head] - top) * fixed.sum[i][head];
-        }
-        for (int i = 0; i < here; ++i) {
-          result[e] += exp2f(fixed.most[base + i][head] - top) * area[i * outputs + o];
-        }
-      }
-      meet<1>(kWorkers);
     }
-
+    meet<1>(kWorkers);
     const auto write = [&](int o, float value) {
       const int k = span.kv_head * outputs + o;
       args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
     };
-    if (span.splits == 1) {
+    const int record = outputs + 2 * group;
+    float* to = args.partial + size_t(item) * record;
+#pragma unroll 1
+    for (int o = thread; o < outputs; o += kWorkers) {
+      const int head = o / kHeadDim;
+      float most = kNone, sum = 0, result = 0;
 #pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        const int o = thread + e * kWorkers;
-        if (o < outputs) write(o, result[e] / sum[e]);
-      }
-    } else {
-      const int record = outputs + 2 * group;
-      float* to = args.partial + size_t(item) * record;
+      for (int w = 0; w < kConsumers; ++w) most = fmaxf(most, fixed.most[w][head]);
 #pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        const int o = thread + e * kWorkers;
-        if (o >= outputs) break;
-        to[o] = result[e];
-        if (o % kHeadDim == 0) {
-          to[outputs + o / kHeadDim] = most[e];
-          to[outputs + group + o / kHeadDim] = sum[e];
-        }
+      for (int w = 0; w < kConsumers; ++w) {
+        const float share = exp2f(fixed.most[w][head] - most);
+        sum += share * fixed.sum[w][head];
+        result += share * area[(w * group + head) * kPadded + o % kHeadDim];
       }
-      __threadfence();
+      if (span.splits == 1) {
+        write(o, result / sum);
+      } else {
+        to[o] = result;
+        if (o % kHeadDim == 0) to[outputs + head] = most, to[outputs + group + head] = sum;
+      }
+    }
+    if (span.splits > 1) {
       meet<1>(kWorkers);
       const int pair = item / op.splits;
       if (thread == 0) {
-        const unsigned before = atomicAdd(&args.arrived[pair], 1u);
+        const unsigned before = add_releasing(&args.arrived[pair]);
         fixed.last = before == static_cast<unsigned>(span.splits - 1);
         if (fixed.last) args.arrived[pair] = 0;
-        __threadfence();
       }
       meet<1>(kWorkers);
       if (fixed.last) {
         const float* from = args.partial + size_t(pair) * op.splits * record;
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) {
-          const int o = thread + e * kWorkers, head = o / kHeadDim;
-          if (o >= outputs) break;
-          float top, total;
-          const float value = joined(
-              span.splits, top, total,
-              [&](int i) { return __ldcg(from + i * record + outputs + head); },
-              [&](int i) { return __ldcg(from + i * record + outputs + group + head); },
-              [&](int i) { return __ldcg(from + i * record + o); });
-          write(o, value / total);
+#pragma unroll 1
+        for (int o = thread; o < outputs; o += kWorkers) {
+          write(o, joined(from, span.splits, record, outputs, group, o, o / kHeadDim));
         }
       }
     }
-    fence_proxy();  // attended, pages and the shared area are next touched by bulk copies
+    if (span.own && warp == kConsumers - 1)
+      fence_proxy();  // the next step's bulk copies read what it cached
     meet<1>(kWorkers);
   }
 }
 
-template <int kRows>
+template <int kRows, int kConsumers>
 __device__ inline void attention(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                  int warp, int lane, Place& place) {
   if (args.head_dim == 128) {
-    attention_of<kRows, 8>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, kConsumers, 8>(args, shared, op, stage, warp, lane, place);
   } else {
-    attention_of<kRows, 4>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, kConsumers, 4>(args, shared, op, stage, warp, lane, place);
   }
 }
 

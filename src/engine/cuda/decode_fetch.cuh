@@ -7,26 +7,29 @@
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
-// Until all SMs have finished so many operators of this launch, as the finishing warp saw it.
-__device__ inline void wait_met(const Fixed& fixed, unsigned operators) {
-  unsigned seen;
-  do {
-    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-                 : "=r"(seen)
-                 : "r"(shared_address(&fixed.met))
-                 : "memory");
-  } while (seen < operators);
-}
-
 template <WeightFormat kFormat, int kRows>
 struct Fetcher {
   const DecodeArgs& args;
   Shared& shared;
-  Place place;
+  Place place, oldest;  // the oldest copy that may still fly
+  int flying = 0;
   uint64_t once = evict_first();
 
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
+
+  // Waits for the slot to be free and for no more than in_flight copies to be under way: more would
+  // only queue at the memory, and everybody's small reads and writes behind them.
+  __device__ void open(int bytes) {
+    if (flying == args.in_flight) {
+      wait(&shared.fixed.full[oldest.slot], oldest.parity);
+      oldest.advance(args.ring_slots);
+    } else {
+      ++flying;
+    }
+    wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
+    arrive_expecting(&shared.fixed.full[place.slot], bytes);
+  }
 
   __device__ uint8_t* slot() { return shared.ring + place.slot * kStage; }
 
@@ -42,10 +45,10 @@ struct Fetcher {
         const int end = min(begin + piece, tiles.chunks);
         for (int block = item; block < min(op.items, item + grid * group); block += grid) {
           const uint8_t* from = data + size_t(block) * tiles.chunks * kChunk;
+#pragma unroll 1
           for (int c = begin; c < end; c += kChunksPerStage) {
             const int bytes = min(kChunksPerStage, end - c) * kChunk;
-            wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
-            arrive_expecting(&shared.fixed.full[place.slot], bytes);
+            open(bytes);
             fetch(slot(), from + size_t(c) * kChunk, bytes, &shared.fixed.full[place.slot], once);
             place.advance(args.ring_slots);
           }
@@ -64,13 +67,11 @@ struct Fetcher {
       const int* numbers = args.pages + shared.fixed.rows[span.row].pages + span.first_page;
       const uint16_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads *
                                             page_elements(args.head_dim);
+#pragma unroll 1
       for (int p = 0; p < span.page_count; p += per_stage) {
         const int count = min(per_stage, span.page_count - p);
         const int number = lane < count ? numbers[span.page_count - 1 - p - lane] : 0;
-        if (lane == 0) {
-          wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
-          arrive_expecting(&shared.fixed.full[place.slot], count * page_bytes);
-        }
+        if (lane == 0) open(count * page_bytes);
         __syncwarp();
         if (lane < count) {
           fetch(slot() + lane * page_bytes,
@@ -89,7 +90,7 @@ struct Fetcher {
       if (op.kind == Kind::attention) {
         if (op.step > 0) {
           // The step before wrote to these pages in its operator of the same place.
-          wait_met(shared.fixed, op.index - ops_of_step(args.layers) + 1);
+          wait_met(shared.fixed, op.index - ops_of_step(args.layers) + 1, lane);
           fence_proxy();
         }
         pages(op, lane);

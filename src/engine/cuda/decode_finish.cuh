@@ -12,10 +12,11 @@ struct Finisher {
   Shared& shared;
   int lane;
   Place sum_place;
-  uint32_t x_free_parity = 0, done_parity = 0;
+  uint32_t done_parity = 0;
 
   // Results of a block, token after token: lane's i-th is 32 i + lane of 16 x kRows, so that 16
   // lanes share a token.
+  static constexpr int kConsumers = consumers_of(kFormat);
   static constexpr int kResults = kBlockRows * kRows;
   static constexpr int kEach = (kResults + 31) / 32;
   unsigned long long best[kEach];
@@ -23,16 +24,6 @@ struct Finisher {
   __device__ int token_of(int each) const { return each * 2 + lane / 16; }
   __device__ bool is_result(int each) const {
     return (kRows > 1 || lane < 16) && token_of(each) < args.row_count;
-  }
-
-  // Fetches activations [begin, begin + count) chunks of this operator.
-  __device__ void fetch_x(const uint16_t* from, int begin, int count) {
-    if (lane != 0) return;
-    constexpr int kChunkBytes = format_info(kFormat).columns * kRows * 2;
-    fence_proxy();
-    arrive_expecting(&shared.fixed.x_full, count * kChunkBytes);
-    fetch(shared.x, reinterpret_cast<const uint8_t*>(from) + size_t(begin) * kChunkBytes,
-          count * kChunkBytes, &shared.fixed.x_full);
   }
 
   __device__ void norm_scales() {
@@ -95,18 +86,21 @@ struct Finisher {
     }
   }
 
-  // What follows, given the sum of this lane's i-th result.
-  __device__ void finish(const Op& op, int block) {
+  // This lane's row scale in a block.
+  __device__ float row_scale(const Op& op, int block) const {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int layer = op.kind == Kind::head ? 0 : op.layer;
-    const float* scales =
-        tiles.row_scale ? tiles.row_scale + (size_t(layer) * tiles.blocks + block) * kBlockRows
-                        : nullptr;
+    if (!tiles.row_scale || block >= op.items) return 1;
+    return tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16];
+  }
+
+  // Sums a block's partial results and does what follows.
+  __device__ void finish(const Op& op, int block, float scale) {
+    const Tiles& tiles = tiles_of(args, op.kind);
     const bool adds = op.kind == Kind::out || op.kind == Kind::down;
     const int row = block * kBlockRows + lane % 16;
     // Before the wait, what can be read before it.
-    float scale = 1, other = 0, weight = 0, old[kEach];
-    if (scales) scale = scales[lane % 16];
+    float other = 0, weight = 0, old[kEach];
     if (adds) {
       const float* next = op.kind == Kind::out ? args.mlp_norm + op.layer * args.hidden
                           : op.layer + 1 < args.layers
@@ -180,40 +174,20 @@ struct Finisher {
   }
 
   __device__ void matrix(const Op& op) {
-    const Tiles& tiles = tiles_of(args, op.kind);
-    const uint16_t* x = op.kind == Kind::out    ? args.attended
-                        : op.kind == Kind::down ? args.activated
-                                                : args.normed;
-    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
-    const bool pieces = piece < tiles.chunks;
-    const int grid = gridDim.x, group = pieces ? kGroup : 1;
-    const bool normed = x == args.normed;
-    if (op.first < op.items) {
-      if (!pieces) fetch_x(x, 0, tiles.chunks);
-      if (normed) norm_scales();
+    if (op.first < op.items && op.kind != Kind::out && op.kind != Kind::down) norm_scales();
+    for (int each = 0; each < kEach; ++each) best[each] = 0;
+    float next = row_scale(op, op.first);
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+      const float scale = next;
+      next = row_scale(op, item + gridDim.x);
+      finish(op, item, scale);
     }
-    if (op.kind == Kind::head) {
-      for (int each = 0; each < kEach; ++each) best[each] = 0;
-    }
-    for (int item = op.first; item < op.items; item += grid * group) {
-      for (int begin = 0; pieces && begin < tiles.chunks; begin += piece) {
-        if (begin > 0 || item > op.first) {
-          wait(&shared.fixed.x_free, x_free_parity);
-          x_free_parity ^= 1;
-        }
-        fetch_x(x, begin, min(piece, tiles.chunks - begin));
-      }
-      for (int held = 0; held < group && item + held * grid < op.items; ++held) {
-        finish(op, item + held * grid);
-      }
-    }
-    if (pieces && op.first < op.items) x_free_parity ^= 1;  // the last piece's, awaited by its sums
     if (op.kind == Kind::head) {
 #pragma unroll
       for (int each = 0; each < kEach; ++each) {
         const unsigned long long key = best_across(best[each], 16);
         if (is_result(each) && lane % 16 == 0) {
-          args.best[size_t(token_of(each)) * grid + blockIdx.x] = key;
+          args.best[size_t(token_of(each)) * gridDim.x + blockIdx.x] = key;
         }
       }
     }
@@ -238,15 +212,12 @@ struct Finisher {
 
   // All SMs have finished this operator.
   __device__ void meet_all(const Op& op) {
-    fence_proxy();
     __syncwarp();
     if (lane == 0) {
       stamp(args, op, 2);
       grid_arrive(args.meeting);
       grid_wait(args.meeting, args.met + static_cast<unsigned>(op.index + 1) * gridDim.x);
-      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&shared.fixed.met)),
-                   "r"(op.index + 1)
-                   : "memory");
+      *const_cast<volatile unsigned*>(&shared.fixed.met) = op.index + 1;
       stamp(args, op, 3);
     }
     __syncwarp();
@@ -258,7 +229,6 @@ struct Finisher {
         embed(op);
       } else if (op.kind == Kind::attention) {
         if (op.first < op.items) {
-          if (lane == 0) arrive(&shared.fixed.attention_go);
           wait(&shared.fixed.attention_done, done_parity);
           done_parity ^= 1;
         }

@@ -13,42 +13,70 @@ struct Multiplier {
   const DecodeArgs& args;
   Shared& shared;
   int warp, lane;
-  Place place;            // in the ring
-  uint32_t x_parity = 0;  // of the next activations
-  Place sum_place;        // among the partial sums
-  uint32_t go_parity = 0;
+  Place place;      // in the ring
+  Place sum_place;  // among the partial sums
 
+  static constexpr int kConsumers = consumers_of(kFormat);
   static constexpr int kTiles = (kRows + 7) / 8;
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
   static constexpr int kSteps = format_info(kFormat).columns / 16;  // of K in a chunk
   static constexpr int kChunksPerWarp = kChunksPerStage / kConsumers;
-  static constexpr int kHeld = kRows == 1 ? 1 : kGroup;  // one row always fits whole
+  // Sums that do not wait for each other; int4 has them for each chunk before it scales.
+  static constexpr int kChains = kFormat == WeightFormat::int4 ? 1 : kChunksPerWarp;
 
-  // `chunks` of this stage, whose first has activations at x.
-  __device__ void stage(float (&acc)[kTiles][4], const uint8_t* from, int chunks,
-                        const uint8_t* x) {
+  // acc += the ring's next stage, of `chunks`, x its activations, whose first lie at x. With kFull
+  // all addresses are constants apart from two: a warp passes through every stage, so what it does
+  // besides loading and multiplying adds up.
+  template <bool kFull>
+  __device__ void stage(float (&acc)[kChains][kTiles][4], int chunks, const uint2* x) {
+    wait(&shared.fixed.full[place.slot], place.parity);
+    const uint8_t* from = shared.ring + place.slot * kStage + warp * kChunk;
     uint4 a[kChunksPerWarp];
+    __half2 scale[kChunksPerWarp];
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
-      const int c = warp + u * kConsumers;
-      if (c < chunks) a[u] = *reinterpret_cast<const uint4*>(from + c * kChunk + lane * 16);
+      const uint8_t* chunk = from + u * kConsumers * kChunk;
+      const bool there = kFull || warp + u * kConsumers < chunks;
+      a[u] = there ? *reinterpret_cast<const uint4*>(chunk + lane * 16) : uint4{0, 0, 0, 0};
+      scale[u] = __half2{};
+      if (kFormat == WeightFormat::int4 && there) {
+        scale[u] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+      }
     }
+    uint2 b[kChunksPerWarp][kSteps][kTiles];
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
-      const int c = warp + u * kConsumers;
-      if (c >= chunks) break;
-      multiply_chunk<kFormat>(acc, a[u], from + c * kChunk, lane, [&](int k, int tile) {
-        // 8 bytes for each of the step's 4 x kRows lanes; the others' columns are no tokens.
-        const int at = (c * kSteps + k) * kRows * 4 + tile * 32 + lane;
-        uint2 b = {0, 0};
-        if (kRows >= 8 || lane < kRows * 4) b = reinterpret_cast<const uint2*>(x)[at];
-        return b;
-      });
+      const bool there = kFull || warp + u * kConsumers < chunks;
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          b[u][k][i] = there ? x[(u * kConsumers * kSteps + k) * kRows * 4 + i * 32] : uint2{0, 0};
+        }
+      }
     }
+    multiply_chunks<kFormat>(acc, a, b, scale);
+    __syncwarp();
+    if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
+    place.advance(args.ring_slots);
   }
 
-  __device__ void hand_over(const float (&acc)[kTiles][4]) {
+  // Stages for chunks [0, count), activations at shared.x.
+  __device__ void stages(float (&acc)[kChains][kTiles][4], int count) {
+    // 8 bytes for each of a step's 4 x kRows lanes. Columns beyond the tokens repeat them: their
+    // results are not used.
+    const uint2* x = reinterpret_cast<const uint2*>(shared.x) + warp * kSteps * kRows * 4 +
+                     (kRows >= 8 ? lane : lane % (kRows * 4));
+#pragma unroll 1
+    for (; count >= kChunksPerStage; count -= kChunksPerStage) {
+      stage<true>(acc, kChunksPerStage, x);
+      x += kChunksPerStage * kSteps * kRows * 4;
+    }
+    if (count > 0) stage<false>(acc, count, x);
+  }
+
+  __device__ void hand_over(const float (&acc)[kChains][kTiles][4]) {
     wait(&shared.fixed.sum_free[sum_place.slot], sum_place.parity ^ 1);
     float* to = shared.sums + (sum_place.slot * kConsumers + warp) * kBlockRows * kRows;
     const int g = lane / 4, t = lane % 4;
@@ -57,7 +85,10 @@ struct Multiplier {
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         const int row = g + v / 2 * 8, column = i * 8 + t * 2 + v % 2;
-        if (column < kRows) to[column * kBlockRows + row] = acc[i][v];
+        float sum = acc[0][i][v];
+#pragma unroll
+        for (int chain = 1; chain < kChains; ++chain) sum += acc[chain][i][v];
+        if (column < kRows) to[column * kBlockRows + row] = sum;
       }
     }
     __syncwarp();
@@ -65,41 +96,81 @@ struct Multiplier {
     sum_place.advance(kSums);
   }
 
-  __device__ void matrix(const Op& op) {
-    const Tiles& tiles = tiles_of(args, op.kind);
-    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
-    const bool pieces = piece < tiles.chunks;
-    const int grid = gridDim.x, group = pieces ? kGroup : 1;
-    for (int item = op.first; item < op.items; item += grid * group) {
-      float acc[kHeld][kTiles][4] = {};
-      for (int begin = 0; begin < tiles.chunks; begin += piece) {
-        const int end = min(begin + piece, tiles.chunks);
-        if (pieces || item == op.first) {
-          wait(&shared.fixed.x_full, x_parity);
-          x_parity ^= 1;
-          if (warp == 0 && lane == 0 && begin == 0 && item == op.first) stamp(args, op, 0);
-        }
+  // Activations into shared memory: past L1, which may hold those of a step before.
+  __device__ void take_x(const uint8_t* from, int bytes) {
+    const uint4* source = reinterpret_cast<const uint4*>(from);
+    uint4* to = reinterpret_cast<uint4*>(shared.x);
+    constexpr int kAtOnce = 4;
+    for (int base = threadIdx.x; base < bytes / 16; base += kAtOnce * kConsumers * 32) {
+      uint4 v[kAtOnce];
 #pragma unroll
-        for (int held = 0; held < kHeld; ++held) {
-          if (held >= group || item + held * grid >= op.items) break;
-          for (int c = begin; c < end; c += kChunksPerStage) {
-            wait(&shared.fixed.full[place.slot], place.parity);
-            stage(acc[held], shared.ring + place.slot * kStage, min(kChunksPerStage, end - c),
-                  shared.x + (c - begin) * kSteps * kRows * 32);
-            __syncwarp();
-            if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
-            place.advance(args.ring_slots);
-          }
-        }
-        if (pieces) {
-          __syncwarp();
-          if (lane == 0) arrive(&shared.fixed.x_free);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int at = base + i * kConsumers * 32;
+        if (at < bytes / 16) v[i] = __ldcg(source + at);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int at = base + i * kConsumers * 32;
+        if (at < bytes / 16) to[at] = v[i];
+      }
+    }
+    meet<1>(kConsumers * 32);
+  }
+
+  static constexpr int kChunkBytes = kSteps * kRows * 32;  // of activations
+  using Sums = float[kChains][kTiles][4];
+
+  static __device__ void clear(Sums& acc) {
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) acc[chain][i][v] = 0;
+      }
+    }
+  }
+
+  // Activations in pieces, each for a group of blocks whose sums are held.
+  __device__ void in_pieces(const Op& op, int chunks, int piece, const uint8_t* x) {
+    const int grid = gridDim.x;
+    for (int item = op.first; item < op.items; item += grid * kGroup) {
+      Sums acc[kGroup];
+#pragma unroll
+      for (int held = 0; held < kGroup; ++held) clear(acc[held]);
+      for (int begin = 0; begin < chunks; begin += piece) {
+        const int end = min(begin + piece, chunks);
+        meet<1>(kConsumers * 32);  // all have used the last
+        take_x(x + size_t(begin) * kChunkBytes, (end - begin) * kChunkBytes);
+#pragma unroll
+        for (int held = 0; held < kGroup; ++held) {
+          if (item + held * grid >= op.items) break;
+          stages(acc[held], end - begin);
         }
       }
 #pragma unroll
-      for (int held = 0; held < kHeld; ++held) {
-        if (held >= group || item + held * grid >= op.items) break;
-        hand_over(acc[held]);
+      for (int held = 0; held < kGroup; ++held) {
+        if (item + held * grid < op.items) hand_over(acc[held]);
+      }
+    }
+  }
+
+  __device__ void matrix(const Op& op) {
+    const Tiles& tiles = tiles_of(args, op.kind);
+    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
+    const uint8_t* x = reinterpret_cast<const uint8_t*>(op.kind == Kind::out    ? args.attended
+                                                        : op.kind == Kind::down ? args.activated
+                                                                                : args.normed);
+    if (kRows > 1 && piece < tiles.chunks) {  // one row's always fit
+      in_pieces(op, tiles.chunks, piece, x);
+    } else {
+      take_x(x, tiles.chunks * kChunkBytes);
+      if (warp == 0 && lane == 0) stamp(args, op, 0);
+      for (int item = op.first; item < op.items; item += gridDim.x) {
+        Sums acc;
+        clear(acc);
+        stages(acc, tiles.chunks);
+        hand_over(acc);
       }
     }
     if (warp == 0 && lane == 0) stamp(args, op, 1);
@@ -127,14 +198,13 @@ struct Multiplier {
         return;
       }
       if (op.first >= op.items) return;
+      wait_met(shared.fixed, op.index, lane);
       if (op.kind != Kind::attention) {
         matrix(op);
         return;
       }
-      wait(&shared.fixed.attention_go, go_parity);
-      go_parity ^= 1;
       if (warp == 0 && lane == 0) stamp(args, op, 0);
-      attention<kRows>(args, shared, op, kStage, warp, lane, place);
+      attention<kRows, kConsumers>(args, shared, op, kStage, warp, lane, place);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);
         arrive(&shared.fixed.attention_done);

@@ -7,17 +7,23 @@
 
 namespace ridge::cuda {
 
-// Warps that multiply. With two more a partition of the SM has three: 168 registers each, enough
-// for attention's state; 16 would leave 96 and spill.
-constexpr int kConsumers = 8;
-constexpr int kChunksPerStage = 32;  // four a warp: 16 KB in bf16, so that tails stay short
+// Warps that multiply. bf16 is loading and multiplying alone: 8 keep up, and with two more warps an
+// SM's partition has three, with 168 registers each. Unpacking needs 16 to fill the time between
+// dependent instructions, at 96 registers, of which attention spills some.
+constexpr int kMostConsumers = 16;
+__host__ __device__ constexpr int consumers_of(WeightFormat format) {
+  return format == WeightFormat::bf16 ? 8 : 16;
+}
+constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 constexpr int kMaxSlots = 16;
-constexpr int kThreads = (kConsumers + 2) * 32;
+__host__ __device__ constexpr int threads_of(WeightFormat format) {
+  return (consumers_of(format) + 2) * 32;
+}
 constexpr int kSums = 2;  // buffers of partial results: one is summed while the next fills
 // Blocks whose sums stay in registers while one piece of the activations after the other passes.
-constexpr int kGroup = 4;
+constexpr int kGroup = 2;
 // Attention: a split has at least this many pages, or joining the splits costs more than they save.
-constexpr int kLeastPages = 8;
+constexpr int kLeastPages = 16;
 
 __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
   return kChunksPerStage * format_info(format).chunk_bytes;
@@ -26,19 +32,18 @@ __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
 // Shared memory: fixed part, then the ring, the activations, the partial sums, the rotations.
 struct Fixed {
   uint64_t full[kMaxSlots], empty[kMaxSlots];  // of the ring
-  uint64_t x_full, x_free;                     // of the activations
   uint64_t sum_full[kSums], sum_free[kSums];   // of the partial sums
-  uint64_t attention_go, attention_done;
+  uint64_t attention_done;
   unsigned met;           // operators of this launch that all SMs have finished
   int last;               // attention: whether this SM joins the splits
   float scale[kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   Row rows[kMaxRows];
-  float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
+  float most[kMostConsumers][8], sum[kMostConsumers][8];  // attention: of each warp and head
 };
 
-__host__ __device__ constexpr size_t sum_bytes(int rows) {
-  return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
+__host__ __device__ constexpr size_t sum_bytes(WeightFormat format, int rows) {
+  return size_t{kSums} * consumers_of(format) * kBlockRows * rows * 4;
 }
 
 #ifdef RIDGE_HOPPER
@@ -50,6 +55,16 @@ struct Shared {
   float* sums;       // [kSums][warp][row][16]
   float2* rotation;  // [row][head_dim / 2]: cos, sin
 };
+
+// Until all SMs have finished so many operators of this launch, as the finishing warp saw it. A
+// plain number and not an mbarrier: where an SM has no part in operators, it may be passed by two.
+__device__ inline void wait_met(const Fixed& fixed, unsigned operators, int lane) {
+  if (lane == 0) {
+    while (*reinterpret_cast<const volatile unsigned*>(&fixed.met) < operators) {
+    }
+  }
+  __syncwarp();
+}
 
 enum class Kind { embed, qkv, attention, out, gate_up, down, head };
 
@@ -109,7 +124,8 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
       op.first = static_cast<int>(blockIdx.x) - base;
       if (op.first < 0) op.first += grid;
       function(op);
-      base = (base + op.items) % grid;
+      base += op.kind == Kind::attention ? op.items % grid : args.remainder[int(op.kind)];
+      if (base >= grid) base -= grid;
     }
   }
 }

@@ -215,7 +215,6 @@ class DeviceDecoder final : public Decoder {
   std::vector<long long> stamps() override {
     wait();
     std::vector<long long> all = stamps_.host();
-    all.resize(size_t(ops_of_step(shape_.layers)) * args_.steps * 4);
     return all;
   }
 
@@ -377,7 +376,8 @@ class DeviceDecoder final : public Decoder {
     }
     if (pages_.size() < pages.size()) pages_ = Buffer<int>(pages.size() * 2);
     if (chosen_.size() < rows.size() * steps) chosen_ = Buffer<int>(rows.size() * steps * 2);
-    if (keep_stamps_) stamps_ = Buffer<long long>(size_t(ops_of_step(shape_.layers)) * steps * 4);
+    if (keep_stamps_)
+      stamps_ = Buffer<long long>(size_t(ops_of_step(shape_.layers)) * steps * 4 + 16);
     rows_.copy_from(table.data(), table.size(), stream_);
     tokens_.copy_from(tokens.data(), tokens.size(), stream_);
     pages_.copy_from(pages.data(), pages.size(), stream_);

@@ -10,8 +10,7 @@ namespace ridge::cuda {
 
 __device__ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                            uint2 b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
@@ -37,52 +36,73 @@ __device__ inline uint32_t add_bf16x2(uint32_t a, uint32_t b) {
   return d;
 }
 
+// (a & b) | c in one instruction; written as such, two constants make the compiler use two.
+__device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
 // E4M3 in the high bytes of both halves. Exponent and mantissa moved to where bf16 has them make
 // the number times 2^(7 - 127), subnormal ones too: a multiplication by 2^120 is exact.
 __device__ inline uint32_t fp8_pair(uint32_t w) {
-  const uint32_t moved = (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+  const uint32_t moved = and_or(w >> 4, 0x07f007f0u, w & 0x80008000u);
   return multiply_bf16x2(moved, 0x7b807b80u);
 }
 // A 4-bit q in the low bits of both halves, as q - 8: 0x4300 is 128, whose last mantissa bit is 1.
 __device__ inline uint32_t int4_pair(uint32_t w) {
-  return add_bf16x2((w & 0x000f000fu) | 0x43004300u, 0xc308c308u);  // -136
+  return add_bf16x2(and_or(w, 0x000f000fu, 0x43004300u), 0xc308c308u);  // -136
 }
 
-// acc += chunk x activations for kTiles x 8 tokens. `a`: this lane's 16 bytes; `chunk`: where the
-// chunk lies; x(k_step, tile): the B operand of one of the chunk's steps of 16 columns.
-template <WeightFormat kFormat, int kTiles, typename Activations>
-__device__ inline void multiply_chunk(float (&acc)[kTiles][4], uint4 a, const uint8_t* chunk,
-                                      int lane, const Activations& x) {
+// acc[u] += chunk u x activations, for kChunks chunks whose MMAs do not wait for each other, and
+// kTiles x 8 tokens. a[u]: this lane's 16 bytes; b[u][k][i]: the B operand of tile i for the
+// chunk's k-th 16 columns; scale[u]: of its rows g and g + 8, where groups have them.
+template <WeightFormat kFormat, int kChunks, int kSteps, int kTiles, int kChains>
+__device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const uint4 (&a)[kChunks],
+                                       const uint2 (&b)[kChunks][kSteps][kTiles],
+                                       const __half2 (&scale)[kChunks]) {
   if constexpr (kFormat == WeightFormat::bf16) {
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) mma(acc[i], a.x, a.y, a.z, a.w, x(0, i));
+    for (int u = 0; u < kChunks; ++u) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        mma(acc[u % kChains][i], a[u].x, a[u].y, a[u].z, a[u].w, b[u][0][i]);
+      }
+    }
   } else if constexpr (kFormat == WeightFormat::fp8) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const uint32_t low = k ? a.z : a.x, high = k ? a.w : a.y;
-      const uint32_t a0 = fp8_pair(low), a1 = fp8_pair(low << 8);
-      const uint32_t a2 = fp8_pair(high), a3 = fp8_pair(high << 8);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) mma(acc[i], a0, a1, a2, a3, x(k, i));
+      for (int u = 0; u < kChunks; ++u) {
+        const uint32_t low = k ? a[u].z : a[u].x, high = k ? a[u].w : a[u].y;
+        const uint32_t a0 = fp8_pair(low), a1 = fp8_pair(low << 8);
+        const uint32_t a2 = fp8_pair(high), a3 = fp8_pair(high << 8);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) mma(acc[u % kChains][i], a0, a1, a2, a3, b[u][k][i]);
+      }
     }
   } else {
-    const __half2 d = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
-    float sum[kTiles][4] = {};
+    float sum[kChunks][kTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const uint32_t w = k == 0 ? a.x : k == 1 ? a.y : k == 2 ? a.z : a.w;
-      const uint32_t a0 = int4_pair(w), a1 = int4_pair(w >> 4);
-      const uint32_t a2 = int4_pair(w >> 8), a3 = int4_pair(w >> 12);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) mma(sum[i], a0, a1, a2, a3, x(k, i));
+      for (int u = 0; u < kChunks; ++u) {
+        const uint32_t w = k == 0 ? a[u].x : k == 1 ? a[u].y : k == 2 ? a[u].z : a[u].w;
+        const uint32_t a0 = int4_pair(w), a1 = int4_pair(w >> 4);
+        const uint32_t a2 = int4_pair(w >> 8), a3 = int4_pair(w >> 12);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) mma(sum[u][i], a0, a1, a2, a3, b[u][k][i]);
+      }
     }
-    const float2 scale = __half22float2(d);
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      acc[i][0] += scale.x * sum[i][0];
-      acc[i][1] += scale.x * sum[i][1];
-      acc[i][2] += scale.y * sum[i][2];
-      acc[i][3] += scale.y * sum[i][3];
+    for (int u = 0; u < kChunks; ++u) {
+      const float2 d = __half22float2(scale[u]);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        float(&to)[4] = acc[u % kChains][i];
+        to[0] += d.x * sum[u][i][0], to[1] += d.x * sum[u][i][1];
+        to[2] += d.y * sum[u][i][2], to[3] += d.y * sum[u][i][3];
+      }
     }
   }
 }

@@ -70,6 +70,10 @@ __device__ inline void fetch(void* to, const void* from, int bytes, uint64_t* ba
 // Between ordinary accesses and bulk copies to the same memory, global or shared.
 __device__ inline void fence_proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
+__device__ inline void fence_proxy_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // A place in the ring: its slot and the parity of this lap.
 struct Place {
   int slot = 0;
@@ -83,11 +87,23 @@ struct Place {
 __device__ inline void grid_arrive(unsigned* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
+// No acquire: it would empty L1, and every register spilled there would come back from L2, in each
+// turn of this loop. What other SMs wrote must be read past L1 (__ldcg), after this.
 __device__ inline void grid_wait(const unsigned* counter, unsigned target) {
   unsigned seen;
   do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   } while (static_cast<int>(seen - target) < 0);
+}
+
+// The value before; what this block wrote is visible to who sees the new one.
+__device__ inline unsigned add_releasing(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
 }
 
 template <int kId>
