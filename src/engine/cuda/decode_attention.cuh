@@ -210,7 +210,7 @@ __device__ inline float joined(const float* records, int splits, int record, int
   return out / sum;
 }
 
-template <int kRows, int kConsumers, int kD>
+template <int kRows, WeightFormat kFormat, int kD>
 __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                     int warp, int lane, Place& place) {
   constexpr int kHeadDim = 16 * kD, kWorkers = kConsumers * 32;
@@ -282,7 +282,8 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
     meet<1>(kWorkers);
     const auto write = [&](int o, float value) {
       const int k = span.kv_head * outputs + o;
-      args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
+      args.attended[activation_at(k, span.row, kRows)] =
+          bf16_bits(value * activation_scale(kFormat));
     };
     const int record = outputs + 2 * group;
     float* to = args.partial + size_t(item) * record;
@@ -328,13 +329,13 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
   }
 }
 
-template <int kRows, int kConsumers>
+template <int kRows, WeightFormat kFormat>
 __device__ inline void attention(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                  int warp, int lane, Place& place) {
   if (args.head_dim == 128) {
-    attention_of<kRows, kConsumers, 8>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, kFormat, 8>(args, shared, op, stage, warp, lane, place);
   } else {
-    attention_of<kRows, kConsumers, 4>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, kFormat, 4>(args, shared, op, stage, warp, lane, place);
   }
 }
 

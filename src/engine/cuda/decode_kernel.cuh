@@ -11,17 +11,16 @@
 namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows>
-__global__ void __launch_bounds__(threads_of(kFormat), 1)
+__global__ void __launch_bounds__(kThreads, 1)
     decode(const __grid_constant__ DecodeArgs args) {
 #ifdef RIDGE_HOPPER
-  constexpr int kConsumers = consumers_of(kFormat);
   extern __shared__ __align__(128) uint8_t raw[];
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
   Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr};
   shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
   shared.sums = reinterpret_cast<float*>(shared.x + args.x_bytes);
   shared.rotation = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) +
-                                              sum_bytes(kFormat, kRows));
+                                              sum_bytes(kRows));
   if (threadIdx.x == 0) {
     for (int s = 0; s < args.ring_slots; ++s) {
       init(&fixed.full[s], 1);
@@ -65,12 +64,12 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
   const int whole = chunks * kColumns * kRows * 2;
   const int most = 64 << 10;
   const int least =
-      args.heads / args.kv_heads * (args.head_dim + 8) * 4 * consumers_of(kFormat);  // attention's
+      args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kConsumers;  // attention's
   args.x_bytes = whole < most ? whole : most;
   if (args.x_bytes < least) args.x_bytes = least;
   args.x_bytes = (args.x_bytes + 127) / 128 * 128;
   const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
-                    int(sum_bytes(kFormat, kRows)) + kRows * args.head_dim / 2 * 8;
+                    int(sum_bytes(kRows)) + kRows * args.head_dim / 2 * 8;
   args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
   if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;
   args.most_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
@@ -86,7 +85,7 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
         "asking for shared memory");
   void* arguments[] = {&args};
   check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms),
-                                    dim3(threads_of(kFormat)), arguments,
+                                    dim3(kThreads), arguments,
                                     fixed + args.ring_slots * stage_bytes(kFormat), stream),
         "launching the decode kernel");
 }

@@ -16,7 +16,6 @@ struct Multiplier {
   Place place;      // in the ring
   Place sum_place;  // among the partial sums
 
-  static constexpr int kConsumers = consumers_of(kFormat);
   static constexpr int kTiles = (kRows + 7) / 8;
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
@@ -204,7 +203,7 @@ struct Multiplier {
         return;
       }
       if (warp == 0 && lane == 0) stamp(args, op, 0);
-      attention<kRows, kConsumers>(args, shared, op, kStage, warp, lane, place);
+      attention<kRows, kFormat>(args, shared, op, kStage, warp, lane, place);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);
         arrive(&shared.fixed.attention_done);

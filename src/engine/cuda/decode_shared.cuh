@@ -7,18 +7,12 @@
 
 namespace ridge::cuda {
 
-// Warps that multiply. bf16 is loading and multiplying alone: 8 keep up, and with two more warps an
-// SM's partition has three, with 168 registers each. Unpacking needs 16 to fill the time between
-// dependent instructions, at 96 registers, of which attention spills some.
-constexpr int kMostConsumers = 16;
-__host__ __device__ constexpr int consumers_of(WeightFormat format) {
-  return format == WeightFormat::bf16 ? 8 : 16;
-}
+// Warps that multiply. With two more an SM's partition has three, with 168 registers each: nothing
+// is spilled. 16 would unpack faster, but spill in attention, and lose more there.
+constexpr int kConsumers = 8;
+constexpr int kThreads = (kConsumers + 2) * 32;
 constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 constexpr int kMaxSlots = 16;
-__host__ __device__ constexpr int threads_of(WeightFormat format) {
-  return (consumers_of(format) + 2) * 32;
-}
 constexpr int kSums = 2;  // buffers of partial results: one is summed while the next fills
 // Blocks whose sums stay in registers while one piece of the activations after the other passes.
 constexpr int kGroup = 2;
@@ -39,11 +33,11 @@ struct Fixed {
   float scale[kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   Row rows[kMaxRows];
-  float most[kMostConsumers][8], sum[kMostConsumers][8];  // attention: of each warp and head
+  float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
 };
 
-__host__ __device__ constexpr size_t sum_bytes(WeightFormat format, int rows) {
-  return size_t{kSums} * consumers_of(format) * kBlockRows * rows * 4;
+__host__ __device__ constexpr size_t sum_bytes(int rows) {
+  return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
 }
 
 #ifdef RIDGE_HOPPER

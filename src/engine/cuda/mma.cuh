@@ -25,17 +25,6 @@ __device__ inline uint16_t bf16_bits(float value) {
 }
 __device__ inline float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
 
-__device__ inline uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
-  uint32_t d;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-  return d;
-}
-__device__ inline uint32_t add_bf16x2(uint32_t a, uint32_t b) {
-  uint32_t d;
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-  return d;
-}
-
 // (a & b) | c in one instruction; written as such, two constants make the compiler use two.
 __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d;
@@ -44,14 +33,17 @@ __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
 }
 
 // E4M3 in the high bytes of both halves. Exponent and mantissa moved to where bf16 has them make
-// the number times 2^(7 - 127), subnormal ones too: a multiplication by 2^120 is exact.
+// the number times 2^(7 - 127), subnormal ones too. The missing 2^120 is put half into the
+// activations and half into the row's scale, so that sums stay far from f32's own limits.
 __device__ inline uint32_t fp8_pair(uint32_t w) {
-  const uint32_t moved = and_or(w >> 4, 0x07f007f0u, w & 0x80008000u);
-  return multiply_bf16x2(moved, 0x7b807b80u);
+  return and_or(w >> 4, 0x07f007f0u, w & 0x80008000u);
 }
-// A 4-bit q in the low bits of both halves, as q - 8: 0x4300 is 128, whose last mantissa bit is 1.
-__device__ inline uint32_t int4_pair(uint32_t w) {
-  return add_bf16x2(and_or(w, 0x000f000fu, 0x43004300u), 0xc308c308u);  // -136
+// A 4-bit q in the low bits of both halves, as q + 128: 0x4300 is 128, whose last mantissa bit is 1.
+__device__ inline uint32_t int4_pair(uint32_t w) { return and_or(w, 0x000f000fu, 0x43004300u); }
+constexpr uint32_t kInt4Offset = 0xc308c308u;  // -136 twice: makes q + 128 into q - 8
+
+__host__ __device__ constexpr float activation_scale(WeightFormat format) {
+  return format == WeightFormat::fp8 ? 0x1p60f : 1.0f;
 }
 
 // acc[u] += chunk u x activations, for kChunks chunks whose MMAs do not wait for each other, and
@@ -92,6 +84,14 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
         const uint32_t a2 = int4_pair(w >> 8), a3 = int4_pair(w >> 12);
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) mma(sum[u][i], a0, a1, a2, a3, b[u][k][i]);
+      }
+      // The offset is a product too: the tensor cores have time, the other units have none.
+#pragma unroll
+      for (int u = 0; u < kChunks; ++u) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          mma(sum[u][i], kInt4Offset, kInt4Offset, kInt4Offset, kInt4Offset, b[u][k][i]);
+        }
       }
     }
 #pragma unroll

@@ -47,6 +47,8 @@ inline void round_as(KvStorage storage, float* x, int dim) {
   for (int i = 0; i < dim; ++i) largest = std::max(largest, std::fabs(x[i]));
   for (int i = 0; i < dim; ++i) {
     switch (storage) {
+      case KvStorage::f32:
+        break;
       case KvStorage::f16:
         x[i] = f16_to_f32(f32_to_f16(std::clamp(x[i], -65504.0f, 65504.0f)));
         break;
