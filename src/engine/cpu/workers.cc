@@ -64,6 +64,21 @@ struct Workers::State {
   bool stop = false;
   alignas(64) std::atomic<int> pending = 0;
   std::vector<std::thread> threads;
+  cpu_set_t taken;  // processors the workers are pinned to
+  int home = -1;    // the caller's; negative: nobody is pinned
+
+  // The caller is not pinned: threads it starts would inherit that. But the scheduler likes to put
+  // it beside a spinning worker and then halves both, so it is sent home when found there.
+  void part_from_workers() {
+    if (home < 0) return;
+    const int at = sched_getcpu();
+    if (at < 0 || !CPU_ISSET(static_cast<size_t>(at), &taken)) return;
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(home), &one);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    if (sched_setaffinity(0, sizeof one, &one) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+  }
 
   void loop(int index, int processor) {
     if (processor >= 0) pin(processor);
@@ -99,8 +114,13 @@ Workers::Workers(int threads) : state_(std::make_unique<State>()) {
   const std::vector<int> processors = one_per_core(usable_processors());
   const int count = std::max(1, threads > 0 ? threads : static_cast<int>(processors.size()));
   const bool fits = count <= static_cast<int>(processors.size());
-  // The caller's own thread stays free to move: threads it starts later would inherit its pin. The
-  // others hold all processors but the first, which leaves it that one.
+  CPU_ZERO(&state_->taken);
+  if (fits && count > 1) {
+    state_->home = processors[0];
+    for (int i = 1; i < count; ++i) {
+      CPU_SET(static_cast<size_t>(processors[static_cast<size_t>(i)]), &state_->taken);
+    }
+  }
   for (int i = 1; i < count; ++i) {
     const int processor = fits ? processors[static_cast<size_t>(i)] : -1;
     state_->threads.emplace_back([this, i, processor] { state_->loop(i, processor); });
@@ -118,6 +138,7 @@ int Workers::size() const { return static_cast<int>(state_->threads.size()) + 1;
 void Workers::run_raw(void (*call)(void* context, int index), void* context) {
   State& state = *state_;
   if (!state.threads.empty()) {
+    state.part_from_workers();
     state.call = call;
     state.context = context;
     state.begin();
