@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/reference/activation.h"
+
 namespace ridge::reference {
 namespace {
 
@@ -48,12 +50,6 @@ void rotate(std::span<double> head, const Rope& rope, int position) {
     head[i] = a * c - b * s;
     head[i + half] = b * c + a * s;
   }
-}
-
-double activate(Activation activation, double x) {
-  if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  const double root = std::sqrt(2 / M_PI);
-  return 0.5 * x * (1 + std::tanh(root * (x + 0.044715 * x * x * x)));
 }
 
 void softmax(Doubles& x) {

@@ -1,7 +1,6 @@
 #include "engine/reference/matmul.h"
 
-#include <cmath>
-#include <numbers>
+#include "engine/reference/activation.h"
 
 namespace ridge::reference {
 namespace {
@@ -18,12 +17,6 @@ void get_row(const Matrix& matrix, int64_t row, Vector& to) {
 }
 
 }  // namespace
-
-double activate(Activation activation, double x) {
-  if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(u));
-}
 
 void multiply(const Product& p) {
   Vector w, up;

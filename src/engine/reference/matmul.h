@@ -6,8 +6,6 @@
 
 namespace ridge::reference {
 
-double activate(Activation activation, double x);  // silu, or gelu in its tanh form
-
 // One product; with `up`, y = activation(w x + bias) * (up x).
 struct Product {
   const Matrix* w = nullptr;

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/cpu/matmul_kernels.h"
+#include "engine/reference/activation.h"
 #include "engine/reference/matmul.h"
 #include "engine/storage_blocks.h"
 
