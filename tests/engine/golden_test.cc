@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/generate.h"
@@ -112,7 +113,11 @@ TEST_P(GoldenOf, SixtyFourGreedyTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transformers, GoldenOf, testing::ValuesIn(goldens()),
-                         [](const auto& each) { return each.param.name; });
+                         [](const auto& each) {
+                           std::string name = each.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace ridge
