@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -151,12 +152,18 @@ void run(Options& options, const Global& global) {
   const bool shown = !global.json;
   if (prompt.empty()) prompt = kDefaultPrompt;
   const std::vector<Token> tokens = prompt_tokens(*runner, options, prompt);
-  if (shown && !options.chat && runner->weights().tokenizer != nullptr) show_text(prompt);
   options.generate.profile = options.profiled;
   CachedSequence sequence(runner->pool());
-  const Generated made = generate(*runner, sequence, tokens, options.generate,
-                                  shown ? show_text : std::function<void(std::string_view)>());
-  if (shown) fmt::print("\n");
+  // The prompt stands before its continuation, but not before an error.
+  std::string before =
+      shown && !options.chat && runner->weights().tokenizer != nullptr ? prompt : std::string();
+  const auto show = [&](std::string_view text) {
+    if (!shown) return;
+    show_text(std::exchange(before, {}));
+    show_text(text);
+  };
+  const Generated made = generate(*runner, sequence, tokens, options.generate, show);
+  if (shown) show("\n");
   const System system = roof_system(options.engine);
   if (global.json) {
     fmt::print("{}\n", run_json(*runner, made, tokens.size(), system).dump(2));

@@ -357,7 +357,7 @@ TEST_F(Cli, HeldOutPerplexityIsTheCards) {
 }
 
 TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
-  EXPECT_TRUE(has(refused("run /nowhere/model.gguf x"), "no such file"));
+  EXPECT_TRUE(has(refused("run /nowhere/model.gguf x"), "no such model"));
   EXPECT_TRUE(has(refused("run deepseek-v3 x --weights random:1"), "not executed"));
   refused("run lama-3-8b x --weights random:1");
   refused("run ridge-1m x --weights random:one");
