@@ -225,6 +225,10 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
   for (int item = op.first; item < op.items; item += gridDim.x) {
     const Span span = span_of(args, fixed.rows, op, item);
     if (span.split >= span.splits) continue;
+    if (item == op.first) {
+      wait_met(fixed, op.index, lane);
+      if (thread == 0) stamp(args, op, 0);
+    }
     const int parts = min(kConsumers, span.page_count);
     // The latest page comes first. The last warp completes it for the first one, which has its own
     // loads to wait for.

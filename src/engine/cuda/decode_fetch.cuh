@@ -67,17 +67,21 @@ struct Fetcher {
       const int* numbers = args.pages + shared.fixed.rows[span.row].pages + span.first_page;
       const uint16_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads *
                                             page_elements(args.head_dim);
+      int number = 0;  // of 32 pages at a time: asking for each stage's would cost more than it
 #pragma unroll 1
       for (int p = 0; p < span.page_count; p += per_stage) {
         const int count = min(per_stage, span.page_count - p);
-        const int number = lane < count ? numbers[span.page_count - 1 - p - lane] : 0;
+        if (p % 32 == 0 && p + lane < span.page_count) {
+          number = numbers[span.page_count - 1 - p - lane];
+        }
+        const int mine = __shfl_sync(0xffffffffu, number, (p + lane) % 32);
         if (lane == 0) open(count * page_bytes);
         __syncwarp();
         if (lane < count) {
-          fetch(slot() + lane * page_bytes,
-                layer +
-                    (size_t(number) * args.kv_heads + span.kv_head) * page_elements(args.head_dim),
-                page_bytes, &shared.fixed.full[place.slot]);
+          fetch(
+              slot() + lane * page_bytes,
+              layer + (size_t(mine) * args.kv_heads + span.kv_head) * page_elements(args.head_dim),
+              page_bytes, &shared.fixed.full[place.slot]);
         }
         place.advance(args.ring_slots);
       }

@@ -59,7 +59,8 @@ struct Finisher {
     float square = 0;
     if (is_result(each)) {
       __stcg(args.residual + size_t(token) * args.hidden + row, value);
-      args.normed[activation_at(row, token, kRows)] = bf16_bits(value * weight * activation_scale(kFormat));
+      args.normed[activation_at(row, token, kRows)] =
+          bf16_bits(value * weight * activation_scale(kFormat));
       square = value * value;
     }
     for (int across = 8; across; across /= 2) {
@@ -142,7 +143,8 @@ struct Finisher {
                 : 0.5f * value *
                       (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
         if (is_result(each) && lane % 16 < 8) {
-          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gated * up * activation_scale(kFormat));
+          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] =
+              bf16_bits(gated * up * activation_scale(kFormat));
         }
       } else if (op.kind == Kind::qkv) {
         const int columns = tiles.blocks * kBlockRows;

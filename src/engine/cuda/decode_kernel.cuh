@@ -1,8 +1,6 @@
 // The decode kernel: sets up shared memory and hands each warp its role.
 #pragma once
 
-#include <cstdlib>
-
 #include "engine/cuda/decode_fetch.cuh"
 #include "engine/cuda/decode_finish.cuh"
 #include "engine/cuda/decode_multiply.cuh"
@@ -11,16 +9,15 @@
 namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows>
-__global__ void __launch_bounds__(kThreads, 1)
-    decode(const __grid_constant__ DecodeArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
   Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr};
   shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
   shared.sums = reinterpret_cast<float*>(shared.x + args.x_bytes);
-  shared.rotation = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) +
-                                              sum_bytes(kRows));
+  shared.rotation =
+      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
     for (int s = 0; s < args.ring_slots; ++s) {
       init(&fixed.full[s], 1);
@@ -68,8 +65,8 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
   args.x_bytes = whole < most ? whole : most;
   if (args.x_bytes < least) args.x_bytes = least;
   args.x_bytes = (args.x_bytes + 127) / 128 * 128;
-  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
-                    int(sum_bytes(kRows)) + kRows * args.head_dim / 2 * 8;
+  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes + int(sum_bytes(kRows)) +
+                    kRows * args.head_dim / 2 * 8;
   args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
   if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;
   args.most_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
@@ -77,8 +74,7 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
                         args.out.blocks,          args.gate_up.blocks, args.down.blocks,
                         args.head.blocks};
   for (int kind = 0; kind < 7; ++kind) args.remainder[kind] = items[kind] % sms;
-  args.in_flight = getenv("IN_FLIGHT") ? atoi(getenv("IN_FLIGHT")) : 3;
-  if (args.in_flight > args.ring_slots) args.in_flight = args.ring_slots;
+  args.in_flight = kInFlight;
   const auto kernel = decode<kFormat, kRows>;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),

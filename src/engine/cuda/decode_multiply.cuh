@@ -160,6 +160,7 @@ struct Multiplier {
     const uint8_t* x = reinterpret_cast<const uint8_t*>(op.kind == Kind::out    ? args.attended
                                                         : op.kind == Kind::down ? args.activated
                                                                                 : args.normed);
+    wait_met(shared.fixed, op.index, lane);
     if (kRows > 1 && piece < tiles.chunks) {  // one row's always fit
       in_pieces(op, tiles.chunks, piece, x);
     } else {
@@ -197,12 +198,10 @@ struct Multiplier {
         return;
       }
       if (op.first >= op.items) return;
-      wait_met(shared.fixed, op.index, lane);
       if (op.kind != Kind::attention) {
         matrix(op);
         return;
       }
-      if (warp == 0 && lane == 0) stamp(args, op, 0);
       attention<kRows, kFormat>(args, shared, op, kStage, warp, lane, place);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);

@@ -382,6 +382,14 @@ class DeviceDecoder final : public Decoder {
     tokens_.copy_from(tokens.data(), tokens.size(), stream_);
     pages_.copy_from(pages.data(), pages.size(), stream_);
 
+    // Columns that pad a chunk must be zeros, and lie elsewhere for another number of rows.
+    if (const int padded = padded_rows(static_cast<int>(rows.size())); padded != padded_rows_) {
+      for (Buffer<uint16_t>* x : {&normed_, &attended_, &activated_}) {
+        check(cudaMemsetAsync(x->data(), 0, x->size() * 2, stream_), "clearing");
+      }
+      padded_rows_ = padded;
+    }
+
     DecodeArgs a = {};
     a.layers = shape_.layers, a.hidden = shape_.hidden, a.heads = shape_.heads;
     a.kv_heads = shape_.kv_heads, a.head_dim = shape_.head_dim, a.ffn = shape_.ffn;
@@ -431,6 +439,7 @@ class DeviceDecoder final : public Decoder {
   std::vector<float> host_logits_;
   DecodeArgs args_ = {};
   unsigned met_ = 0;
+  int padded_rows_ = 0;
   bool keep_stamps_ = false;
 };
 

@@ -8,9 +8,11 @@
 
 namespace ridge::cuda {
 
+// Volatile to keep the order it is written in: several chains, one step each in turn.
 __device__ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                            uint2 b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
@@ -38,7 +40,8 @@ __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
 __device__ inline uint32_t fp8_pair(uint32_t w) {
   return and_or(w >> 4, 0x07f007f0u, w & 0x80008000u);
 }
-// A 4-bit q in the low bits of both halves, as q + 128: 0x4300 is 128, whose last mantissa bit is 1.
+// A 4-bit q in the low bits of both halves, as q + 128: 0x4300 is 128, whose last mantissa bit
+// is 1.
 __device__ inline uint32_t int4_pair(uint32_t w) { return and_or(w, 0x000f000fu, 0x43004300u); }
 constexpr uint32_t kInt4Offset = 0xc308c308u;  // -136 twice: makes q + 128 into q - 8
 
@@ -74,7 +77,7 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
       }
     }
   } else {
-    float sum[kChunks][kTiles][4] = {};
+    float sum[kChunks][kTiles][4] = {}, offset[kChunks][kTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -90,7 +93,7 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
       for (int u = 0; u < kChunks; ++u) {
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
-          mma(sum[u][i], kInt4Offset, kInt4Offset, kInt4Offset, kInt4Offset, b[u][k][i]);
+          mma(offset[u][i], kInt4Offset, kInt4Offset, kInt4Offset, kInt4Offset, b[u][k][i]);
         }
       }
     }
@@ -100,8 +103,10 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         float(&to)[4] = acc[u % kChains][i];
-        to[0] += d.x * sum[u][i][0], to[1] += d.x * sum[u][i][1];
-        to[2] += d.y * sum[u][i][2], to[3] += d.y * sum[u][i][3];
+        to[0] += d.x * (sum[u][i][0] + offset[u][i][0]);
+        to[1] += d.x * (sum[u][i][1] + offset[u][i][1]);
+        to[2] += d.y * (sum[u][i][2] + offset[u][i][2]);
+        to[3] += d.y * (sum[u][i][3] + offset[u][i][3]);
       }
     }
   }

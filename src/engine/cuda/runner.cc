@@ -1,0 +1,247 @@
+// The runner on CUDA: steps of any size, as launches of the decode kernel over at most 16 tokens.
+#ifdef RIDGE_HAS_CUDA
+
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "engine/cuda/decoder.h"
+#include "engine/profile.h"
+
+namespace ridge {
+namespace {
+
+using cuda::Decoder;
+using cuda::DecodeRow;
+using cuda::DecoderShape;
+using cuda::FillRows;
+using cuda::Part;
+using cuda::Vectors;
+
+constexpr int kRows = 16;        // of a launch
+constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
+
+DecoderShape shape_of(const Architecture& a) {
+  const auto refuse = [&](const char* what) {
+    throw Error("{} has {}, which the CUDA engine does not execute yet: use --device cpu", a.family,
+                what);
+  };
+  if (a.experts > 0) refuse("experts");
+  if (a.post_norms) refuse("norms after its blocks");
+  if (a.ropes.size() != 1) refuse("several rotary embeddings");
+  DecoderShape s;
+  s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
+  s.head_dim = a.head_dim, s.ffn = a.ffn, s.vocab = a.vocab;
+  s.gelu = a.activation == Activation::gelu_tanh;
+  s.norm_eps = a.norm_eps, s.embed_scale = a.embed_scale, s.query_scale = a.query_scale;
+  s.attention_softcap = a.attention_softcap, s.logit_softcap = a.logit_softcap;
+  for (const LayerShape& layer : a.layers) s.window.push_back(layer.window);
+  s.rope_frequency = a.ropes[0].frequency;
+  s.rope_magnitude = a.ropes[0].magnitude;
+  s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias;
+  return s;
+}
+
+FillRows rows_of(const Matrix& m) {
+  return [&m, row = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
+    for (int64_t r = 0; r < count; ++r, to += m.columns) {
+      if (m.storage == Storage::bf16) {
+        std::memcpy(to, m.row(first + r), size_t(m.columns) * 2);
+        continue;
+      }
+      row.resize(size_t(m.columns));
+      dequantize(m.storage, m.row(first + r), m.columns, row.data());
+      for (int64_t c = 0; c < m.columns; ++c) to[c] = f32_to_bf16(row[size_t(c)]);
+    }
+  };
+}
+
+class CudaRunner final : public Runner {
+ public:
+  CudaRunner(Weights weights, const RunnerOptions& options)
+      : weights_(std::move(weights)),
+        options_(options),
+        pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
+              options.page_tokens) {
+    if (options.page_tokens % kPageTokens != 0) {
+      throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
+    }
+    options_.kv = KvStorage::bf16;  // the one it has yet
+    decoder_ = Decoder::make(shape_of(weights_.architecture), cuda::WeightFormat::bf16,
+                             pool_.total() * (options.page_tokens / kPageTokens));
+    load();
+  }
+
+  const Weights& weights() const override { return weights_; }
+  const RunnerOptions& options() const override { return options_; }
+  PagePool& pool() override { return pool_; }
+  void set_profile(Profile* profile) override {
+    profile_ = profile;
+    decoder_->keep_stamps(profile != nullptr);
+  }
+  void fill_cache(uint64_t seed) override { decoder_->randomize_cache(seed); }
+  std::string device() const override { return decoder_->device() + ", bf16 weights"; }
+  double repacked_bytes() const override { return decoder_->weight_bytes(); }
+  Plan plan() const override {
+    Plan plan;
+    plan.weights = format_from_name("bf16");
+    plan.kv = format_from_name("bf16");
+    plan.page_tokens = options_.page_tokens;
+    return plan;
+  }
+
+  // Each launch takes the next tokens of every slice that has some, as many as fit. A slice's part
+  // of a launch stays within a page, as the kernel wants it.
+  std::span<const float> step(std::span<const Slice> batch) override {
+    size_t wanted = 0, total = 0;
+    std::vector<size_t> done(batch.size()), first_logit(batch.size());
+    std::vector<std::vector<int>> pages;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      first_logit[i] = wanted;
+      wanted += size_t(batch[i].logits);
+      total += batch[i].tokens.size();
+      pages.push_back(kernel_pages(batch[i].pages));
+    }
+    if (total > size_t(options_.max_tokens)) {
+      throw Error("a step of more than {} tokens", options_.max_tokens);
+    }
+    const size_t vocab = size_t(weights_.architecture.vocab);
+    logits_.resize(wanted * vocab);
+    std::vector<DecodeRow> rows;
+    std::vector<std::pair<size_t, size_t>> of;  // slice and token of each row
+    for (size_t finished = 0; finished < total; finished += rows.size()) {
+      rows.clear();
+      of.clear();
+      for (size_t i = 0; i < batch.size() && rows.size() < kRows; ++i) {
+        const Slice& slice = batch[i];
+        const int past = slice.past + int(done[i]), first = int(rows.size());
+        const size_t room = std::min<size_t>(kRows - rows.size(), kPageTokens - past % kPageTokens);
+        const size_t count = std::min(room, slice.tokens.size() - done[i]);
+        for (size_t t = 0; t < count; ++t) {
+          const Token token = slice.tokens[done[i] + t];
+          if (token < 0 || size_t(token) >= vocab) {
+            throw Error("token {} is outside the vocabulary of {}", token, vocab);
+          }
+          rows.push_back({int(token), past, first, pages[i].data(), int(pages[i].size())});
+          of.emplace_back(i, done[i] + t);
+        }
+        done[i] += count;
+      }
+      launch(rows);
+      collect(batch, of, first_logit, vocab);
+    }
+    return logits_;
+  }
+
+ private:
+  void load() {
+    const auto matrix = [&](Part part, int layer, const Matrix& m) {
+      decoder_->load(part, layer, rows_of(m));
+    };
+    matrix(Part::embed, 0, weights_.embed);
+    matrix(Part::head, 0, weights_.head);
+    decoder_->load(Vectors::final_norm, 0, weights_.final_norm);
+    for (int l = 0; l < int(weights_.layers.size()); ++l) {
+      const LayerWeights& w = weights_.layers[size_t(l)];
+      matrix(Part::q, l, w.q);
+      matrix(Part::k, l, w.k);
+      matrix(Part::v, l, w.v);
+      matrix(Part::out, l, w.out);
+      matrix(Part::down, l, w.down);
+      decoder_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
+      decoder_->load(Vectors::attn_norm, l, w.attn_norm);
+      decoder_->load(Vectors::mlp_norm, l, w.mlp_norm);
+      if (weights_.architecture.qk_norm) {
+        decoder_->load(Vectors::q_norm, l, w.q_norm);
+        decoder_->load(Vectors::k_norm, l, w.k_norm);
+      }
+      if (weights_.architecture.qkv_bias) decoder_->load(Vectors::qkv_bias, l, bias_of(w));
+    }
+  }
+
+  std::vector<float> bias_of(const LayerWeights& w) const {
+    const Architecture& a = weights_.architecture;
+    std::vector<float> bias;
+    const auto add = [&](const Vector& part, int columns) {
+      bias.resize(bias.size() + size_t(columns));  // absent: zero
+      std::copy(part.begin(), part.end(), bias.end() - columns);
+    };
+    add(w.q_bias, a.q_columns());
+    add(w.k_bias, a.kv_columns());
+    add(w.v_bias, a.kv_columns());
+    return bias;
+  }
+
+  std::vector<int> kernel_pages(std::span<const int> pages) const {
+    const int each = options_.page_tokens / kPageTokens;
+    std::vector<int> all;
+    for (const int page : pages) {
+      for (int i = 0; i < each; ++i) all.push_back(page * each + i);
+    }
+    return all;
+  }
+
+  void launch(const std::vector<DecodeRow>& rows) {
+    const Profile::Clock::time_point start = Profile::Clock::now();
+    decoder_->run(rows, 1);
+    decoder_->wait();
+    if (profile_ == nullptr) return;
+    // The kernel's own clocks, stretched over the step: what is no operator's (the launch, the
+    // wait) goes to the operators in proportion.
+    const Profile::Clock::time_point end = Profile::Clock::now();
+    const std::vector<long long> stamps = decoder_->stamps();
+    const int layers = int(weights_.layers.size()), ops = 2 + 5 * layers;
+    const double first = double(stamps[2]), all = double(stamps[size_t(ops) * 4 - 1]) - first;
+    const auto at = [&](double clock) {
+      return start + std::chrono::duration_cast<Profile::Clock::duration>((end - start) *
+                                                                          ((clock - first) / all));
+    };
+    static constexpr const char* kNames[] = {"qkv", "attention", "out", "gate_up", "down"};
+    Profile::Clock::time_point begin = start;
+    for (int o = 0; o < ops; ++o) {
+      const Profile::Clock::time_point stop = at(double(stamps[size_t(o) * 4 + 3]));
+      profile_->add(o == 0 ? "embed" : o == ops - 1 ? "head" : kNames[(o - 1) % 5], begin, stop);
+      begin = stop;
+    }
+  }
+
+  // Logits of the rows that were asked for.
+  void collect(std::span<const Slice> batch, const std::vector<std::pair<size_t, size_t>>& of,
+               const std::vector<size_t>& first_logit, size_t vocab) {
+    const auto is_wanted = [&](size_t slice, size_t token) {
+      return token + size_t(batch[slice].logits) >= batch[slice].tokens.size();
+    };
+    if (std::none_of(of.begin(), of.end(),
+                     [&](auto& row) { return is_wanted(row.first, row.second); })) {
+      return;
+    }
+    const std::vector<float>& from = decoder_->logits();
+    for (size_t r = 0; r < of.size(); ++r) {
+      const auto [slice, token] = of[r];
+      if (!is_wanted(slice, token)) continue;
+      const size_t to =
+          first_logit[slice] + token + size_t(batch[slice].logits) - batch[slice].tokens.size();
+      std::copy_n(&from[r * vocab], vocab, &logits_[to * vocab]);
+    }
+  }
+
+  Weights weights_;
+  RunnerOptions options_;
+  PagePool pool_;
+  std::unique_ptr<Decoder> decoder_;
+  std::vector<float> logits_;
+  Profile* profile_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> make_cuda_runner(Weights weights, const RunnerOptions& options) {
+  return std::make_unique<CudaRunner>(std::move(weights), options);
+}
+
+}  // namespace ridge
+
+#endif
