@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "engine/embedded_model.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace ridge {
@@ -20,6 +21,7 @@ struct Options {
 };
 
 constexpr const char* kFooter = R"(Examples:
+  ridge tokenize "Hello world"                                     the model inside the program
   ridge tokenize --model model-Q4_0.gguf "Hello world"
   ridge tokenize --model ~/models/Qwen3-8B --json "Hello world"    a folder with tokenizer.json
   ridge tokenize --model tokenizer.json - < notes.txt              standard input, byte for byte
@@ -35,9 +37,8 @@ JSON: {ids, tokens}: integers, and the piece of each (bytes that are not UTF-8 a
 constexpr size_t kMaxText = size_t{1} << 30;
 
 std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
-  if (options.model.empty()) {
-    throw Error("--model is missing: a folder with tokenizer.json, a tokenizer.json or a *.gguf");
-  }
+  const std::string_view inside = embedded_model(options.model);
+  if (!inside.empty()) return tokenizer_from_gguf(inside, "the model inside the program");
   return load_tokenizer(options.model);
 }
 
@@ -119,8 +120,9 @@ void add_tokenize_command(CLI::App& app, Global& global) {
       app.add_subcommand("tokenize", "What does the model read? A text as tokens, and back");
   command->fallthrough();
   command->footer(kFooter);
-  command->add_option("--model,-m", options->model,
-                      "Folder with tokenizer.json, a tokenizer.json or a *.gguf");
+  command->add_option(
+      "--model,-m", options->model,
+      "Folder with tokenizer.json, a tokenizer.json, a *.gguf; none: the one inside");
   CLI::Option* text = command->add_option("text", options->text, "The text; - is standard input");
   CLI::Option* ids = command->add_option("--decode", options->decode, "Ids to turn into text");
   command->add_flag("--special", options->special,

@@ -356,6 +356,26 @@ TEST_F(Cli, HeldOutPerplexityIsTheCards) {
   EXPECT_NEAR(score.at("perplexity").get<double>(), 27.88, 0.03 * 27.88);
 }
 
+// Eight bits cost next to nothing, four some; the K format's searched scales less than plain ones.
+TEST_F(Cli, QuantizingCostsWhatItsBitsDo) {
+  const std::string text =
+      write("text.txt", slurp(RIDGE_SOURCE_DIR "/tests/data/held-out.txt").substr(0, 24000));
+  const auto perplexity = [&](const std::string& model) {
+    return json("perplexity " + model + " " + text).at("perplexity").get<double>();
+  };
+  const auto converted = [&](const std::string& storage) {
+    const std::string path = (folder_ / (storage + ".gguf")).string();
+    EXPECT_EQ(run("convert ridge-7m --to " + storage + " " + path).code, 0);
+    return perplexity(path);
+  };
+  const double bf16 = perplexity("ridge-7m"), q8_0 = converted("q8_0");
+  const double q4_0 = converted("q4_0"), q4_k = converted("q4_k");
+  EXPECT_NEAR(q8_0, bf16, 0.01 * bf16);
+  EXPECT_GT(q4_k, bf16);
+  EXPECT_LT(q4_k, q4_0);
+  EXPECT_LT(q4_0, 1.25 * bf16);
+}
+
 TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   EXPECT_TRUE(has(refused("run /nowhere/model.gguf x"), "no such model"));
   EXPECT_TRUE(has(refused("run deepseek-v3 x --weights random:1"), "not executed"));

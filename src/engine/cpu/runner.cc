@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine/cpu/attention.h"
+#include "engine/cpu/cache.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul.h"
 #include "engine/profile.h"
@@ -59,6 +60,7 @@ class CpuRunner final : public Runner {
         workers_(options.threads),
         pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
               options.page_tokens),
+        cache_(shape(), options, pool_.total()),
         x_(options.max_tokens, shape().hidden),
         normed_(options.max_tokens, shape().hidden),
         q_(options.max_tokens, shape().q_columns()),
@@ -72,7 +74,6 @@ class CpuRunner final : public Runner {
         inner_input_(options.max_tokens, widest(shape())) {
     options_.threads = workers_.size();
     pack();
-    make_cache();
     slices_.reserve(64);
     chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
     chosen_weight_.resize(chosen_.size());
@@ -117,13 +118,12 @@ class CpuRunner final : public Runner {
     return head(batch, clock);
   }
 
-  void fill_cache(uint64_t seed) override;
+  void fill_cache(uint64_t seed) override { cache_.fill(workers_, seed); }
 
  private:
   const Architecture& shape() const { return weights_.architecture; }
 
   void pack();
-  void make_cache();
   int lay_out(std::span<const Slice> batch);
   void attend(int l, int tokens, OperatorClock& clock);
   void mlp(int l, int tokens, OperatorClock& clock);
@@ -155,13 +155,12 @@ class CpuRunner final : public Runner {
   RunnerOptions options_;
   Workers workers_;
   PagePool pool_;
+  cpu::Cache cache_;
   std::vector<PackedLayer> layers_;
   PackedMatrix head_;
   double repacked_ = 0;
   Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_;
   Input input_, inner_input_;
-  std::unique_ptr<Buffer> cache_, scales_;
-  std::vector<cpu::LayerCache> caches_;
   std::unique_ptr<Rows> logits_;
   int logit_rows_ = 0;
   std::vector<cpu::AttentionSlice> slices_;
@@ -196,61 +195,6 @@ void CpuRunner::pack() {
     }
   }
   head_ = pack_one(weights_.head);
-}
-
-void CpuRunner::make_cache() {
-  cpu::LayerCache cache;
-  cache.storage = options_.kv;
-  cache.kv_heads = shape().kv_heads;
-  cache.head_dim = shape().head_dim;
-  cache.page_tokens = options_.page_tokens;
-  const size_t side = cache.page_bytes() * size_t(pool_.total());  // keys or values of a layer
-  const size_t scales = options_.kv == KvStorage::int8
-                            ? size_t(pool_.total()) * size_t(cache.kv_heads * cache.page_tokens)
-                            : 0;
-  const size_t layers = layers_.size();
-  cache_ = std::make_unique<Buffer>(std::max<size_t>(2 * side * layers, 1));
-  scales_ = std::make_unique<Buffer>(std::max<size_t>(2 * scales * layers * sizeof(float), 1));
-  if (!*cache_ || !*scales_) {
-    throw Error("no memory for a KV cache of {} tokens ({:.1f} GB): try a smaller --context",
-                options_.cache_tokens, double(2 * side * layers) * 1e-9);
-  }
-  for (size_t l = 0; l < layers; ++l) {
-    cache.k = cache_->as<std::byte>() + 2 * l * side;
-    cache.v = cache.k + side;
-    if (scales > 0) {
-      cache.k_scale = scales_->as<float>() + 2 * l * scales;
-      cache.v_scale = cache.k_scale + scales;
-    }
-    caches_.push_back(cache);
-  }
-}
-
-// Random numbers in (-2, 2), or random bytes with a fitting scale: what attention reads in earnest.
-void CpuRunner::fill_cache(uint64_t seed) {
-  const size_t words = cache_->size() / sizeof(uint64_t);
-  // Which bits are random and which are set: sign and mantissa are, and of the exponent what keeps
-  // it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to 127 of 127).
-  struct Pattern {
-    uint64_t keep, set;
-  };
-  constexpr Pattern kPatterns[] = {{0x81ffffff81ffffffULL, 0x3e0000003e000000ULL},
-                                   {0x8fff8fff8fff8fffULL, 0x3000300030003000ULL},
-                                   {0x81ff81ff81ff81ffULL, 0x3e003e003e003e00ULL},
-                                   {~uint64_t{0}, 0}};
-  const Pattern pattern = kPatterns[static_cast<int>(options_.kv)];
-  workers_.run([&](int index) {
-    const size_t begin = words * size_t(index) / size_t(workers_.size());
-    const size_t end = words * size_t(index + 1) / size_t(workers_.size());
-    for (size_t i = begin; i < end; ++i) {
-      uint64_t z = (i + seed) * 0x9e3779b97f4a7c15ULL;  // splitmix64
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-      cache_->as<uint64_t>()[i] = ((z ^ (z >> 31)) & pattern.keep) | pattern.set;
-    }
-  });
-  if (options_.kv == KvStorage::int8)
-    std::fill_n(scales_->as<float>(), scales_->size() / sizeof(float), 1.0f / 64);
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {
@@ -302,13 +246,13 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
                             .k_norm = bias(w.k_norm),
                             .norm_eps = shape().norm_eps,
                             .rope = &shape().ropes[size_t(layer.rope)]};
-  cpu::rope_and_store(workers_, what, caches_[size_t(l)], slices_);
+  cpu::rope_and_store(workers_, what, cache_.layer(l), slices_);
 
   clock.begin("attention");
   const cpu::AttentionRules rules{shape().heads, shape().query_scale, shape().attention_softcap,
                                   layer.window};
-  cpu::attention(workers_, rules, caches_[size_t(l)], slices_, q_.data(), q_.stride(),
-                 mixed_.data(), mixed_.stride());
+  cpu::attention(workers_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed_.data(),
+                 mixed_.stride());
 
   clock.begin("out");
   set_input(input_, mixed_, tokens, {packed.out.input_kind()});

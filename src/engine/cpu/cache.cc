@@ -1,0 +1,81 @@
+#include "engine/cpu/cache.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace ridge::cpu {
+namespace {
+
+LayerCache shape_of(const Architecture& shape, const RunnerOptions& options) {
+  LayerCache cache;
+  cache.storage = options.kv;
+  cache.kv_heads = shape.kv_heads;
+  cache.head_dim = shape.head_dim;
+  cache.page_tokens = options.page_tokens;
+  return cache;
+}
+
+size_t scales_of(const LayerCache& cache, int pages) {
+  if (cache.storage != KvStorage::int8) return 0;
+  return size_t(pages) * size_t(cache.kv_heads) * size_t(cache.page_tokens);
+}
+
+// Both keys and values, all layers; never nothing.
+size_t all_sides(size_t one, const Architecture& shape) {
+  return std::max<size_t>(2 * one * size_t(shape.layer_count()), 1);
+}
+
+}  // namespace
+
+Cache::Cache(const Architecture& shape, const RunnerOptions& options, int pages)
+    : side_bytes_(shape_of(shape, options).page_bytes() * size_t(pages)),
+      scales_(scales_of(shape_of(shape, options), pages)),
+      memory_(all_sides(side_bytes_, shape)),
+      scale_memory_(all_sides(scales_ * sizeof(float), shape)) {
+  if (!memory_ || !scale_memory_) {
+    throw Error("no memory for a KV cache of {} tokens ({}): try a smaller --context",
+                options.cache_tokens, pretty_bytes(double(all_sides(side_bytes_, shape))));
+  }
+  LayerCache cache = shape_of(shape, options);
+  for (int l = 0; l < shape.layer_count(); ++l) {
+    cache.k = memory_.as<std::byte>() + 2 * size_t(l) * side_bytes_;
+    cache.v = cache.k + side_bytes_;
+    if (scales_ > 0) {
+      cache.k_scale = scale_memory_.as<float>() + 2 * size_t(l) * scales_;
+      cache.v_scale = cache.k_scale + scales_;
+    }
+    layers_.push_back(cache);
+  }
+}
+
+void Cache::fill(Workers& workers, uint64_t seed) {
+  // Which bits are random and which are set: sign and mantissa are, and of the exponent what keeps
+  // it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to 127 of 127).
+  struct Pattern {
+    uint64_t keep, set;
+  };
+  constexpr Pattern kPatterns[] = {{0x81ffffff81ffffffULL, 0x3e0000003e000000ULL},
+                                   {0x8fff8fff8fff8fffULL, 0x3000300030003000ULL},
+                                   {0x81ff81ff81ff81ffULL, 0x3e003e003e003e00ULL},
+                                   {~uint64_t{0}, 0}};  // as KvStorage
+  const Pattern pattern = kPatterns[static_cast<int>(layers_.front().storage)];
+  const size_t words = memory_.size() / sizeof(uint64_t);
+  workers.run([&](int index) {
+    const size_t begin = words * size_t(index) / size_t(workers.size());
+    const size_t end = words * size_t(index + 1) / size_t(workers.size());
+    for (size_t i = begin; i < end; ++i) {
+      uint64_t z = (i + seed) * 0x9e3779b97f4a7c15ULL;  // splitmix64
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+      memory_.as<uint64_t>()[i] = ((z ^ (z >> 31)) & pattern.keep) | pattern.set;
+    }
+  });
+  if (scales_ > 0) {
+    constexpr float kScale = 1.0f / 64;  // bytes to (-2, 2)
+    std::fill_n(scale_memory_.as<float>(), scale_memory_.size() / sizeof(float), kScale);
+  }
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,30 @@
+// The memory of the KV cache: pages of every layer, untouched until they are written.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/architecture.h"
+#include "engine/cpu/attention.h"
+#include "engine/cpu/workers.h"
+#include "engine/runner.h"
+#include "measure/cpu/place.h"
+
+namespace ridge::cpu {
+
+class Cache {
+ public:
+  // Throws Error where there is no room for `pages` pages.
+  Cache(const Architecture& shape, const RunnerOptions& options, int pages);
+  const LayerCache& layer(int index) const { return layers_[size_t(index)]; }
+  // Random numbers in (-2, 2): what attention reads in earnest, for benchmarks.
+  void fill(Workers& workers, uint64_t seed);
+
+ private:
+  size_t side_bytes_;  // keys or values of a layer
+  size_t scales_;      // of them; 0 but for int8
+  Buffer memory_, scale_memory_;
+  std::vector<LayerCache> layers_;
+};
+
+}  // namespace ridge::cpu
