@@ -1,11 +1,11 @@
 // One kernel that decodes: a step for up to 16 rows (tokens), all layers, weights read once.
 //
 // One block an SM stays for the whole launch. Its warps have roles:
-//   16 multiply   take weights from the ring, split K among them; also do attention
-//    1 fetches    keeps the ring full with this SM's weights and KV pages of the whole step, in the
-//                 order of use, across operators and layers: it never waits for another SM
-//    1 finishes   sums the 16 partial results of a block of 16 rows, applies what follows the
-//                 product, meets the other SMs between operators, fetches the next activations
+//   8 multiply   take weights from the ring, split K among them; also do attention
+//   1 fetches    keeps the ring full with this SM's weights and KV pages of the whole step, in the
+//                order of use, across operators and layers: it never waits for another SM
+//   3 finish     sum the 8 partial results of a block of 16 rows and do what follows the product;
+//                the first meets the other SMs between operators
 // Blocks of 16 rows are dealt to the SMs round robin, going on across operators.
 #pragma once
 
@@ -64,7 +64,7 @@ struct DecodeArgs {
   float* partial;       // [row][kv head][split][group * (head_dim + 2)]
   unsigned* arrived;    // [row][kv head], zero between launches
   float* logits;        // [row][vocab]
-  unsigned long long* best;  // [row][SM]
+  unsigned long long* best;  // [row][SM][3]
   int* chosen;               // [step][row], the likeliest tokens
   unsigned* meeting;         // the grid's counter
   unsigned met;              // its value before this launch

@@ -10,7 +10,7 @@ template <WeightFormat kFormat, int kRows>
 struct Finisher {
   const DecodeArgs& args;
   Shared& shared;
-  int lane;
+  int lane, which;  // of the finishers: each takes every kFinishers-th block
   Place sum_place;
   uint32_t done_parity = 0;
 
@@ -38,7 +38,8 @@ struct Finisher {
         sum += __shfl_xor_sync(0xffffffffu, sum, across);
       }
       if (lane == 0) {
-        shared.fixed.scale[n] = rsqrtf(sum / static_cast<float>(args.hidden) + args.norm_eps);
+        shared.fixed.scale[which][n] =
+            rsqrtf(sum / static_cast<float>(args.hidden) + args.norm_eps);
       }
     }
     __syncwarp();
@@ -131,7 +132,7 @@ struct Finisher {
 #pragma unroll
     for (int each = 0; each < kEach; ++each) {
       const int token = token_of(each);
-      const float normed = shared.fixed.scale[token < kRows ? token : 0];
+      const float normed = shared.fixed.scale[which][token < kRows ? token : 0];
       if (adds) {
         keep(each, row, old[each] + sum[each], weight);
       } else if (op.kind == Kind::gate_up) {
@@ -178,18 +179,25 @@ struct Finisher {
   __device__ void matrix(const Op& op) {
     if (op.first < op.items && op.kind != Kind::out && op.kind != Kind::down) norm_scales();
     for (int each = 0; each < kEach; ++each) best[each] = 0;
-    float next = row_scale(op, op.first);
-    for (int item = op.first; item < op.items; item += gridDim.x) {
+    // The buffer of partial results says whose turn it is.
+    int item = op.first;
+    const int stride = gridDim.x * kFinishers;
+    for (; item < op.items && sum_place.slot != which; item += gridDim.x) sum_place.advance(kSums);
+    float next = row_scale(op, item);
+    for (; item < op.items; item += stride) {
       const float scale = next;
-      next = row_scale(op, item + gridDim.x);
+      next = row_scale(op, item + stride);
       finish(op, item, scale);
+      for (int other = item + gridDim.x; other < min(op.items, item + stride); other += gridDim.x) {
+        sum_place.advance(kSums);
+      }
     }
     if (op.kind == Kind::head) {
 #pragma unroll
       for (int each = 0; each < kEach; ++each) {
         const unsigned long long key = best_across(best[each], 16);
         if (is_result(each) && lane % 16 == 0) {
-          args.best[size_t(token_of(each)) * gridDim.x + blockIdx.x] = key;
+          args.best[(size_t(token_of(each)) * gridDim.x + blockIdx.x) * kFinishers + which] = key;
         }
       }
     }
@@ -199,8 +207,9 @@ struct Finisher {
   __device__ void choose(int step) {
     for (int n = 0; n < args.row_count; ++n) {
       unsigned long long key = 0;
-      for (int i = lane; i < static_cast<int>(gridDim.x); i += 32) {
-        key = max(key, __ldcg(args.best + size_t(n) * gridDim.x + i));
+      const int count = gridDim.x * kFinishers;
+      for (int i = lane; i < count; i += 32) {
+        key = max(key, __ldcg(args.best + size_t(n) * count + i));
       }
       key = best_across(key, 32);
       const int token = static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
@@ -225,18 +234,22 @@ struct Finisher {
     __syncwarp();
   }
 
+  // The first of them also embeds, waits for attention, and meets the other SMs.
   __device__ void run() {
     for_each_op(args, [&](const Op& op) {
+      wait_met(shared.fixed, op.index, lane);
       if (op.kind == Kind::embed) {
-        embed(op);
+        if (which == 0) embed(op);
       } else if (op.kind == Kind::attention) {
-        if (op.first < op.items) {
+        if (which == 0 && op.first < op.items) {
           wait(&shared.fixed.attention_done, done_parity);
           done_parity ^= 1;
         }
       } else {
         matrix(op);
       }
+      meet<3>(kFinishers * 32);
+      if (which > 0) return;
       meet_all(op);
       if (op.kind == Kind::head) choose(op.step);
     });

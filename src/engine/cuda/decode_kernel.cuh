@@ -13,9 +13,11 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
-  Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr};
+  Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr};
   shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
-  shared.sums = reinterpret_cast<float*>(shared.x + args.x_bytes);
+  shared.x_sums = reinterpret_cast<float*>(shared.x + args.x_bytes);
+  shared.sums =
+      reinterpret_cast<float*>(shared.x + args.x_bytes + x_sum_bytes(kFormat, args.x_bytes));
   shared.rotation =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
@@ -42,7 +44,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   } else if (warp == kConsumers) {
     Fetcher<kFormat, kRows>{args, shared}.run(lane);
   } else {
-    Finisher<kFormat, kRows>{args, shared, lane}.run();
+    Finisher<kFormat, kRows>{args, shared, lane, warp - kConsumers - 1}.run();
   }
 #endif
 }
@@ -65,7 +67,8 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
   args.x_bytes = whole < most ? whole : most;
   if (args.x_bytes < least) args.x_bytes = least;
   args.x_bytes = (args.x_bytes + 127) / 128 * 128;
-  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes + int(sum_bytes(kRows)) +
+  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
+                    x_sum_bytes(kFormat, args.x_bytes) + int(sum_bytes(kRows)) +
                     kRows * args.head_dim / 2 * 8;
   args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
   if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;

@@ -21,6 +21,7 @@ struct Multiplier {
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
   static constexpr int kSteps = format_info(kFormat).columns / 16;  // of K in a chunk
   static constexpr int kChunksPerWarp = kChunksPerStage / kConsumers;
+  static constexpr int kChunkBytes = kSteps * kRows * 32;  // of activations
   // Sums that do not wait for each other; int4 has them for each chunk before it scales.
   static constexpr int kChains = kFormat == WeightFormat::int4 ? 1 : kChunksPerWarp;
 
@@ -28,7 +29,8 @@ struct Multiplier {
   // all addresses are constants apart from two: a warp passes through every stage, so what it does
   // besides loading and multiplying adds up.
   template <bool kFull>
-  __device__ void stage(float (&acc)[kChains][kTiles][4], int chunks, const uint2* x) {
+  __device__ void stage(float (&acc)[kChains][kTiles][4], int chunks, const uint2* x,
+                        const float* sums) {
     wait(&shared.fixed.full[place.slot], place.parity);
     const uint8_t* from = shared.ring + place.slot * kStage + warp * kChunk;
     uint4 a[kChunksPerWarp];
@@ -55,7 +57,24 @@ struct Multiplier {
         }
       }
     }
-    multiply_chunks<kFormat>(acc, a, b, scale);
+    float2 offset[kChunksPerWarp][kTiles] = {};
+    if (kFormat == WeightFormat::int4) {
+#pragma unroll
+      for (int u = 0; u < kChunksPerWarp; ++u) {
+        const bool there = kFull || warp + u * kConsumers < chunks;
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          const float* from_here = sums + u * kConsumers * kRows + i * 8;
+          if (!there) continue;
+          if (kRows == 1) {
+            offset[u][i].x = *from_here;
+          } else {
+            offset[u][i] = *reinterpret_cast<const float2*>(from_here);
+          }
+        }
+      }
+    }
+    multiply_chunks<kFormat>(acc, a, b, scale, offset);
     __syncwarp();
     if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
     place.advance(args.ring_slots);
@@ -67,12 +86,14 @@ struct Multiplier {
     // results are not used.
     const uint2* x = reinterpret_cast<const uint2*>(shared.x) + warp * kSteps * kRows * 4 +
                      (kRows >= 8 ? lane : lane % (kRows * 4));
+    const float* sums = shared.x_sums + warp * kRows + (kRows == 1 ? 0 : lane % 4 * 2 % kRows);
 #pragma unroll 1
     for (; count >= kChunksPerStage; count -= kChunksPerStage) {
-      stage<true>(acc, kChunksPerStage, x);
+      stage<true>(acc, kChunksPerStage, x, sums);
       x += kChunksPerStage * kSteps * kRows * 4;
+      sums += kChunksPerStage * kRows;
     }
-    if (count > 0) stage<false>(acc, count, x);
+    if (count > 0) stage<false>(acc, count, x, sums);
   }
 
   __device__ void hand_over(const float (&acc)[kChains][kTiles][4]) {
@@ -114,9 +135,33 @@ struct Multiplier {
       }
     }
     meet<1>(kConsumers * 32);
+    if (kFormat == WeightFormat::int4) sum_x(bytes / kChunkBytes);
   }
 
-  static constexpr int kChunkBytes = kSteps * kRows * 32;  // of activations
+  // Four lanes, one for each 16 columns, add up a chunk of one token.
+  __device__ void sum_x(int chunks) {
+    const int all = chunks * kRows * 4;
+    for (int base = 0; base < all; base += kConsumers * 32) {
+      const int i = base + threadIdx.x, k = i % 4, n = i / 4 % kRows, c = i / 4 / kRows;
+      float sum = 0;
+      if (i < all) {
+        const uint4* from =
+            reinterpret_cast<const uint4*>(shared.x) + ((c * 4 + k) * kRows + n) * 2;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint4 v = from[half];
+          for (const uint32_t pair : {v.x, v.y, v.z, v.w}) {
+            sum += __uint_as_float(pair << 16) + __uint_as_float(pair & 0xffff0000u);
+          }
+        }
+      }
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      if (i < all && k == 0) shared.x_sums[c * kRows + n] = kInt4Offset * sum;
+    }
+    meet<1>(kConsumers * 32);
+  }
+
   using Sums = float[kChains][kTiles][4];
 
   static __device__ void clear(Sums& acc) {

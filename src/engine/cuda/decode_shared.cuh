@@ -7,17 +7,18 @@
 
 namespace ridge::cuda {
 
-// Warps that multiply. With two more an SM's partition has three, with 168 registers each: nothing
+// Warps that multiply. With four more an SM's partition has three, with 168 registers each: nothing
 // is spilled. 16 would unpack faster, but spill in attention, and lose more there.
 constexpr int kConsumers = 8;
-constexpr int kThreads = (kConsumers + 2) * 32;
+constexpr int kFinishers = 3;  // one alone needs 1.3 us a block of rows, which int4 brings in 0.9
+constexpr int kThreads = (kConsumers + 1 + kFinishers) * 32;
 constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 // Copies under way at a time. 48 KB an SM are 6.3 MB in all, 1.3 us at 4.7 TB/s: what HBM's latency
 // under load needs. With 12 instead of 3, Llama-3-8B took 3.91 ms instead of 3.68: they queue at
 // the memory, SMs get unequal shares, and small reads between operators wait behind them.
 constexpr int kInFlight = 3;
 constexpr int kMaxSlots = 16;
-constexpr int kSums = 2;  // buffers of partial results: one is summed while the next fills
+constexpr int kSums = kFinishers;  // buffers of partial results, one for each finisher
 // Blocks whose sums stay in registers while one piece of the activations after the other passes.
 constexpr int kGroup = 2;
 // Attention: a split has at least this many pages, or joining the splits costs more than they save.
@@ -32,9 +33,9 @@ struct Fixed {
   uint64_t full[kMaxSlots], empty[kMaxSlots];  // of the ring
   uint64_t sum_full[kSums], sum_free[kSums];   // of the partial sums
   uint64_t attention_done;
-  unsigned met;           // operators of this launch that all SMs have finished
-  int last;               // attention: whether this SM joins the splits
-  float scale[kMaxRows];  // of the norm before this operator
+  unsigned met;                       // operators of this launch that all SMs have finished
+  int last;                           // attention: whether this SM joins the splits
+  float scale[kFinishers][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   Row rows[kMaxRows];
   float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
@@ -44,12 +45,18 @@ __host__ __device__ constexpr size_t sum_bytes(int rows) {
   return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
 }
 
+// int4: the sums of each chunk's 64 activations, a float for 64 x 2 bytes.
+__host__ __device__ constexpr int x_sum_bytes(WeightFormat format, int x_bytes) {
+  return format == WeightFormat::int4 ? (x_bytes / 32 + 127) / 128 * 128 : 0;
+}
+
 #ifdef RIDGE_HOPPER
 
 struct Shared {
   Fixed& fixed;
   uint8_t* ring;
   uint8_t* x;
+  float* x_sums;     // [chunk][row]
   float* sums;       // [kSums][warp][row][16]
   float2* rotation;  // [row][head_dim / 2]: cos, sin
 };

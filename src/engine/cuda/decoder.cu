@@ -109,7 +109,7 @@ class DeviceDecoder final : public Decoder {
     arrived_ = Buffer<unsigned>(size_t(kMaxRows) * shape.kv_heads);
     arrived_.fill_bytes(0);
     logits_ = Buffer<float>(size_t(kMaxRows) * shape.vocab);
-    best_ = Buffer<unsigned long long>(size_t(kMaxRows) * sms);
+    best_ = Buffer<unsigned long long>(size_t(kMaxRows) * sms * 3);
     meeting_ = Buffer<unsigned>(1);
     meeting_.fill_bytes(0);
     rows_ = Buffer<Row>(kMaxRows);

@@ -43,7 +43,7 @@ __device__ inline uint32_t fp8_pair(uint32_t w) {
 // A 4-bit q in the low bits of both halves, as q + 128: 0x4300 is 128, whose last mantissa bit
 // is 1.
 __device__ inline uint32_t int4_pair(uint32_t w) { return and_or(w, 0x000f000fu, 0x43004300u); }
-constexpr uint32_t kInt4Offset = 0xc308c308u;  // -136 twice: makes q + 128 into q - 8
+constexpr float kInt4Offset = -136;  // makes q + 128 into q - 8
 
 __host__ __device__ constexpr float activation_scale(WeightFormat format) {
   return format == WeightFormat::fp8 ? 0x1p60f : 1.0f;
@@ -55,7 +55,8 @@ __host__ __device__ constexpr float activation_scale(WeightFormat format) {
 template <WeightFormat kFormat, int kChunks, int kSteps, int kTiles, int kChains>
 __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const uint4 (&a)[kChunks],
                                        const uint2 (&b)[kChunks][kSteps][kTiles],
-                                       const __half2 (&scale)[kChunks]) {
+                                       const __half2 (&scale)[kChunks],
+                                       const float2 (&offset)[kChunks][kTiles]) {
   if constexpr (kFormat == WeightFormat::bf16) {
 #pragma unroll
     for (int u = 0; u < kChunks; ++u) {
@@ -77,7 +78,7 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
       }
     }
   } else {
-    float sum[kChunks][kTiles][4] = {}, offset[kChunks][kTiles][4] = {};
+    float sum[kChunks][kTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -88,14 +89,6 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) mma(sum[u][i], a0, a1, a2, a3, b[u][k][i]);
       }
-      // The offset is a product too: the tensor cores have time, the other units have none.
-#pragma unroll
-      for (int u = 0; u < kChunks; ++u) {
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          mma(offset[u][i], kInt4Offset, kInt4Offset, kInt4Offset, kInt4Offset, b[u][k][i]);
-        }
-      }
     }
 #pragma unroll
     for (int u = 0; u < kChunks; ++u) {
@@ -103,10 +96,10 @@ __device__ inline void multiply_chunks(float (&acc)[kChains][kTiles][4], const u
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         float(&to)[4] = acc[u % kChains][i];
-        to[0] += d.x * (sum[u][i][0] + offset[u][i][0]);
-        to[1] += d.x * (sum[u][i][1] + offset[u][i][1]);
-        to[2] += d.y * (sum[u][i][2] + offset[u][i][2]);
-        to[3] += d.y * (sum[u][i][3] + offset[u][i][3]);
+        to[0] += d.x * (sum[u][i][0] + offset[u][i].x);
+        to[1] += d.x * (sum[u][i][1] + offset[u][i].y);
+        to[2] += d.y * (sum[u][i][2] + offset[u][i].x);
+        to[3] += d.y * (sum[u][i][3] + offset[u][i].y);
       }
     }
   }
