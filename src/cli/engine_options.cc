@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "machine/atlas.h"
+#include "machine/nvml.h"
 
 namespace ridge {
 namespace {
@@ -81,13 +82,18 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
                         ? load_weights(options.model)
                         : random_weights(options.model, storage_from_name(options.format),
                                          seed_of(options.weights), options.threads);
-  if (options.device == "cuda") throw Error("--device cuda: the engine runs on the CPU only yet");
+  if (options.device == "cuda") return make_cuda_runner(std::move(weights), wanted);
   return make_cpu_runner(std::move(weights), wanted);
 }
 
 System roof_system(const EngineOptions& options) {
-  if (options.device == "cuda") return find_system("h200");
-  return find_system("this");
+  if (options.device == "cpu") return find_system("this");
+  const std::vector<GpuFound> gpus = detect_gpus();
+  if (gpus.empty() || gpus.front().machine.empty()) {
+    throw Error("no machine of the atlas describes {}: --atlas DIR with a file of ridge measure",
+                gpus.empty() ? std::string("this GPU") : gpus.front().name);
+  }
+  return find_system(gpus.front().machine);
 }
 
 Stack engine_stack() { return find_stack("ridge"); }

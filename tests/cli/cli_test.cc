@@ -387,6 +387,7 @@ TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   refused("run x --logit-bias 5");
   refused("run x --logit-bias 999999=1");
   refused("run x --device tpu");
+  if (!fs::exists("/dev/nvidiactl")) refused("run x --device cuda");
   refused("bench ridge-1m -b 0");
   refused("perplexity ridge-1m /nowhere");
   refused("perplexity ridge-1m " + write("one.txt", "a"));
