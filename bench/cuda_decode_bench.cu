@@ -15,7 +15,7 @@
 #include "engine/cuda/decoder.h"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/pack.cuh"
-#include "measure/cuda/bulk.cuh"
+#include "engine/cuda/ring.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -122,6 +122,7 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
     s.cached = lengths[i];
   }
   expect(worst < limit, "prompts: worst relative error of logits", worst, limit);
+  if (repeats == 0) return;
 
   // The same next tokens for both, whatever each finds likeliest.
   worst = 0;
@@ -188,18 +189,62 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
   expect(moved == 0, "repeats, moved", moved, 0.5);
 }
 
+// The read ceiling: a ring of bulk copies a SM and nothing but sums, as `ridge measure` has it.
+constexpr int kReadSlots = 6, kReadBytes = 32768, kReaders = 8;
+
+__global__ void __launch_bounds__((kReaders + 1) * 32, 1)
+    read_ring(const uint8_t* data, size_t chunks, uint32_t* checksum) {
+#ifdef RIDGE_HOPPER
+  extern __shared__ __align__(128) uint8_t ring[];
+  __shared__ uint64_t full[kReadSlots], empty[kReadSlots];
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kReadSlots; ++s) init(&full[s], 1), init(&empty[s], kReaders);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  Place place;
+  if (threadIdx.x >= kReaders * 32) {
+    if (threadIdx.x > kReaders * 32) return;
+    for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
+      wait(&empty[place.slot], place.parity ^ 1);
+      arrive_expecting(&full[place.slot], kReadBytes);
+      fetch(ring + place.slot * kReadBytes, data + i * kReadBytes, kReadBytes, &full[place.slot]);
+    }
+    return;
+  }
+  uint32_t sum = 0;
+  for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
+    wait(&full[place.slot], place.parity);
+    const uint4* words = reinterpret_cast<const uint4*>(ring + place.slot * kReadBytes);
+#pragma unroll
+    for (int at = 0; at < kReadBytes / 16 / (kReaders * 32); ++at) {
+      const uint4 v = words[threadIdx.x + at * kReaders * 32];
+      sum += v.x + v.y + v.z + v.w;
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&empty[place.slot]);
+  }
+  sum = __reduce_add_sync(0xffffffffu, sum);
+  if (threadIdx.x % 32 == 0) atomicAdd(checksum, sum);
+#endif
+}
+
 double ceiling(int sms) {
   constexpr size_t kBytes = size_t{8} << 30;
   Buffer<uint8_t> data(kBytes);
   Buffer<uint32_t> sum(1);
   fill_normal(nullptr, reinterpret_cast<uint16_t*>(data.data()), kBytes / 2, 1, 0.02f);
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(read_ring),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, kReadSlots * kReadBytes),
+        "asking for shared memory");
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
   std::vector<double> rates;
   for (int i = 0; i < 9; ++i) {
     cudaEventRecord(start);
     for (int launch = 0; launch < 3; ++launch) {
-      launch_bulk_read(nullptr, sms, data.data(), kBytes, 6, 32768, sum.data());
+      read_ring<<<sms, (kReaders + 1) * 32, kReadSlots * kReadBytes>>>(
+          data.data(), kBytes / kReadBytes, sum.data());
     }
     cudaEventRecord(stop);
     check(cudaDeviceSynchronize(), "reading");
@@ -279,11 +324,12 @@ void time_model(const std::string& name, const std::string& format, int batch, i
 int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
-    const std::string how = count > 2 ? words[2] : "all";  // "tiny": under the sanitizer
+    const std::string how = count > 2 ? words[2] : "all";  // tiny, one: under sanitizers
     const std::pair<WeightFormat, const char*> formats[] = {
         {WeightFormat::bf16, "bf16"}, {WeightFormat::fp8, "fp8"}, {WeightFormat::int4, "int4"}};
     for (const auto& [format, format_name] : formats) {
       if (how != "all") {
+        if (how == "one") return check_model("tiny", format, format_name, {5}, 0, 0), failures != 0;
         check_model("tiny", format, format_name, {37}, 3, how == "tiny" ? 3 : 1000);
         if (how == "tiny") break;
         check_model("tiny-wide", format, format_name, {1, 17, 33, 40, 64, 300, 7}, 5, 1000);

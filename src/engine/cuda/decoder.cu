@@ -139,7 +139,9 @@ class DeviceDecoder final : public Decoder {
   void load(Vectors which, int layer, const std::vector<float>& values) override {
     const auto [data, size] = vector_at(which, layer);
     if (size != values.size()) throw Error("a vector of {} where {} belong", values.size(), size);
-    check(cudaMemcpy(data, values.data(), size * 4, cudaMemcpyHostToDevice), "copying");
+    check(cudaMemcpyAsync(data, values.data(), size * 4, cudaMemcpyHostToDevice, stream_),
+          "copying");
+    wait();
   }
 
   void randomize(uint64_t seed, float norm_deviation) override {
@@ -335,8 +337,10 @@ class DeviceDecoder final : public Decoder {
     for (int64_t at = 0; at < rows; at += piece) {
       const int64_t count = std::min<int64_t>(piece, rows - at);
       fill(at, count, staging_.data());
-      check(cudaMemcpy(to.data() + at * columns, staging_.data(), count * columns * 2,
-                       cudaMemcpyHostToDevice),
+      // In the stream that packs: a plain cudaMemcpy returns when the pageable source is staged,
+      // not when it has arrived, and this stream does not wait for the default one.
+      check(cudaMemcpyAsync(to.data() + at * columns, staging_.data(), count * columns * 2,
+                            cudaMemcpyHostToDevice, stream_),
             "copying weights");
     }
   }
