@@ -81,13 +81,20 @@ TEST_F(TokenizeCommand, DecodesIds) {
 
 TEST_F(TokenizeCommand, BadInputIsOneLineAndExitTwo) {
   for (const std::string& arguments :
-       {std::string("hi"), std::string("--model /nonexistent hi"), model(),
-        model() + "--decode 260", model() + "--decode x", model() + "hi --decode 1",
+       {std::string("--model /nonexistent hi"), model(), model() + "--decode 260",
+        model() + "--decode x", model() + "hi --decode 1",
         "--model " + (folder_ / "tokenizer_config.json").string() + " hi"}) {
     const Result result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments;
     EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
   }
+}
+
+TEST_F(TokenizeCommand, WithoutAModelTheOneInsideIsUsed) {
+  const Result ids = run("'The memory of a computer'");
+  EXPECT_EQ(ids.code, 0);
+  const std::string line = ids.output.substr(0, ids.output.find('\n'));
+  EXPECT_EQ(run("--decode '" + line + "'").output, "The memory of a computer\n");
 }
 
 }  // namespace
