@@ -153,7 +153,7 @@ void bench(const Options& options, const Global& global) {
   const auto start = std::chrono::steady_clock::now();
   const std::unique_ptr<Runner> runner = make_runner(engine, int(room));
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
-  const System system = roof_system(options.engine);
+  const System system = roof_system(options.engine, *runner);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   std::vector<Row> rows;
   for (int tokens : prompts) {

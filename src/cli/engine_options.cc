@@ -37,6 +37,19 @@ uint64_t seed_of(const std::string& weights) {
   return seed;
 }
 
+System with_read_rate(System system, Runner& runner) {
+  const double rate = runner.read_rate();
+  const Level* cache = system.device.cache();
+  const bool cached = cache != nullptr && cache->total_capacity() &&
+                      runner.weights().bytes <= *cache->total_capacity();
+  const std::string name = cached ? cache->name : system.device.memory().name;
+  for (Level& level : system.device.levels) {
+    if (level.name != name || (level.read_bandwidth && *level.read_bandwidth >= rate)) continue;
+    level.read_bandwidth = rate;
+  }
+  return system;
+}
+
 }  // namespace
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
@@ -86,8 +99,8 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   return make_cpu_runner(std::move(weights), wanted);
 }
 
-System roof_system(const EngineOptions& options) {
-  if (options.device == "cpu") return find_system("this");
+System roof_system(const EngineOptions& options, Runner& runner) {
+  if (options.device == "cpu") return with_read_rate(find_system("this"), runner);
   const std::vector<GpuFound> gpus = detect_gpus();
   if (gpus.empty() || gpus.front().machine.empty()) {
     throw Error("no machine of the atlas describes {}: --atlas DIR with a file of ridge measure",

@@ -26,8 +26,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens);
 
 // The machine the run is held against: this CPU as measured (a file of `ridge measure`, else the
-// quick probe), or the GPU.
-System roof_system(const EngineOptions& options);
+// quick probe), or the GPU. Where plain reads of the runner's own weights are faster than that, the
+// level they lie in is that fast.
+System roof_system(const EngineOptions& options, Runner& runner);
 
 // The stack that describes this engine there.
 Stack engine_stack();

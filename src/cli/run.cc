@@ -117,7 +117,7 @@ void converse(Runner& runner, const Options& options) {
   std::vector<Token> cached;  // what the sequence holds
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
-  const System system = roof_system(options.engine);
+  const System system = roof_system(options.engine, runner);
   std::string line;
   while (fmt::print(stderr, "{}", paint(Colour::bold, "> ")), std::getline(std::cin, line)) {
     if (line.empty()) continue;
@@ -164,7 +164,7 @@ void run(Options& options, const Global& global) {
   };
   const Generated made = generate(*runner, sequence, tokens, options.generate, show);
   if (shown) show("\n");
-  const System system = roof_system(options.engine);
+  const System system = roof_system(options.engine, *runner);
   if (global.json) {
     fmt::print("{}\n", run_json(*runner, made, tokens.size(), system).dump(2));
   } else {

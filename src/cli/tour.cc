@@ -133,11 +133,12 @@ void print_tour(const Global& global) {
     if (auto stop = visit(model, system)) stops.push_back(std::move(*stop));
   }
   const Words words = write_words();
+  const System roof = roof_system({}, *words.runner);
   if (global.json) {
     Json predictions = Json::array();
     for (const Stop& s : stops) predictions.push_back(to_json(s.request, s.prediction));
     fmt::print("{}\n", Json{{"machine", Json(machine_to_json(here.device))},
-                            {"run", run_json(*words.runner, words.made, words.prompt.size(), here)},
+                            {"run", run_json(*words.runner, words.made, words.prompt.size(), roof)},
                             {"predictions", predictions}}
                            .dump(2));
     return;
@@ -149,8 +150,8 @@ void print_tour(const Global& global) {
   fmt::print("{}\n", pyramid_text(here.device));
   fmt::print("{} writes, here and now:\n{}\n", paint(Colour::bold, words.runner->weights().source),
              wrap(kWords + words.made.text, 100));
-  fmt::print("{}{}\n\n", decode_text(*words.runner, words.made, here),
-             run_line(*words.runner, words.made, here));
+  fmt::print("{}{}\n\n", decode_text(*words.runner, words.made, roof),
+             run_line(*words.runner, words.made, roof));
   fmt::print("{}, batch 1, 1024-token prompt, 2048 tokens of context, 16-bit weights:\n{}\n",
              paint(Colour::bold, model->title), predictions_text(stops));
   fmt::print("{}", draw_text(tour_plot(stops), 78, 13));

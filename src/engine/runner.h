@@ -49,8 +49,11 @@ class Runner {
   virtual void set_profile(Profile* profile) = 0;  // null: none
   virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
   virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"
-  virtual double repacked_bytes() const = 0;       // copied into another layout on loading
-  virtual Plan plan() const = 0;  // what the predictor must assume to describe this run
+  // Bytes/s at which plain reads stream these very weights, measured now; 0: not known. A machine's
+  // memory is not equally fast everywhere (pages of a host, a cache that holds small models).
+  virtual double read_rate() { return 0; }
+  virtual double repacked_bytes() const = 0;  // copied into another layout on loading
+  virtual Plan plan() const = 0;              // what the predictor must assume to describe this run
 };
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);

@@ -104,6 +104,11 @@ double PackedMatrix::repacked_bytes() const {
   return double(group_count(rows_)) * double(group_bytes(static_cast<Layout>(layout_), columns_));
 }
 
+std::span<const std::byte> PackedMatrix::memory() const {
+  if (packed_) return {packed_.get(), static_cast<size_t>(repacked_bytes())};
+  return {view_.data, static_cast<size_t>(rows_ * view_.row_stride)};
+}
+
 Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
   const int64_t tokens = std::max(1, max_tokens), columns = round_up(max_columns, kPad);
   // Untouched memory costs nothing: kinds that no matrix reads stay so.

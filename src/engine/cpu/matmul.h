@@ -29,7 +29,8 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   InputKind input_kind() const { return input_kind_; }
-  double repacked_bytes() const;  // 0: used where it lies
+  double repacked_bytes() const;              // 0: used where it lies
+  std::span<const std::byte> memory() const;  // what the kernels stream
 
  private:
   friend struct MatmulAccess;

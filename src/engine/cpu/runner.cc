@@ -11,6 +11,7 @@
 #include "engine/cpu/cache.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul.h"
+#include "engine/cpu/read_rate.h"
 #include "engine/profile.h"
 #include "measure/cpu/place.h"
 
@@ -118,6 +119,7 @@ class CpuRunner final : public Runner {
     return head(batch, clock);
   }
 
+  double read_rate() override;
   void fill_cache(uint64_t seed) override { cache_.fill(workers_, seed); }
 
  private:
@@ -195,6 +197,22 @@ void CpuRunner::pack() {
     }
   }
   head_ = pack_one(weights_.head);
+}
+
+double CpuRunner::read_rate() {
+  std::vector<std::span<const std::byte>> parts;
+  const auto add = [&](const PackedMatrix& matrix) {
+    if (matrix) parts.push_back(matrix.memory());
+  };
+  for (const PackedLayer& layer : layers_) {
+    for (const PackedMatrix* matrix :
+         {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up, &layer.down}) {
+      add(*matrix);
+    }
+    for (const Expert& expert : layer.experts) add(expert.gate), add(expert.up), add(expert.down);
+  }
+  add(head_);
+  return cpu::read_rate(workers_, parts);
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {

@@ -1,0 +1,46 @@
+#include "engine/cpu/read_rate.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "measure/cpu/kernels.h"
+
+namespace ridge::cpu {
+
+double read_rate(Workers& workers, std::span<const std::span<const std::byte>> parts) {
+  // The kernels read whole steps from the start of a line: a part's ragged ends are left out.
+  constexpr size_t kLine = 64, kUnit = kStep * sizeof(float);
+  const KernelSet& kernels = kernel_sets().front();
+  const auto threads = static_cast<size_t>(workers.size());
+  std::atomic<uint32_t> sink = 0;
+  std::atomic<uint64_t> bytes = 0;
+  const auto read_share = [&](int index) {
+    const auto mine = static_cast<size_t>(index);
+    for (const std::span<const std::byte> part : parts) {
+      const size_t skip = (kLine - reinterpret_cast<uintptr_t>(part.data()) % kLine) % kLine;
+      if (part.size() < skip + kUnit) continue;
+      const size_t units = (part.size() - skip) / kUnit;
+      const size_t from = units * mine / threads, to = units * (mine + 1) / threads;
+      const auto* floats = reinterpret_cast<const float*>(part.data() + skip + from * kUnit);
+      sink += kernels.read(floats, (to - from) * kStep, 1);
+      bytes += (to - from) * kUnit;
+    }
+  };
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kAtLeast{60};
+  constexpr int kPasses = 3;
+  const Clock::time_point begin = Clock::now();
+  double best = 0;
+  for (int pass = 0; pass < kPasses || Clock::now() - begin < kAtLeast; ++pass) {
+    bytes = 0;
+    const Clock::time_point start = Clock::now();
+    workers.run(read_share);
+    const std::chrono::duration<double> took = Clock::now() - start;
+    best = std::max(best, double(bytes.load()) / took.count());
+  }
+  return best;
+}
+
+}  // namespace ridge::cpu

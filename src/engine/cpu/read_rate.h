@@ -1,0 +1,15 @@
+// How fast plain reads stream some memory: the ceiling of whatever computes on it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "engine/cpu/workers.h"
+
+namespace ridge::cpu {
+
+// Bytes/s over all parts, each shared by all threads as the products share it; the best of at least
+// three passes and 60 ms.
+double read_rate(Workers& workers, std::span<const std::span<const std::byte>> parts);
+
+}  // namespace ridge::cpu
