@@ -1,22 +1,21 @@
 #include "measure/cpu/read_probe.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "base/units.h"
 #include "measure/cpu/kernels.h"
 #include "measure/cpu/place.h"
+#include "measure/cpu/team.h"
 
 namespace ridge {
 namespace {
@@ -40,57 +39,17 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Puts the calling thread on one processor; the scheduler may otherwise leave two threads that wake
-// each other on one and halve what both read (35 instead of 65 GB/s on two cores).
-class Pinned {
- public:
-  explicit Pinned(int processor) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<size_t>(processor), &one);
-    held_ = sched_getaffinity(0, sizeof before_, &before_) == 0 &&
-            sched_setaffinity(0, sizeof one, &one) == 0;
-  }
-  ~Pinned() {
-    if (held_) sched_setaffinity(0, sizeof before_, &before_);
-  }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-
- private:
-  cpu_set_t before_;
-  bool held_ = false;
-};
-
-// Runs work(thread index) on every thread at once, each call between two barriers, and returns
-// the seconds of each pass as the caller saw it.
+// Runs work(thread index) on every thread at once, pass after pass, and returns their seconds. The
+// team's threads are pinned and spin: left to the scheduler, two threads that wake each other may
+// share a processor, and waking takes as long as reading a cache.
 template <typename Prepare, typename Work>
-std::vector<double> timed_passes(int threads, double seconds, Prepare prepare, Work work) {
-  const std::vector<int> processors = usable_processors();
+std::vector<double> timed_passes(Team& team, double seconds, Prepare prepare, Work work) {
   std::vector<double> passes;
-  std::atomic<bool> done = false;
-  std::barrier gate(threads);
-  const auto body = [&](int index) {
-    const Pinned pinned(processors[static_cast<size_t>(index) % processors.size()]);
-    prepare(index);
-    gate.arrive_and_wait();
-    const Clock::time_point begin = Clock::now();
-    while (true) {
-      const Clock::time_point start = Clock::now();
-      work(index);
-      gate.arrive_and_wait();
-      if (index == 0) {
-        passes.push_back(since(start));
-        done = static_cast<int>(passes.size()) >= kMinPasses && since(begin) > seconds;
-      }
-      gate.arrive_and_wait();
-      if (done) return;
-    }
-  };
-  std::vector<std::thread> pool;
-  for (int i = 1; i < threads; ++i) pool.emplace_back(body, i);
-  body(0);
-  for (std::thread& thread : pool) thread.join();
+  team.run(prepare);
+  const Clock::time_point begin = Clock::now();
+  while (static_cast<int>(passes.size()) < kMinPasses || since(begin) < seconds) {
+    passes.push_back(team.run(work).seconds);
+  }
   return passes;
 }
 
@@ -104,7 +63,8 @@ Measured summarize(double amount, const std::vector<double>& passes, std::string
   return {amount / best, 1 - best / median(passes), std::move(how)};
 }
 
-std::optional<Measured> probe_read(int threads, double bytes, double seconds) {
+std::optional<Measured> probe_read(Team& team, double bytes, double seconds, long repeats) {
+  const int threads = team.size();
   constexpr size_t kStepBytes = kStep * sizeof(float);
   const size_t share =
       static_cast<size_t>(bytes) / static_cast<size_t>(threads) / kStepBytes * kStepBytes;
@@ -118,10 +78,10 @@ std::optional<Measured> probe_read(int threads, double bytes, double seconds) {
   };
   // The thread that reads a part touches it first, so that its pages are near.
   const auto touch = [&](int index) { std::fill_n(part(index), words, float(index)); };
-  const auto read = [&](int index) { sink += kernels.read(part(index), words, 1); };
-  const std::vector<double> passes = timed_passes(threads, seconds, touch, read);
+  const auto read = [&](int index) { sink += kernels.read(part(index), words, repeats); };
+  const std::vector<double> passes = timed_passes(team, seconds, touch, read);
   const double total = static_cast<double>(share) * threads;
-  return summarize(total, passes,
+  return summarize(total * double(repeats), passes,
                    fmt::format("{} threads reading {}, best of {} passes", threads,
                                pretty_bytes(total), passes.size()));
 }
@@ -129,23 +89,33 @@ std::optional<Measured> probe_read(int threads, double bytes, double seconds) {
 // -1 or 0 where the C library does not know.
 double last_cache() { return static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE)); }
 
-std::optional<Measured> probe_memory(int threads) {
+std::optional<Measured> probe_memory(Team& team) {
   const double wanted =
-      std::max({kWantedBytes, kBytesPerThread * threads, kTimesCache * last_cache()});
+      std::max({kWantedBytes, kBytesPerThread * team.size(), kTimesCache * last_cache()});
   const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
   if (bytes < kLeastBytes) return std::nullopt;
-  return probe_read(threads, bytes, kReadSeconds);
+  return probe_read(team, bytes, kReadSeconds, 1);
 }
 
-// What a small model streams from. Half of it: the rest is other people's.
-std::optional<Measured> probe_cache(int threads) {
-  if (last_cache() <= 0) return std::nullopt;
-  return probe_read(threads, last_cache() / 2, kCacheSeconds);
+// The last cache that one core reaches, bytes; 0 where the kernel does not say. (sysconf adds up
+// all of a socket's, 320 MB where a core has 32.)
+double own_cache() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  double kilobytes = 0;
+  char unit = 0;
+  return file >> kilobytes >> unit && unit == 'K' ? kilobytes * 1024 : 0;
+}
+
+// What a small model streams from. A quarter of it: the rest is other cores' and other guests'.
+std::optional<Measured> probe_cache(Team& team) {
+  if (own_cache() <= 0) return std::nullopt;
+  constexpr long kRepeats = 16;  // a pass in milliseconds, far above what waking the threads takes
+  return probe_read(team, own_cache() / 4, kCacheSeconds, kRepeats);
 }
 
 // One addition a clock on every core there is: a chain that nothing can shorten. All threads at
 // once, because the clock of one busy core is not that of all.
-std::optional<Measured> probe_clock(int threads) {
+std::optional<Measured> probe_clock(Team& team) {
   constexpr int kChain = 4'000'000;
   std::atomic<uint64_t> sink = 0;
   const auto chain = [&](int index) {
@@ -162,16 +132,16 @@ std::optional<Measured> probe_clock(int threads) {
     sink += value;
   };
   const std::vector<double> passes = timed_passes(
-      threads, kChainSeconds, [](int) {}, chain);
+      team, kChainSeconds, [](int) {}, chain);
   return summarize(kChain, passes, "chain of dependent additions on all cores");
 }
 
 }  // namespace
 
 std::optional<CpuProbe> probe_cpu() {
-  const int threads = std::max(1, static_cast<int>(usable_processors().size()));
   try {
-    return CpuProbe{probe_memory(threads), probe_cache(threads), probe_clock(threads)};
+    Team team(usable_processors());
+    return CpuProbe{probe_memory(team), probe_cache(team), probe_clock(team)};
   } catch (const std::system_error&) {  // no more threads allowed here
     return std::nullopt;
   }
