@@ -26,7 +26,8 @@ constexpr const char* kFooter = R"(Examples:
 
 Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
 hold `context` tokens (random keys and values). Times are the median step; spread is the share by
-which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings.
+which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings;
+for generation the memory's is the median of plain reads of the weights, one after each step.
 
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
@@ -43,13 +44,14 @@ struct Row {
   const char* test;
   int batch, context, tokens;   // tokens of one step, all sequences
   std::vector<double> seconds;  // of each step
+  std::vector<double> rates;    // plain reads of the weights between the steps, bytes/s
   Account account;              // of one step at the median
 
   double median() const { return quantile(0.5); }
-  double quantile(double q) const {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[size_t(q * double(sorted.size() - 1) + 0.5)];
+  double quantile(double q) const { return quantile_of(seconds, q); }
+  static double quantile_of(std::vector<double> values, double q) {
+    std::sort(values.begin(), values.end());
+    return values[size_t(q * double(values.size() - 1) + 0.5)];
   }
 };
 
@@ -74,12 +76,14 @@ std::vector<Token> some_tokens(int count, int vocab, uint32_t salt) {
 void settle(Row& row, const Runner& runner, const System& system, const Sequences& work) {
   Ledger ledger;
   ledger.record({&work, 1}, row.median());
-  row.account =
-      ledger.account(runner.weights().model, runner.plan(), system, engine_stack(), nullptr);
+  // Generation is held against what the memory gave between its own steps.
+  const double rate = row.rates.empty() ? 0 : Row::quantile_of(row.rates, 0.5);
+  row.account = ledger.account(runner.weights().model, runner.plan(),
+                               with_read_rate(system, runner, rate), engine_stack(), nullptr);
 }
 
 Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
-  Row row{"prompt", 1, 0, tokens, {}, {}};
+  Row row{"prompt", 1, 0, tokens, {}, {}, {}};
   const std::vector<Token> prompt = some_tokens(tokens, runner.weights().architecture.vocab, 1);
   for (int r = 0; r <= repeats; ++r) {  // the first warms up
     Ledger ledger;
@@ -92,7 +96,7 @@ Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) 
 }
 
 Row bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
-  Row row{"generate", batch, context, batch, {}, {}};
+  Row row{"generate", batch, context, batch, {}, {}, {}};
   std::vector<std::unique_ptr<CachedSequence>> sequences;
   for (int s = 0; s < batch; ++s) {
     sequences.push_back(std::make_unique<CachedSequence>(runner.pool()));
@@ -110,6 +114,8 @@ Row bench_generate(Runner& runner, const System& system, int batch, int context,
     runner.step(slices);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (step >= kWarm) row.seconds.push_back(took.count());
+    if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)
+      row.rates.push_back(rate);
     for (auto& sequence : sequences) sequence->cut(context);  // the same step again
   }
   settle(row, runner, system, {double(batch), 1, double(context), 1});
@@ -209,7 +215,7 @@ void bench(const Options& options, const Global& global) {
                             ? fmt::format(", {} repacked", pretty_bytes(runner->repacked_bytes()))
                             : "")));
   fmt::print("{}", table.text());
-  fmt::print("Roof: {} reads {} from {}.\n", system.name(),
+  fmt::print("Roof: {} reads {} from {}, the same weights between the steps.\n", system.name(),
              pretty_rate(rows.back().account.bandwidth), rows.back().account.memory);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -37,17 +38,12 @@ uint64_t seed_of(const std::string& weights) {
   return seed;
 }
 
-System with_read_rate(System system, Runner& runner) {
-  const double rate = runner.read_rate();
+// The name of the level that a step's weights come from.
+std::string level_of(const System& system, const Runner& runner) {
   const Level* cache = system.device.cache();
   const bool cached = cache != nullptr && cache->total_capacity() &&
                       runner.weights().bytes <= *cache->total_capacity();
-  const std::string name = cached ? cache->name : system.device.memory().name;
-  for (Level& level : system.device.levels) {
-    if (level.name != name || (level.read_bandwidth && *level.read_bandwidth >= rate)) continue;
-    level.read_bandwidth = rate;
-  }
-  return system;
+  return cached ? cache->name : system.device.memory().name;
 }
 
 }  // namespace
@@ -99,8 +95,22 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   return make_cpu_runner(std::move(weights), wanted);
 }
 
+System with_read_rate(System system, const Runner& runner, double rate) {
+  const std::string name = level_of(system, runner);
+  for (Level& level : system.device.levels) {
+    if (level.name == name && rate > 0) level.read_bandwidth = rate;
+  }
+  return system;
+}
+
 System roof_system(const EngineOptions& options, Runner& runner) {
-  if (options.device == "cpu") return with_read_rate(find_system("this"), runner);
+  if (options.device == "cpu") {
+    const System system = find_system("this");
+    double best = system.device.level(level_of(system, runner))->read_bandwidth.value_or(0);
+    constexpr int kPasses = 4;  // the first may find the caches cold
+    for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, runner.read_rate());
+    return with_read_rate(system, runner, best);
+  }
   const std::vector<GpuFound> gpus = detect_gpus();
   if (gpus.empty() || gpus.front().machine.empty()) {
     throw Error("no machine of the atlas describes {}: --atlas DIR with a file of ridge measure",

@@ -29,6 +29,8 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
 // quick probe), or the GPU. Where plain reads of the runner's own weights are faster than that, the
 // level they lie in is that fast.
 System roof_system(const EngineOptions& options, Runner& runner);
+// The same with the level that holds the weights at exactly `rate` (bytes/s; 0 changes nothing).
+System with_read_rate(System system, const Runner& runner, double rate);
 
 // The stack that describes this engine there.
 Stack engine_stack();

@@ -49,8 +49,8 @@ class Runner {
   virtual void set_profile(Profile* profile) = 0;  // null: none
   virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
   virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"
-  // Bytes/s at which plain reads stream these very weights, measured now; 0: not known. A machine's
-  // memory is not equally fast everywhere (pages of a host, a cache that holds small models).
+  // Bytes/s at which plain reads stream these very weights, by one pass over them now; 0: not
+  // known. Memory is not equally fast everywhere and always: other guests of a host, pages, caches.
   virtual double read_rate() { return 0; }
   virtual double repacked_bytes() const = 0;  // copied into another layout on loading
   virtual Plan plan() const = 0;              // what the predictor must assume to describe this run

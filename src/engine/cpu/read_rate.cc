@@ -1,6 +1,5 @@
 #include "engine/cpu/read_rate.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -28,19 +27,10 @@ double read_rate(Workers& workers, std::span<const std::span<const std::byte>> p
       bytes += (to - from) * kUnit;
     }
   };
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kAtLeast{60};
-  constexpr int kPasses = 3;
-  const Clock::time_point begin = Clock::now();
-  double best = 0;
-  for (int pass = 0; pass < kPasses || Clock::now() - begin < kAtLeast; ++pass) {
-    bytes = 0;
-    const Clock::time_point start = Clock::now();
-    workers.run(read_share);
-    const std::chrono::duration<double> took = Clock::now() - start;
-    best = std::max(best, double(bytes.load()) / took.count());
-  }
-  return best;
+  const auto start = std::chrono::steady_clock::now();
+  workers.run(read_share);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return double(bytes.load()) / took.count();
 }
 
 }  // namespace ridge::cpu

@@ -8,8 +8,7 @@
 
 namespace ridge::cpu {
 
-// Bytes/s over all parts, each shared by all threads as the products share it; the best of at least
-// three passes and 60 ms.
+// Bytes/s of one pass over all parts, each shared by all threads as the products share it.
 double read_rate(Workers& workers, std::span<const std::span<const std::byte>> parts);
 
 }  // namespace ridge::cpu
