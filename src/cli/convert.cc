@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine_options.h"
 #include "engine/weights.h"
 
 namespace ridge {
@@ -47,16 +47,7 @@ FileKind kind_of(const Options& options) {
 
 Weights weights_of(const Options& options, Storage storage) {
   if (options.weights.empty()) return load_weights(options.model);
-  constexpr std::string_view kPrefix = "random:";
-  const std::string_view given = options.weights;
-  uint64_t seed = 0;
-  const char* end = given.data() + given.size();
-  const char* begin = given.starts_with(kPrefix) ? given.data() + kPrefix.size() : end;
-  const auto [stop, error] = std::from_chars(begin, end, seed);
-  if (begin == end || stop != end || error != std::errc{}) {
-    throw OptionError("weights", fmt::format("--weights {}: random:SEED, such as random:1", given));
-  }
-  return random_weights(options.model, storage, seed, 0);
+  return random_weights(options.model, storage, random_seed(options.weights), 0);
 }
 
 void run(const Options& options, const Global& global) {

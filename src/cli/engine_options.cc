@@ -22,7 +22,17 @@ KvStorage kv_storage(const std::string& name) {
   throw OptionError("kv", fmt::format("--kv {}: f32, f16, bf16 or int8", name));
 }
 
-uint64_t seed_of(const std::string& weights) {
+// The name of the level that a step's weights come from.
+std::string level_of(const System& system, const Runner& runner) {
+  const Level* cache = system.device.cache();
+  const bool cached = cache != nullptr && cache->total_capacity() &&
+                      runner.weights().bytes <= *cache->total_capacity();
+  return cached ? cache->name : system.device.memory().name;
+}
+
+}  // namespace
+
+uint64_t random_seed(const std::string& weights) {
   constexpr std::string_view kPrefix = "random:";
   uint64_t seed = 0;
   const char* begin = weights.data() + kPrefix.size();
@@ -37,16 +47,6 @@ uint64_t seed_of(const std::string& weights) {
   }
   return seed;
 }
-
-// The name of the level that a step's weights come from.
-std::string level_of(const System& system, const Runner& runner) {
-  const Level* cache = system.device.cache();
-  const bool cached = cache != nullptr && cache->total_capacity() &&
-                      runner.weights().bytes <= *cache->total_capacity();
-  return cached ? cache->name : system.device.memory().name;
-}
-
-}  // namespace
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
   const char* kGroup = "Engine";
@@ -90,7 +90,7 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   Weights weights = options.weights.empty()
                         ? load_weights(options.model)
                         : random_weights(options.model, storage_from_name(options.format),
-                                         seed_of(options.weights), options.threads);
+                                         random_seed(options.weights), options.threads);
   if (options.device == "cuda") return make_cuda_runner(std::move(weights), wanted);
   return make_cpu_runner(std::move(weights), wanted);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,9 @@ struct EngineOptions {
   std::string kv = "f16";
   int threads = 0, page_tokens = 16, chunk = 512;
 };
+
+// The seed of --weights "random:SEED". Throws OptionError.
+uint64_t random_seed(const std::string& weights);
 
 void add_engine_options(CLI::App& command, EngineOptions& options);
 

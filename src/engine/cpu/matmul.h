@@ -78,6 +78,6 @@ struct Product {
 void multiply(Workers& workers, std::span<const Product> products);
 
 // What `multiply` computes, per (storage, instruction set): for `ridge bench` and the tests.
-std::string kernel_name(Storage storage);  // "AVX3_ZEN4 bf16 dot"
+std::string kernel_name(Storage storage);  // "AVX3_BF16 bf16 dot"
 
 }  // namespace ridge::cpu
