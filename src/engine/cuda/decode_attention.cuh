@@ -88,13 +88,15 @@ __device__ inline void turn(Pairs<kD>& to, Floats<kD>& v, const float* norm, flo
 template <int kD>
 __device__ inline void attend(const DecodeArgs& args, State<kD>& state, const Pairs<kD>& q,
                               int begin, int low, int high, int lane, const uint8_t* page) {
-  const uint4* keys = reinterpret_cast<const uint4*>(page) + lane;
-  const uint4* values = keys + kD * 32;
+  // Of 16 x 16: the first row halves, then the second k halves; tokens' halves lie kHalf apart.
+  constexpr int kHalf = 256 * kD;
+  const uint32_t row = shared_address(page) + lane % 8 * 16, a = lane / 8 % 2, b = lane / 16;
+  const uint32_t keys = row + a * kHalf + b * 128, values = row + 2 * kHalf + b * kHalf + a * 128;
   float even[4] = {}, odd[4] = {};  // two chains: an MMA waits for the one before it
 #pragma unroll
   for (int j = 0; j < kD; ++j) {
-    const uint4 a = keys[j * 32];
-    mma(j % 2 ? odd : even, a.x, a.y, a.z, a.w, uint2{q[j][0], q[j][1]});
+    const uint4 k = load_matrices(keys + j * 256);
+    mma(j % 2 ? odd : even, k.x, k.y, k.z, k.w, uint2{q[j][0], q[j][1]});
   }
   const float scale = args.query_scale;
   const float cap = args.attention_softcap;
@@ -122,15 +124,15 @@ __device__ inline void attend(const DecodeArgs& args, State<kD>& state, const Pa
     state.sum[c] = state.sum[c] * shrink[c] + p[c] + p[c + 2];
   }
   // D has tokens as rows, B wants them as k: an 8 x 8 transposition in registers.
-  uint2 b = {pack_bf16(p[0], p[1]), pack_bf16(p[2], p[3])};
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(b.x));
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(b.y));
+  uint2 weights = {pack_bf16(p[0], p[1]), pack_bf16(p[2], p[3])};
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(weights.x));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(weights.y));
 #pragma unroll
   for (int j = 0; j < kD; ++j) {
-    const uint4 a = values[j * 32];
+    const uint4 v = load_matrices(values + j * 256);
     state.out[j][0] *= shrink[0], state.out[j][1] *= shrink[1];
     state.out[j][2] *= shrink[0], state.out[j][3] *= shrink[1];
-    mma(state.out[j], a.x, a.y, a.z, a.w, b);
+    mma(state.out[j], v.x, v.y, v.z, v.w, weights);
   }
 }
 
@@ -164,8 +166,8 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint16_t bits = bf16_bits(value[i]);
-      page[at + i * 512] = bits;  // 32 dimensions further are two tiles further
-      if (token == own) cached[at + i * 512] = bits;
+      page[at + i * 256] = bits;  // 32 dimensions further are four matrices further
+      if (token == own) cached[at + i * 256] = bits;
       if (token < own) value[i] = __ldcg(values + size_t(token + 1) * columns + lane + 32 * i);
     }
   }
@@ -177,14 +179,14 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
     turn<kD>(turned, key, norm, args.norm_eps,
              shared.rotation + (there ? row.first + token : 0) * 8 * kD, t);
     if (!there) continue;
-    const int at = key_at(slot + token, t * 2);
+    const int at = key_at(slot + token, t * 2, kHeadDim);
 #pragma unroll
     for (int j = 0; j < kD; ++j) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(page + at + j * 256 + h * 4) = turned[j][h];
+        *reinterpret_cast<uint32_t*>(page + at + j * 128 + h * 64) = turned[j][h];
         if (token == own) {
-          *reinterpret_cast<uint32_t*>(cached + at + j * 256 + h * 4) = turned[j][h];
+          *reinterpret_cast<uint32_t*>(cached + at + j * 128 + h * 64) = turned[j][h];
         }
       }
     }

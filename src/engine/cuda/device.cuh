@@ -57,4 +57,34 @@ class Buffer {
   size_t count_ = 0;
 };
 
+// Programmatic dependent launch: a kernel may begin while the one before it in the stream ends. It
+// must call after_previous() before it reads what that one wrote, or writes what that one reads,
+// and lets the next begin by let_next_begin(), which promises nothing about its own results.
+template <typename... Parameters, typename... Arguments>
+void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
+                      cudaStream_t stream, const Arguments&... arguments) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launching");
+}
+
+__device__ inline void after_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace ridge::cuda

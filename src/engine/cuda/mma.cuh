@@ -18,6 +18,17 @@ __device__ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
 }
 
+// Four matrices of 8 x 8 as an A operand; `row`: where in shared memory row l % 8 of matrix l / 8
+// lies, 16 bytes.
+__device__ inline uint4 load_matrices(uint32_t row) {
+  uint4 a;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+               : "r"(row)
+               : "memory");
+  return a;
+}
+
 __device__ inline uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);

@@ -45,18 +45,25 @@ __host__ __device__ constexpr size_t activation_at(int k, int token, int tokens)
   return ((size_t(k / 16) * tokens + token) * 4 + r % 8 / 2) * 4 + r / 8 * 2 + r % 2;
 }
 
-// A page of the KV cache, for one layer and head: 16 tokens of K as A with tokens as rows, then of
-// V as A with dimensions as rows (their tokens are k). Elements, bf16.
+// Activations of many tokens, as wgmma's B in shared memory without a swizzle: core matrices of 8
+// tokens x 8 columns, 128 contiguous bytes; [k / 64][token / 8][k % 64 / 8][token % 8][k % 8], so
+// that 64 columns of any 8 n tokens are one contiguous copy. `tokens`: a multiple of 8.
+__host__ __device__ constexpr size_t wide_at(int k, int token, int tokens) {
+  return (size_t(k / 64) * (tokens / 8) + token / 8) * 512 + k % 64 / 8 * 64 + token % 8 * 8 +
+         k % 8;
+}
+
+// A page of the KV cache, for one layer and head: K of 16 tokens, then V. Both in core matrices of
+// 8 x 8 bf16 (128 contiguous bytes, rows of 16): K has tokens as rows, V has dimensions as rows
+// (its tokens are k); each [token / 8][d / 8][8][8]. ldmatrix makes them mma's A, and wgmma takes
+// them as B as they are. Elements.
 constexpr int kPageTokens = 16;
 __host__ __device__ constexpr int page_elements(int head_dim) { return 2 * kPageTokens * head_dim; }
-__host__ __device__ constexpr int fragment_at(int row, int k) {
-  return ((row % 8 * 4 + k % 8 / 2) * 4 + row / 8 + k / 8 * 2) * 2 + k % 2;
-}
-__host__ __device__ constexpr int key_at(int token, int d) {
-  return d / 16 * 256 + fragment_at(token, d % 16);
+__host__ __device__ constexpr int key_at(int token, int d, int head_dim) {
+  return token / 8 * 8 * head_dim + d / 8 * 64 + token % 8 * 8 + d % 8;
 }
 __host__ __device__ constexpr int value_at(int token, int d, int head_dim) {
-  return kPageTokens * head_dim + d / 16 * 256 + fragment_at(d % 16, token);
+  return kPageTokens * head_dim + token / 8 * 8 * head_dim + d / 8 * 64 + d % 8 * 8 + token % 8;
 }
 
 }  // namespace ridge::cuda
