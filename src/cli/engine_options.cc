@@ -8,18 +8,31 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "engine/device_format.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
 
 namespace ridge {
 namespace {
 
-KvStorage kv_storage(const std::string& name) {
+KvStorage kv_storage(const std::string& name, bool cuda) {
+  if (name.empty()) return cuda ? KvStorage::bf16 : KvStorage::f16;
+  if (cuda && name != "bf16") {
+    throw OptionError("kv", fmt::format("--kv {}: with --device cuda the cache is bf16", name));
+  }
   if (name == "f32") return KvStorage::f32;
   if (name == "f16") return KvStorage::f16;
   if (name == "bf16") return KvStorage::bf16;
   if (name == "int8") return KvStorage::int8;
   throw OptionError("kv", fmt::format("--kv {}: f32, f16, bf16 or int8", name));
+}
+
+cuda::WeightFormat device_format(const std::string& name) {
+  try {
+    return device_format_from_name(name);
+  } catch (const Error& error) {
+    throw OptionError("format", fmt::format("--format {}: {}", name, error.what()));
+  }
 }
 
 // The name of the level that a step's weights come from.
@@ -58,11 +71,13 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_option("--weights", options.weights,
                   "random:SEED makes any described model runnable without its files")
       ->group(kGroup);
-  command.add_option("--format", options.format, "Storage of random weights: bf16, q8_0, q4_0 ...")
+  command
+      .add_option("--format", options.format,
+                  "Random weights: bf16, q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int4")
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--kv", options.kv, "KV cache: f32, f16, bf16 or int8")
-      ->capture_default_str()
+  command
+      .add_option("--kv", options.kv, "KV cache: f32, f16 (default), bf16 or int8; on cuda bf16")
       ->group(kGroup);
   command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
@@ -81,18 +96,22 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   if (options.page_tokens % 16 != 0) {
     throw OptionError("page", fmt::format("--page {}: a multiple of 16", options.page_tokens));
   }
+  const bool cuda = options.device == "cuda";
   RunnerOptions wanted;
   wanted.threads = options.threads;
-  wanted.kv = kv_storage(options.kv);
+  wanted.kv = kv_storage(options.kv, cuda);
   wanted.page_tokens = options.page_tokens;
   wanted.cache_tokens = cache_tokens;
   wanted.max_tokens = options.chunk;
-  Weights weights = options.weights.empty()
-                        ? load_weights(options.model)
-                        : random_weights(options.model, storage_from_name(options.format),
-                                         random_seed(options.weights), options.threads);
-  if (options.device == "cuda") return make_cuda_runner(std::move(weights), wanted);
-  return make_cpu_runner(std::move(weights), wanted);
+  // On a device the format is packed while loading, from bf16 where the weights are random.
+  if (cuda) wanted.device_format = device_format(options.format);
+  const auto random = [&] {
+    const Storage storage = cuda ? Storage::bf16 : storage_from_name(options.format);
+    return random_weights(options.model, storage, random_seed(options.weights), options.threads);
+  };
+  Weights weights = options.weights.empty() ? load_weights(options.model) : random();
+  return cuda ? make_cuda_runner(std::move(weights), wanted)
+              : make_cpu_runner(std::move(weights), wanted);
 }
 
 System with_read_rate(System system, const Runner& runner, double rate) {

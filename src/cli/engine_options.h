@@ -16,7 +16,7 @@ struct EngineOptions {
   std::string device = "cpu";
   std::string weights;  // "random:SEED"; empty: the model's own
   std::string format = "bf16";
-  std::string kv = "f16";
+  std::string kv;  // empty: f16, on CUDA bf16
   int threads = 0, page_tokens = 16, chunk = 512;
 };
 

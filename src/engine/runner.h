@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/weight_format.h"
 #include "engine/pages.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights.h"
@@ -20,8 +21,9 @@ class Profile;
 enum class KvStorage : uint8_t { f32, f16, bf16, int8 };  // int8: a scale per token and head
 
 struct RunnerOptions {
-  int threads = 0;  // CPU; 0: one per core
-  KvStorage kv = KvStorage::f16;
+  int threads = 0;                                              // CPU; 0: one per core
+  cuda::WeightFormat device_format = cuda::WeightFormat::bf16;  // CUDA; the CPU keeps the file's
+  KvStorage kv = KvStorage::f16;                                // CUDA: bf16 only
   int page_tokens = 16;
   int cache_tokens = 4096;  // all sequences together
   int max_tokens = 512;     // of one step: longer prompts come in chunks

@@ -388,6 +388,11 @@ TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   refused("run x --logit-bias 999999=1");
   refused("run x --device tpu");
   if (!fs::exists("/dev/nvidiactl")) refused("run x --device cuda");
+  // What a device cannot keep is refused by its name, before anything is loaded.
+  EXPECT_TRUE(has(refused("run x --device cuda --format q4_0"), "--format q4_0"));
+  EXPECT_TRUE(has(refused("run x --device cuda --format q4_0"), "fp8"));
+  EXPECT_TRUE(has(refused("run x --device cuda --kv f16"), "--kv f16"));
+  EXPECT_TRUE(has(refused("run x --weights random:1 --format fp8"), "stored as"));
   refused("bench ridge-1m -b 0");
   refused("perplexity ridge-1m /nowhere");
   refused("perplexity ridge-1m " + write("one.txt", "a"));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "engine/cuda/decoder.h"
+#include "engine/device_format.h"
 #include "engine/profile.h"
 
 namespace ridge {
@@ -69,10 +70,11 @@ class CudaRunner final : public Runner {
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
-    options_.kv = KvStorage::bf16;  // the one it has yet
-    decoder_ = Decoder::make(shape_of(weights_.architecture), cuda::WeightFormat::bf16,
+    if (options.kv != KvStorage::bf16) throw Error("on CUDA the KV cache is bf16");
+    decoder_ = Decoder::make(shape_of(weights_.architecture), options.device_format,
                              pool_.total() * (options.page_tokens / kPageTokens));
     load();
+    weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
   }
 
   const Weights& weights() const override { return weights_; }
@@ -83,11 +85,14 @@ class CudaRunner final : public Runner {
     decoder_->keep_stamps(profile != nullptr);
   }
   void fill_cache(uint64_t seed) override { decoder_->randomize_cache(seed); }
-  std::string device() const override { return decoder_->device() + ", bf16 weights"; }
+  std::string device() const override {
+    return decoder_->device() + ", " + stored_format(options_.device_format).name + " weights";
+  }
   double repacked_bytes() const override { return decoder_->weight_bytes(); }
   Plan plan() const override {
     Plan plan;
-    plan.weights = format_from_name("bf16");
+    plan.weights = stored_format(options_.device_format);
+    plan.activations = DType::bf16;
     plan.kv = format_from_name("bf16");
     plan.page_tokens = options_.page_tokens;
     return plan;

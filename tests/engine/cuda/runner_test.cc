@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "engine/device_format.h"
 
 namespace ridge {
 namespace {
@@ -58,6 +59,7 @@ class Config {
 // Null, with the reason, where this cannot run.
 std::unique_ptr<Runner> cuda_runner(const Config& config, std::string& why,
                                     RunnerOptions options = {}) {
+  options.kv = KvStorage::bf16;
   try {
     return make_cuda_runner(config.weights(), options);
   } catch (const Error& error) {
@@ -96,6 +98,15 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
+double relative_error(const std::vector<float>& found, const std::vector<float>& wanted) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    difference += std::pow(double(found[i]) - wanted[i], 2);
+    size += std::pow(double(wanted[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 TEST(GpuRunner, GivesTheCpusLogits) {
   for (const Family& family : kFamilies) {
     SCOPED_TRACE(family.name);
@@ -111,14 +122,38 @@ TEST(GpuRunner, GivesTheCpusLogits) {
     const std::vector<Token> tokens = prompt(90, 3, vocab);
     const std::vector<float> found = logits(*cuda, tokens, 90), wanted = logits(*cpu, tokens, 90);
     ASSERT_EQ(found.size(), wanted.size());
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-      difference += std::pow(double(found[i]) - wanted[i], 2);
-      size += std::pow(double(wanted[i]), 2);
-    }
     // Two layers: 9 products whose inputs are rounded to bf16, 2^-10 each on average, and adding
     // up like a random walk; the CPU's own roundings (cache, weights) are shared. Factor 4.
-    EXPECT_LT(std::sqrt(difference / size), 4 * std::sqrt(9.0 + 4) / 1024);
+    EXPECT_LT(relative_error(found, wanted), 4 * std::sqrt(9.0 + 4) / 1024);
+  }
+}
+
+TEST(GpuRunner, KeepsWeightsAsAskedFor) {
+  struct Case {
+    const char* name;
+    // Of a weight, root mean square: a step of 2^-3 of the value over sqrt(12), averaged over a
+    // binade 0.7; a 15th of the range of 64 normal values (5 deviations) over sqrt(12).
+    double rounding;
+  };
+  const Config config(kFamilies[0].config);
+  std::string why;
+  const auto exact = cuda_runner(config, why);
+  if (!exact) GTEST_SKIP() << why;
+  const std::vector<Token> tokens = prompt(40, 3, exact->weights().architecture.vocab);
+  const std::vector<float> wanted = logits(*exact, tokens, 40);
+  for (const Case& each : {Case{"fp8", 0.7 * 0.125 / 3.46}, Case{"int4", 5.0 / 15 / 3.46}}) {
+    SCOPED_TRACE(each.name);
+    RunnerOptions options;
+    options.device_format = device_format_from_name(each.name);
+    const auto runner = cuda_runner(config, why, options);
+    ASSERT_TRUE(runner) << why;
+    EXPECT_EQ(runner->plan().weights->name, each.name);
+    EXPECT_NE(runner->device().find(each.name), std::string::npos);
+    EXPECT_LT(runner->repacked_bytes(), 0.6 * exact->repacked_bytes());
+    const double error = relative_error(logits(*runner, tokens, 40), wanted);
+    // Nine matrices one after the other: their errors add up like a random walk. Factor 2.
+    EXPECT_GT(error, each.rounding / 2);
+    EXPECT_LT(error, each.rounding * 3 * 2);
   }
 }
 

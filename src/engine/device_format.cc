@@ -1,0 +1,42 @@
+#include "engine/device_format.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+struct Named {
+  std::string_view name;
+  cuda::WeightFormat format;
+  DType dtype;
+  double bits;  // as weight_format.h has them; a scale a row is not counted, as nowhere
+};
+
+constexpr Named kNamed[] = {
+    {"bf16", cuda::WeightFormat::bf16, DType::bf16, 16},
+    {"fp8", cuda::WeightFormat::fp8, DType::fp8, 8},
+    {"int4", cuda::WeightFormat::int4, DType::int4, 4 + 16.0 / 64},
+};
+
+}  // namespace
+
+cuda::WeightFormat device_format_from_name(std::string_view name) {
+  std::string names;
+  for (const Named& each : kNamed) {
+    if (each.name == name) return each.format;
+    names += (names.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw Error("weights are kept on a CUDA device as one of {}, not \"{}\"", names,
+              name.substr(0, 40));
+}
+
+Format stored_format(cuda::WeightFormat format) {
+  for (const Named& each : kNamed) {
+    if (each.format == format) return {each.dtype, each.bits, std::string(each.name)};
+  }
+  return {};
+}
+
+}  // namespace ridge

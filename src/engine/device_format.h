@@ -1,0 +1,17 @@
+// The formats that weights are kept in on a CUDA device, by name and as the predictor counts them.
+#pragma once
+
+#include <string_view>
+
+#include "base/dtype.h"
+#include "engine/cuda/weight_format.h"
+
+namespace ridge {
+
+// "bf16", "fp8", "int4". Throws Error with the names.
+cuda::WeightFormat device_format_from_name(std::string_view name);
+
+// What a weight costs there, scales included. Products run in bf16 whatever it is.
+Format stored_format(cuda::WeightFormat format);
+
+}  // namespace ridge
