@@ -56,6 +56,49 @@ __device__ inline uint32_t fp8_pair(uint32_t w) {
 __device__ inline uint32_t int4_pair(uint32_t w) { return and_or(w, 0x000f000fu, 0x43004300u); }
 constexpr float kInt4Offset = -136;  // makes q + 128 into q - 8
 
+__device__ inline uint32_t bits_of(__nv_bfloat162 pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ inline __nv_bfloat162 pair_of(uint32_t bits) {
+  return *reinterpret_cast<const __nv_bfloat162*>(&bits);
+}
+
+// A chunk as bf16 A operands, one for each 16 columns: of `words`, this lane's 16 bytes, and
+// `scale`, its two rows' where groups have them. Row scales are left to the caller: fp8 comes out
+// as the numbers it stands for, exactly. int4 is scaled, since wgmma's sums run over many groups:
+// d is rounded to bf16, and so is d (q - 8), which together err by up to 2^-8.
+template <WeightFormat kFormat>
+__device__ inline void unpack_chunk(const uint4& words, __half2 scale,
+                                    uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+  if constexpr (kFormat == WeightFormat::bf16) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a[0][r] = word[r];
+  } else if constexpr (kFormat == WeightFormat::fp8) {
+    const __nv_bfloat162 missing = pair_of(0x7b807b80u);  // 2^120
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const uint32_t w = word[k * 2 + r / 2];
+        a[k][r] = bits_of(__hmul2(pair_of(fp8_pair(r % 2 ? w << 8 : w)), missing));
+      }
+    }
+  } else {
+    const __nv_bfloat162 offset = pair_of(0xc308c308u);  // -136
+    const float2 d = __half22float2(scale);
+    const __nv_bfloat162 of_row[2] = {__float2bfloat162_rn(d.x), __float2bfloat162_rn(d.y)};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const __nv_bfloat162 q = __hadd2(pair_of(int4_pair(word[k] >> 4 * r)), offset);
+        a[k][r] = bits_of(__hmul2(q, of_row[r % 2]));
+      }
+    }
+  }
+}
+
 __host__ __device__ constexpr float activation_scale(WeightFormat format) {
   return format == WeightFormat::fp8 ? 0x1p60f : 1.0f;
 }
