@@ -1,0 +1,223 @@
+// The CUDA runner against Hugging Face transformers, every family it takes: logits and the 64
+// greedy tokens. Skipped where no device is (ctest label gpu).
+#include "engine/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/reference/forward.h"
+#include "engine/runner.h"
+
+namespace ridge {
+namespace {
+
+// The same function with heads of `wide` columns, where a backend has no code for narrower ones:
+// zeros beside the halves that rope turns into each other. Matrices become bf16, which the goldens'
+// are.
+class Widened {
+ public:
+  static Weights heads(Weights weights, int wide) {
+    Widened with(weights, wide);
+    Architecture& a = weights.architecture;
+    for (LayerWeights& layer : weights.layers) {
+      layer.q = with.rows(layer.q), layer.k = with.rows(layer.k), layer.v = with.rows(layer.v);
+      layer.out = with.columns(layer.out);
+      for (Vector* bias : {&layer.q_bias, &layer.k_bias, &layer.v_bias}) *bias = with.vector(*bias);
+      // The mean of squares is over more columns.
+      const float less = float(std::sqrt(double(a.head_dim) / wide));
+      for (Vector* norm : {&layer.q_norm, &layer.k_norm}) {
+        *norm = with.vector(*norm);
+        for (float& weight : *norm) weight *= less;
+      }
+    }
+    for (Rope& rope : a.ropes) rope.frequency.resize(size_t(wide) / 2);
+    a.head_dim = wide;
+    return weights;
+  }
+
+ private:
+  Widened(Weights& weights, int wide)
+      : weights_(weights), narrow_(weights.architecture.head_dim), wide_(wide) {}
+
+  int64_t place(int64_t index) const {
+    const int64_t head = index / narrow_, at = index % narrow_, half = narrow_ / 2;
+    return head * wide_ + (at < half ? at : at - half + wide_ / 2);
+  }
+  Vector vector(const Vector& from) const {
+    Vector to(from.size() / size_t(narrow_) * size_t(wide_));
+    for (size_t i = 0; i < from.size(); ++i) to[size_t(place(int64_t(i)))] = from[i];
+    return to;
+  }
+  Matrix rows(const Matrix& from) {
+    return made(from, from.rows / narrow_ * wide_, from.columns,
+                [&](int64_t r, int64_t c) { return std::pair(place(r), c); });
+  }
+  Matrix columns(const Matrix& from) {
+    return made(from, from.rows, from.columns / narrow_ * wide_,
+                [&](int64_t r, int64_t c) { return std::pair(r, place(c)); });
+  }
+  template <typename Place>
+  Matrix made(const Matrix& from, int64_t rows, int64_t columns, const Place& place) {
+    auto data = std::make_shared<std::vector<uint16_t>>(size_t(rows * columns));
+    std::vector<float> row(size_t(from.columns));
+    for (int64_t r = 0; r < from.rows; ++r) {
+      dequantize(from.storage, from.row(r), from.columns, row.data());
+      for (int64_t c = 0; c < from.columns; ++c) {
+        const auto [to_row, to_column] = place(r, c);
+        (*data)[size_t(to_row * columns + to_column)] = f32_to_bf16(row[size_t(c)]);
+      }
+    }
+    weights_.owners.push_back(data);
+    return {Storage::bf16, rows, columns, reinterpret_cast<const std::byte*>(data->data()),
+            columns * 2};
+  }
+
+  Weights& weights_;
+  int64_t narrow_, wide_;
+};
+
+std::vector<Token> all_tokens(const Golden& golden) {
+  std::vector<Token> tokens = golden.prompt;
+  tokens.insert(tokens.end(), golden.tokens.begin(), golden.tokens.end());
+  return tokens;
+}
+
+double largest_of(const Golden& golden) {
+  double largest = 0;
+  for (float logit : golden.logits) largest = std::max(largest, std::abs(double(logit)));
+  return largest;
+}
+
+// The largest difference to transformers, over the largest logit.
+template <typename Logits>
+double error(const Golden& golden, const Logits& logits) {
+  const size_t vocab = golden.logits.size() / golden.positions.size();
+  double most = 0;
+  for (size_t p = 0; p < golden.positions.size(); ++p) {
+    for (size_t v = 0; v < vocab; ++v) {
+      const double got = logits[size_t(golden.positions[p]) * vocab + v];
+      most = std::max(most, std::abs(got - double(golden.logits[p * vocab + v])));
+    }
+  }
+  return most / largest_of(golden);
+}
+
+// Every position's logits: the prompt at once, then token by token, as generation has them.
+std::vector<float> generated(Runner& runner, const Golden& golden) {
+  std::vector<float> all;
+  CachedSequence sequence(runner.pool());
+  const auto step = [&](std::span<const Token> tokens) {
+    const int past = sequence.length();
+    sequence.extend(int(tokens.size()));
+    const Slice slice{tokens, past, sequence.pages(), int(tokens.size())};
+    const std::span<const float> found = runner.step({&slice, 1});
+    all.insert(all.end(), found.begin(), found.end());
+  };
+  step(golden.prompt);
+  for (const Token& token : golden.tokens) step({&token, 1});
+  return all;
+}
+
+// As the file has it, or with heads of 64, or of 128; null with the reason where none is executed.
+std::unique_ptr<Runner> cuda_runner(const Golden& golden, std::string& why) {
+  RunnerOptions options;
+  options.kv = KvStorage::bf16;
+  options.cache_tokens = 256;
+  for (const int head : {0, 64, 128}) {
+    Weights weights = load_weights(golden.folder);
+    if (head > 0) weights = Widened::heads(std::move(weights), head);
+    try {
+      return make_cuda_runner(std::move(weights), options);
+    } catch (const Error& error) {
+      if (why.empty() || head > 0) why = error.what();
+    }
+  }
+  return nullptr;
+}
+
+class WidenedGolden : public testing::TestWithParam<Golden> {};
+class GpuGoldens : public testing::TestWithParam<Golden> {};
+
+// 2^-24 a rounding as in golden_test.cc; a head norm's epsilon of 1e-5 weighs as many times more as
+// there are columns, against squares near 1.
+TEST_P(WidenedGolden, IsTransformers) {
+  const Golden& golden = GetParam();
+  Weights weights = load_weights(golden.folder);
+  const double epsilon =
+      weights.architecture.qk_norm ? 1e-5 * (64.0 / weights.architecture.head_dim - 1) : 0;
+  weights = Widened::heads(std::move(weights), 64);
+  EXPECT_LT(error(golden, reference::forward(weights, all_tokens(golden))),
+            std::ldexp(1, -24) * 20 * 8 * 2 + epsilon);
+}
+
+// The goldens' weights are bf16 numbers, so all that differs from transformers' float32 is that
+// activations are rounded to bf16 (at most 2^-9, over sqrt(3) on average) where they enter a
+// product: seven times a layer (inputs of four products, q, k, v) and before the head. Roundings
+// add up like a random walk. The matrices' deviation of 1.5 / sqrt(columns) multiplies what enters
+// a layer by 1.5, and a score by 1.5 twice; a softmax turns a score's error into a relative one: 3.
+double rounding(const Architecture& a) {
+  return 3 * std::ldexp(1, -9) / std::sqrt(3.0) * std::sqrt(7.0 * a.layer_count() + 1);
+}
+
+TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
+  const Golden& golden = GetParam();
+  std::string why;
+  const auto runner = cuda_runner(golden, why);
+  if (!runner) GTEST_SKIP() << golden.name << ": " << why;
+  const Architecture& a = runner->weights().architecture;
+  const size_t vocab = size_t(a.vocab);
+  const std::vector<float> found = generated(*runner, golden);
+  // The specification is transformers (golden_test.cc), and known at every position.
+  const std::vector<double> wanted =
+      reference::forward(load_weights(golden.folder), all_tokens(golden));
+  ASSERT_EQ(found.size(), wanted.size());
+
+  double size = 0;
+  for (double logit : wanted) size += logit * logit;
+  size = std::sqrt(size / double(wanted.size()));  // of a logit
+  std::vector<double> errors;                      // of a position, relative
+  for (size_t p = 0; p < wanted.size() / vocab; ++p) {
+    double sum = 0;
+    for (size_t i = p * vocab; i < (p + 1) * vocab; ++i) sum += std::pow(found[i] - wanted[i], 2);
+    errors.push_back(std::sqrt(sum / double(vocab)) / size);
+  }
+  std::vector<double> sorted = errors;
+  std::sort(sorted.begin(), sorted.end());
+  // Half of the positions within the expected error, all within four times that. A router's near
+  // tie may fall to another expert, which changes that position and what attends to it altogether.
+  EXPECT_LT(sorted[sorted.size() / 2], rounding(a));
+  if (a.experts == 0) {
+    EXPECT_LT(sorted.back(), 4 * rounding(a));
+    EXPECT_LT(error(golden, found), std::ldexp(1, -9) * 16) << "as the CPU's, golden_test.cc";
+  }
+
+  // The token that comes out is transformers', or one that is as good but for the error of two
+  // logits: four deviations of them.
+  size_t same = 0;
+  for (size_t s = 0; s < golden.tokens.size(); ++s) {
+    const size_t p = golden.prompt.size() - 1 + s;
+    if (a.experts > 0 && errors[p] > 4 * rounding(a)) continue;
+    const float* row = &found[p * vocab];
+    const size_t best = size_t(std::max_element(row, row + vocab) - row);
+    const double behind = wanted[p * vocab + size_t(golden.tokens[s])] - wanted[p * vocab + best];
+    EXPECT_LT(behind, 4 * std::sqrt(2.0) * rounding(a) * size) << "token " << s;
+    same += best == size_t(golden.tokens[s]);
+  }
+  RecordProperty("equal_tokens", int(same));
+  EXPECT_GE(same, golden.tokens.size() * 3 / 4);
+}
+
+std::string name_of(const testing::TestParamInfo<Golden>& each) {
+  std::string name = each.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, WidenedGolden, testing::ValuesIn(goldens()), name_of);
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGoldens, testing::ValuesIn(goldens()), name_of);
+
+}  // namespace
+}  // namespace ridge
