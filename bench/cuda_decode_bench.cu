@@ -1,5 +1,5 @@
 // The decode kernel alone: `check` compares it with doubles on the host, `time` measures steps
-// beside the read ceiling of the same call.
+// beside the read ceiling of the same call (lines RESULT are for tools/gpu_table.py).
 //   cuda_decode_bench check
 //   cuda_decode_bench time MODEL FORMAT BATCH CONTEXT [MODEL FORMAT BATCH CONTEXT]...
 #include <cuda_runtime.h>
@@ -313,6 +313,8 @@ void time_model(const std::string& name, const std::string& format, int batch, i
       name.c_str(), format.c_str(), batch, context, step * 1e3, seconds[0] / steps * 1e3,
       single[single.size() / 2] * 1e3, bytes / step * 1e-12, 100 * bytes / step / rate,
       rate * 1e-12, batch / step);
+  std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", name.c_str(), format.c_str(), batch,
+              context, step * 1e3, bytes / step / rate);
   decoder.keep_stamps(true);
   decoder.run(rows, steps);
   const std::vector<long long> stamps = decoder.stamps();
@@ -349,6 +351,7 @@ int run(int count, char** words) {
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
   const double rate = ceiling(properties.multiProcessorCount);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  std::printf("RESULT ceiling/read %.4f TB/s -\n", rate * 1e-12);
   std::unique_ptr<Decoder> decoder;
   std::string loaded;
   for (int i = 2; i + 3 < count; i += 4) {
