@@ -29,8 +29,8 @@ DECODE = [("llama-2-7b", 1, 128), ("llama-3-8b", 1, 128), ("llama-3-8b", 8, 1024
           ("llama-3-8b", 64, 1024)]
 LONG = [("llama-3-8b", 1, 8192), ("llama-3-8b", 1, 32768)]
 PREFILL = [("llama-3-8b", 2048), ("llama-3-8b", 8192)]
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
-            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+# The memory-efficient backend and flex_attention were never the fastest on an H200.
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 PLAIN, TUNED = "default", "max-autotune-no-cudagraphs"
 
 
@@ -140,9 +140,6 @@ def rope(x, cos, sin):
 
 def attend(how, q, k, v, causal):
     """q [batch, heads, n, d], k and v [batch, kv heads, m, d]."""
-    if how == "flex":
-        from torch.nn.attention.flex_attention import flex_attention
-        return flex_attention(q, k, v, enable_gqa=True)
     if how == "grouped":  # one query: the heads of a group as rows of one matrix
         b, h, _, d = q.shape
         return F.scaled_dot_product_attention(q.reshape(b, k.shape[1], -1, d), k, v).reshape(b, h, 1, d)
@@ -225,17 +222,14 @@ def fastest_attention(bench, model, batch, tokens, context, case):
     q = random(batch, model.heads, tokens, model.head, deviation=1)
     ways = [("sdpa", "flash"), ("sdpa", "cudnn")]
     if tokens == 1:
-        ways += [("grouped", "flash"), ("grouped", "cudnn"), ("grouped", "efficient")]
-        if batch > 1:
-            ways += [("flex", None)]
+        ways += [("grouped", "flash"), ("grouped", "cudnn")]
     found = []
     for how, backend in ways:
         def time_it():
-            call = torch.compile(attend, dynamic=False) if how == "flex" else attend
-            with sdpa_kernel(list(BACKENDS.values()) if backend is None else BACKENDS[backend]):
-                graph = graph_of(lambda: [call(how, q, k, v, tokens > 1) for k, v in caches])
+            with sdpa_kernel(BACKENDS[backend]):
+                graph = graph_of(lambda: [attend(how, q, k, v, tokens > 1) for k, v in caches])
                 return seconds_of(graph.replay, 10) / count
-        name = f"{how} {backend}" if backend else how
+        name = f"{how} {backend}"
         seconds = bench.attempt(f"{case} attention by {name}", time_it)
         if seconds:
             found.append((seconds, name, how, backend))
@@ -252,7 +246,7 @@ def steps(bench, model, case, batch, tokens, context, modes, flops=None):
             break
         for seconds, name, how, backend in ways:  # the next where the fastest cannot be compiled
             def time_it():
-                with sdpa_kernel(list(BACKENDS.values()) if backend is None else BACKENDS[backend]):
+                with sdpa_kernel(BACKENDS[backend]):
                     return step_seconds(model, batch, tokens, context, how, mode, 20 if tokens == 1 else 5)
             taken = bench.attempt(f"{case} with {name}, {mode}", time_it)
             if taken:
@@ -331,8 +325,6 @@ def main():
                 model, held = Model(SHAPES[name]), name
             # One row: products become reductions that Inductor tunes. Else cuBLAS, unless asked.
             modes = [TUNED] if batch == 1 and tokens == 1 else [PLAIN]
-            if bench.options.tune and batch == 1 and tokens == 1:
-                modes += [PLAIN]
             if bench.options.tune and batch > 1:
                 modes += [TUNED]
             flops = model.flops(tokens) if tokens > 1 else None
