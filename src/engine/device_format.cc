@@ -32,6 +32,12 @@ cuda::WeightFormat device_format_from_name(std::string_view name) {
               name.substr(0, 40));
 }
 
+std::vector<cuda::WeightFormat> device_formats() {
+  std::vector<cuda::WeightFormat> all;
+  for (const Named& each : kNamed) all.push_back(each.format);
+  return all;
+}
+
 Format stored_format(cuda::WeightFormat format) {
   for (const Named& each : kNamed) {
     if (each.format == format) return {each.dtype, each.bits, std::string(each.name)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "engine/cuda/weight_format.h"
@@ -10,6 +11,8 @@ namespace ridge {
 
 // "bf16", "fp8", "int4". Throws Error with the names.
 cuda::WeightFormat device_format_from_name(std::string_view name);
+
+std::vector<cuda::WeightFormat> device_formats();  // the widest first
 
 // What a weight costs there, scales included. Products run in bf16 whatever it is.
 Format stored_format(cuda::WeightFormat format);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/units.h"
+#include "base/error.h"
 #include "engine/cuda/decode.cuh"
 #include "engine/cuda/decoder.h"
 #include "engine/cuda/device.cuh"
@@ -68,7 +68,6 @@ class DeviceDecoder final : public Decoder {
     const int q_columns = shape.heads * shape.head_dim;
     const size_t kv_elements =
         size_t(shape.layers) * cache_pages * shape.kv_heads * page_elements(shape.head_dim);
-    check_memory(kv_elements * 2.0);
     qkv_ = Matrices(format, shape.layers, qkv_rows, shape.hidden);
     out_ = Matrices(format, shape.layers, shape.hidden, q_columns);
     gate_up_ = Matrices(format, shape.layers, 2 * shape.ffn, shape.hidden);
@@ -260,25 +259,6 @@ class DeviceDecoder final : public Decoder {
   int sms() const override { return properties_.multiProcessorCount; }
 
  private:
-  void check_memory(double cache_bytes) const {
-    const FormatInfo info = format_info(format_);
-    const double per_weight = double(info.chunk_bytes) / kBlockRows / info.columns;
-    const double h = shape_.hidden, layers = shape_.layers;
-    const double weights =
-        layers * h *
-            ((2.0 * shape_.heads + 2.0 * shape_.kv_heads) * shape_.head_dim + 3.0 * shape_.ffn) +
-        h * shape_.vocab;
-    const double packing = 4.0 * h * std::max(shape_.ffn, shape_.vocab);
-    const double needed = weights * per_weight + 2 * h * shape_.vocab + cache_bytes + packing;
-    size_t available = 0, total = 0;
-    check(cudaMemGetInfo(&available, &total), "asking for free memory");
-    if (needed > double(available)) {
-      throw Error("needs {} of device memory ({} of it for the cache), {} of {} is free",
-                  pretty_bytes(needed), pretty_bytes(cache_bytes), pretty_bytes(double(available)),
-                  properties_.name);
-    }
-  }
-
   std::pair<int, int> source_size(Part part) const {
     const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
     switch (part) {
@@ -449,12 +429,22 @@ class DeviceDecoder final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<Decoder> Decoder::make(const DecoderShape& shape, WeightFormat format,
-                                       int cache_pages) {
-  int devices = 0;
+DeviceFound find_device() {
+  int devices = 0, index = 0;
   const cudaError_t found = cudaGetDeviceCount(&devices);
   if (found != cudaSuccess) throw Error("no CUDA device: {}", cudaGetErrorString(found));
   if (devices == 0) throw Error("no CUDA device is there");
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&index), "finding a device");
+  check(cudaGetDeviceProperties(&properties, index), "asking for the device");
+  size_t available = 0, total = 0;
+  check(cudaMemGetInfo(&available, &total), "asking for free memory");
+  return {properties.name, double(available)};
+}
+
+std::unique_ptr<Decoder> Decoder::make(const DecoderShape& shape, WeightFormat format,
+                                       int cache_pages) {
+  find_device();
   return std::make_unique<DeviceDecoder>(shape, format, cache_pages);
 }
 

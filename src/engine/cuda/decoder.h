@@ -39,10 +39,15 @@ struct DecodeRow {
 // Writes rows [first, first + count) of a matrix as bf16.
 using FillRows = std::function<void(int64_t first, int64_t count, uint16_t* to)>;
 
+struct DeviceFound {
+  std::string name;
+  double free_bytes = 0;
+};
+DeviceFound find_device();  // the current one; throws Error where there is none
+
 class Decoder {
  public:
-  // Throws Error: no device, one without the instructions, a shape the kernel has no code for, or
-  // too little memory (saying what is needed and what is free).
+  // Throws Error: no device, one without the instructions, a shape the kernel has no code for.
   static std::unique_ptr<Decoder> make(const DecoderShape& shape, WeightFormat format,
                                        int cache_pages);
   virtual ~Decoder() = default;

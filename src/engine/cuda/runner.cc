@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "engine/cuda/decoder.h"
 #include "engine/device_format.h"
+#include "engine/device_memory.h"
 #include "engine/profile.h"
 
 namespace ridge {
@@ -71,7 +72,11 @@ class CudaRunner final : public Runner {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
     if (options.kv != KvStorage::bf16) throw Error("on CUDA the KV cache is bf16");
-    decoder_ = Decoder::make(shape_of(weights_.architecture), options.device_format,
+    const DecoderShape shape = shape_of(weights_.architecture);
+    const cuda::DeviceFound device = cuda::find_device();
+    check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
+                        options.max_tokens, device.free_bytes, device.name);
+    decoder_ = Decoder::make(shape, options.device_format,
                              pool_.total() * (options.page_tokens / kPageTokens));
     load();
     weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
