@@ -158,8 +158,11 @@ TEST_P(WidenedGolden, IsTransformers) {
 // product: seven times a layer (inputs of four products, q, k, v) and before the head. Roundings
 // add up like a random walk. The matrices' deviation of 1.5 / sqrt(columns) multiplies what enters
 // a layer by 1.5, and a score by 1.5 twice; a softmax turns a score's error into a relative one: 3.
+// Yarn's ropes stretch q and k, and scores by the square.
 double rounding(const Architecture& a) {
-  return 3 * std::ldexp(1, -9) / std::sqrt(3.0) * std::sqrt(7.0 * a.layer_count() + 1);
+  double stretch = 1;
+  for (const Rope& rope : a.ropes) stretch = std::max(stretch, std::pow(rope.magnitude, 2.0));
+  return 3 * stretch * std::ldexp(1, -9) / std::sqrt(3.0) * std::sqrt(7.0 * a.layer_count() + 1);
 }
 
 TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
