@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -27,8 +28,9 @@ struct Golden {
 
 inline std::vector<Golden> goldens() {
   std::vector<Golden> all;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(RIDGE_SOURCE_DIR "/tests/data/goldens")) {
+  const char* moved = std::getenv("RIDGE_ROOT");  // run elsewhere than built: tools/gpu_check
+  const std::string root = moved ? moved : RIDGE_SOURCE_DIR;
+  for (const auto& entry : std::filesystem::directory_iterator(root + "/tests/data/goldens")) {
     if (!entry.is_directory()) continue;
     Golden golden;
     golden.folder = entry.path().string();
