@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What PyTorch does on this GPU in the cases of tools/gpu_check's table: random bf16 weights, medians.
 
-    tools/torch_bench.py [--json FILE] [--only PREFIX,...] [--budget SECONDS] [--tune]
+    tools/torch_bench.py [--json FILE] [--only PREFIX,...] [--budget SECONDS]
 
 Decode steps and prompts: one compiled layer function, called with every layer's own weights, the whole
-step captured into a CUDA graph. Each case takes the fastest attention of those PyTorch has; --tune also
-tries autotuned products for batches (a minute each). Once the budget is spent, no further case begins.
+step captured into a CUDA graph. Each case takes the fastest attention of those PyTorch has; products of
+one row are Inductor's tuned reductions, all others cuBLAS. Once the budget is spent, no further case begins.
 Generous to PyTorch: the cache is exactly as long as the context, so attention needs no mask.
 """
 import argparse
@@ -238,24 +238,15 @@ def fastest_attention(bench, model, batch, tokens, context, case):
     return found
 
 
-def steps(bench, model, case, batch, tokens, context, modes, flops=None):
-    ways = fastest_attention(bench, model, batch, tokens, context, case)
-    best = None
-    for mode in modes:
-        if best and bench.spent() > bench.options.budget:
+def steps(bench, model, case, batch, tokens, context, mode, flops=None):
+    for _, name, how, backend in fastest_attention(bench, model, batch, tokens, context, case):
+        def time_it():
+            with sdpa_kernel(BACKENDS[backend]):
+                return step_seconds(model, batch, tokens, context, how, mode, 20 if tokens == 1 else 5)
+        seconds = bench.attempt(f"{case} with {name}", time_it)
+        if seconds:  # else the next, where the fastest cannot be compiled
+            bench.result(case, seconds, f"{name}, {mode}", flops)
             break
-        for seconds, name, how, backend in ways:  # the next where the fastest cannot be compiled
-            def time_it():
-                with sdpa_kernel(BACKENDS[backend]):
-                    return step_seconds(model, batch, tokens, context, how, mode, 20 if tokens == 1 else 5)
-            taken = bench.attempt(f"{case} with {name}, {mode}", time_it)
-            if taken:
-                bench.note(f"{case}: {taken * 1e3:.3f} ms with {name}, {mode}")
-                if not best or taken < best[0]:
-                    best = (taken, f"{name}, {mode}")
-                break
-    if best:
-        bench.result(case, best[0], best[1], flops)
     torch.cuda.empty_cache()
 
 
@@ -302,7 +293,6 @@ def main():
     parser.add_argument("--json", help="results as JSON into this file")
     parser.add_argument("--only", help="cases that begin with one of these, by commas")
     parser.add_argument("--budget", type=float, default=150, help="seconds after which no case begins")
-    parser.add_argument("--tune", action="store_true", help="autotuned products for batches too")
     bench = Bench(parser.parse_args())
     if not torch.cuda.is_available():
         sys.exit("PyTorch finds no GPU")
@@ -323,12 +313,9 @@ def main():
                 model = None
                 torch.cuda.empty_cache()
                 model, held = Model(SHAPES[name]), name
-            # One row: products become reductions that Inductor tunes. Else cuBLAS, unless asked.
-            modes = [TUNED] if batch == 1 and tokens == 1 else [PLAIN]
-            if bench.options.tune and batch > 1:
-                modes += [TUNED]
+            mode = TUNED if batch * tokens == 1 else PLAIN
             flops = model.flops(tokens) if tokens > 1 else None
-            bench.attempt(case, lambda: steps(bench, model, case, batch, tokens, context, modes, flops))
+            bench.attempt(case, lambda: steps(bench, model, case, batch, tokens, context, mode, flops))
     bench.note(f"all in {bench.spent():.0f} s")
 
 
