@@ -35,6 +35,15 @@ struct AttentionArgs {
   int out_tokens;  // a multiple of 8
 };
 
+// What one block does at once: a tile of a prompt's packed rows, or a span of a single token's
+// keys.
+struct AttentionWork {
+  int row, rows, past, pages;  // its sequence
+  int part;                    // which tile, or span
+  int kv_head;                 // prompts: of this; single tokens: of all
+  int record, counter;         // single tokens: where partial results and the count of them begin
+};
+
 // The plan is made once a step and serves all its layers.
 class Attention {
  public:
@@ -45,7 +54,19 @@ class Attention {
   void launch(cudaStream_t stream, const AttentionArgs& args);
 
  private:
-  // (the helper fills this in)
+  void plan_prompts(std::vector<AttentionSequence> prompts);
+  void plan_singles(const std::vector<AttentionSequence>& singles);
+
+  int heads_, kv_heads_, head_dim_, sms_;
+  // The step's: prompts' work by block, then single tokens' spans.
+  std::vector<AttentionWork> work_;
+  std::vector<int> begin_;  // of each block's part of the prompts' work
+  int prompt_items_ = 0, span_items_ = 0;
+  Buffer<AttentionWork> device_work_;
+  Buffer<int> device_begin_;
+  Buffer<float> partial_;
+  Buffer<float2> partial_sums_;
+  Buffer<unsigned> arrived_;
 };
 
 }  // namespace ridge::cuda

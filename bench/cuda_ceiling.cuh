@@ -1,0 +1,81 @@
+// The read ceiling: a ring of bulk copies a SM and nothing but sums, as `ridge measure` has it.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/cuda/device.cuh"
+#include "engine/cuda/pack.cuh"
+#include "engine/cuda/ring.cuh"
+
+namespace ridge::cuda {
+
+constexpr int kReadSlots = 6, kReadBytes = 32768, kReaders = 8;
+
+__global__ void __launch_bounds__((kReaders + 1) * 32, 1)
+    read_ring(const uint8_t* data, size_t chunks, uint32_t* checksum) {
+#ifdef RIDGE_HOPPER
+  extern __shared__ __align__(128) uint8_t ring[];
+  __shared__ uint64_t full[kReadSlots], empty[kReadSlots];
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kReadSlots; ++s) init(&full[s], 1), init(&empty[s], kReaders);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  Place place;
+  if (threadIdx.x >= kReaders * 32) {
+    if (threadIdx.x > kReaders * 32) return;
+    for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
+      wait(&empty[place.slot], place.parity ^ 1);
+      arrive_expecting(&full[place.slot], kReadBytes);
+      fetch(ring + place.slot * kReadBytes, data + i * kReadBytes, kReadBytes, &full[place.slot]);
+    }
+    return;
+  }
+  uint32_t sum = 0;
+  for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
+    wait(&full[place.slot], place.parity);
+    const uint4* words = reinterpret_cast<const uint4*>(ring + place.slot * kReadBytes);
+#pragma unroll
+    for (int at = 0; at < kReadBytes / 16 / (kReaders * 32); ++at) {
+      const uint4 v = words[threadIdx.x + at * kReaders * 32];
+      sum += v.x + v.y + v.z + v.w;
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&empty[place.slot]);
+  }
+  sum = __reduce_add_sync(0xffffffffu, sum);
+  if (threadIdx.x % 32 == 0) atomicAdd(checksum, sum);
+#endif
+}
+
+// Bytes a second.
+inline double read_ceiling(int sms) {
+  constexpr size_t kBytes = size_t{8} << 30;
+  Buffer<uint8_t> data(kBytes);
+  Buffer<uint32_t> sum(1);
+  fill_normal(nullptr, reinterpret_cast<uint16_t*>(data.data()), kBytes / 2, 1, 0.02f);
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(read_ring),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, kReadSlots * kReadBytes),
+        "asking for shared memory");
+  cudaEvent_t start, stop;
+  cudaEventCreate(&start), cudaEventCreate(&stop);
+  std::vector<double> rates;
+  for (int i = 0; i < 9; ++i) {
+    cudaEventRecord(start);
+    for (int launch = 0; launch < 3; ++launch) {
+      read_ring<<<sms, (kReaders + 1) * 32, kReadSlots * kReadBytes>>>(
+          data.data(), kBytes / kReadBytes, sum.data());
+    }
+    cudaEventRecord(stop);
+    check(cudaDeviceSynchronize(), "reading");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, start, stop);
+    rates.push_back(3.0 * double(kBytes) / ms * 1e3);
+  }
+  cudaEventDestroy(start), cudaEventDestroy(stop);
+  std::sort(rates.begin(), rates.end());
+  return rates[rates.size() / 2];
+}
+
+}  // namespace ridge::cuda

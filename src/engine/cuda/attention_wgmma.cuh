@@ -1,0 +1,33 @@
+// Attention's scores by wgmma: both operands from shared memory (wgmma.cuh has the other kind).
+#pragma once
+
+#include "engine/cuda/wgmma.cuh"
+
+#ifdef RIDGE_HOPPER
+namespace ridge::cuda {
+
+#define RIDGE_WGMMA(n, sums, a, b, p)                                                         \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p                                      \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                                   \
+               "k16.f32.bf16.bf16 {" RIDGE_SUMS_##sums "}, " a ", " b ", add, 1, 1, 0, 0;\n}" \
+               : RIDGE_SUM_##sums(d, 0)                                                       \
+               : "l"(left), "l"(right), "r"(int{add}))
+
+// d = A B, or d += A B if `add`; A, B: core_matrices.
+template <int kColumns>
+__device__ inline void wgmma_shared(float (&d)[kColumns / 2], uint64_t left, uint64_t right,
+                                    bool add) {
+  if constexpr (kColumns == 32) {
+    RIDGE_WGMMA(32, 16, "%16", "%17", "%18");
+  } else if constexpr (kColumns == 64) {
+    RIDGE_WGMMA(64, 32, "%32", "%33", "%34");
+  } else {
+    static_assert(kColumns == 128);
+    RIDGE_WGMMA(128, 64, "%64", "%65", "%66");
+  }
+}
+
+#undef RIDGE_WGMMA
+
+}  // namespace ridge::cuda
+#endif
