@@ -27,7 +27,8 @@ constexpr const char* kFooter = R"(Examples:
 Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
 hold `context` tokens (random keys and values). Times are the median step; spread is the share by
 which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings;
-for generation the memory's is the median of plain reads of the weights, one after each step.
+for generation on a CPU the memory's is the median of plain reads of the weights, one after each
+step.
 
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
@@ -215,8 +216,9 @@ void bench(const Options& options, const Global& global) {
                             ? fmt::format(", {} repacked", pretty_bytes(runner->repacked_bytes()))
                             : "")));
   fmt::print("{}", table.text());
-  fmt::print("Roof: {} reads {} from {}, the same weights between the steps.\n", system.name(),
-             pretty_rate(rows.back().account.bandwidth), rows.back().account.memory);
+  fmt::print("Roof: {} reads {} from {}{}.\n", system.name(),
+             pretty_rate(rows.back().account.bandwidth), rows.back().account.memory,
+             rows.back().rates.empty() ? "" : ", the same weights between the steps");
 }
 
 }  // namespace
