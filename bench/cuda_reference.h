@@ -122,7 +122,7 @@ class Reference {
       for (int i = 0; i < 2 * half; ++i) v[i] *= scale * norm[i];
     }
     for (int i = 0; i < half; ++i) {
-      const double angle = double(position) * s_.rope_frequency[i];
+      const double angle = double(position) * s_.ropes[0].frequency[i];
       const double c = std::cos(angle), n = std::sin(angle), x = v[i], y = v[i + half];
       v[i] = x * c - y * n;
       v[i + half] = y * c + x * n;

@@ -1,5 +1,6 @@
-// A model on the device, and steps of up to 16 tokens through it. No CUDA types: the runner, the
-// tests and the benchmarks use it as ordinary C++17.
+// A model on the device, and steps through it: of up to 16 tokens by one kernel that reads at the
+// memory's roof (decode.cuh), of any size by a kernel an operator (forward.cuh). No CUDA types: the
+// runner, the tests and the benchmarks use it as ordinary C++17.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/weight_format.h"
@@ -19,13 +21,44 @@ struct DecoderShape {
   float norm_eps = 1e-5f, embed_scale = 1, query_scale = 0;
   float attention_softcap = 0, logit_softcap = 0;
   std::vector<int> window;  // by layer; empty or 0: none
-  std::vector<float> rope_frequency;
-  float rope_magnitude = 1;
+  struct Turning {
+    std::vector<float> frequency;  // head_dim / 2
+    float magnitude = 1;
+  };
+  std::vector<Turning> ropes;
+  std::vector<int> rope;  // by layer, which of them; empty: the first
   bool qk_norm = false, qkv_bias = false;
+  bool post_norms = false;  // blocks' outputs are normed before they are added
+  int experts = 0, top_k = 0, expert_ffn = 0;
+  bool normalize_top_k = false;
+  std::vector<bool> moe;  // by layer: experts instead of the dense MLP; empty: none
+
+  bool is_moe(int layer) const { return layer < int(moe.size()) && moe[size_t(layer)]; }
 };
 
-enum class Part : uint8_t { embed, q, k, v, out, gate_up, down, head };
-enum class Vectors : uint8_t { attn_norm, mlp_norm, final_norm, q_norm, k_norm, qkv_bias };
+enum class Part : uint8_t {
+  embed,
+  q,
+  k,
+  v,
+  out,
+  gate_up,
+  down,
+  router,
+  expert_gate_up,
+  expert_down,
+  head
+};
+enum class Vectors : uint8_t {
+  attn_norm,
+  post_attn_norm,
+  mlp_norm,
+  post_mlp_norm,
+  final_norm,
+  q_norm,
+  k_norm,
+  qkv_bias
+};
 
 // One token of a step: `past` of its sequence are cached before the step, `first` is the step's
 // first row of its sequence (rows of one sequence follow each other and lie in one page of 16),
@@ -34,6 +67,15 @@ struct DecodeRow {
   int token = 0, past = 0, first = 0;
   const int* pages = nullptr;
   int page_count = 0;
+};
+
+// One sequence's tokens of a step of any size, after `past` cached ones; logits of the last
+// `logits` of them are wanted.
+struct ForwardSlice {
+  const int* tokens = nullptr;
+  int count = 0, past = 0;
+  const int* pages = nullptr;
+  int page_count = 0, logits = 0;
 };
 
 // Writes rows [first, first + count) of a matrix as bf16.
@@ -53,13 +95,21 @@ class Decoder {
   virtual ~Decoder() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
-  virtual void load(Part part, int layer, const FillRows& first, const FillRows& second = {}) = 0;
+  virtual void load(Part part, int layer, const FillRows& first, const FillRows& second = {},
+                    int expert = 0) = 0;
   virtual void load(Vectors which, int layer, const std::vector<float>& values) = 0;
   // All of it at random: deviation 0.02; norms 1 +- `norm_deviation`.
   virtual void randomize(uint64_t seed, float norm_deviation) = 0;
   // The cache too, as a context would fill it.
   virtual void randomize_cache(uint64_t seed) = 0;
 
+  // Whether this model's shape has a kernel for up to 16 tokens; forward() runs them all.
+  virtual bool decodes() const = 0;
+  // One step of any number of tokens; returns when queued. logits(): of the wanted rows, in order.
+  virtual void forward(const std::vector<ForwardSlice>& slices) = 0;
+  // Seconds of each of `repeats` of the same step by the device's clock.
+  virtual std::vector<double> time_forward(const std::vector<ForwardSlice>& slices,
+                                           int repeats) = 0;
   // Runs `steps` (each row goes on with its likeliest token) and returns when queued; row_count at
   // most 16.
   virtual void run(const std::vector<DecodeRow>& rows, int steps) = 0;
@@ -70,6 +120,10 @@ class Decoder {
 
   // Seconds of one run() by the device's clock; the least and the median of `repeats`.
   virtual std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) = 0;
+  // Operators of the last step with their seconds, in order, and what lies between them
+  // ("meetings"), when asked for before it by keep_stamps(); they add up to the device's time.
+  // Waits.
+  virtual std::vector<std::pair<const char*, double>> operators() = 0;
   // Clocks of SM 0 in the last run, [operator][4] (decode_shared.cuh), when asked for before it.
   virtual void keep_stamps(bool keep) = 0;
   virtual std::vector<long long> stamps() = 0;

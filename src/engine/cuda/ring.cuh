@@ -67,6 +67,17 @@ __device__ inline void fetch(void* to, const void* from, int bytes, uint64_t* ba
       : "memory");
 }
 
+// A box of a tensor that `map` describes, with its corner at these coordinates; what lies outside
+// arrives as zeros.
+__device__ inline void fetch_box(void* to, const void* map, int x, int y, int z,
+                                 uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // Between ordinary accesses and bulk copies to the same memory, global or shared.
 __device__ inline void fence_proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

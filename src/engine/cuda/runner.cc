@@ -1,4 +1,5 @@
-// The runner on CUDA: steps of any size, as launches of the decode kernel over at most 16 tokens.
+// The runner on CUDA: steps of at most 16 tokens by the decode kernel, where it has code for the
+// model; all others operator by operator.
 #ifdef RIDGE_HAS_CUDA
 
 #include "engine/runner.h"
@@ -20,6 +21,7 @@ using cuda::Decoder;
 using cuda::DecodeRow;
 using cuda::DecoderShape;
 using cuda::FillRows;
+using cuda::ForwardSlice;
 using cuda::Part;
 using cuda::Vectors;
 
@@ -27,23 +29,21 @@ constexpr int kRows = 16;        // of a launch
 constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
 
 DecoderShape shape_of(const Architecture& a) {
-  const auto refuse = [&](const char* what) {
-    throw Error("{} has {}, which the CUDA engine does not execute yet: use --device cpu", a.family,
-                what);
-  };
-  if (a.experts > 0) refuse("experts");
-  if (a.post_norms) refuse("norms after its blocks");
-  if (a.ropes.size() != 1) refuse("several rotary embeddings");
   DecoderShape s;
   s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
   s.head_dim = a.head_dim, s.ffn = a.ffn, s.vocab = a.vocab;
   s.gelu = a.activation == Activation::gelu_tanh;
   s.norm_eps = a.norm_eps, s.embed_scale = a.embed_scale, s.query_scale = a.query_scale;
   s.attention_softcap = a.attention_softcap, s.logit_softcap = a.logit_softcap;
-  for (const LayerShape& layer : a.layers) s.window.push_back(layer.window);
-  s.rope_frequency = a.ropes[0].frequency;
-  s.rope_magnitude = a.ropes[0].magnitude;
-  s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias;
+  for (const LayerShape& layer : a.layers) {
+    s.window.push_back(layer.window);
+    s.rope.push_back(layer.rope);
+    s.moe.push_back(layer.moe);
+  }
+  for (const Rope& rope : a.ropes) s.ropes.push_back({rope.frequency, rope.magnitude});
+  s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias, s.post_norms = a.post_norms;
+  s.experts = a.experts, s.top_k = a.top_k, s.expert_ffn = a.expert_ffn;
+  s.normalize_top_k = a.normalize_top_k;
   return s;
 }
 
@@ -103,53 +103,31 @@ class CudaRunner final : public Runner {
     return plan;
   }
 
-  // Each launch takes the next tokens of every slice that has some, as many as fit. A slice's part
-  // of a launch stays within a page, as the kernel wants it.
   std::span<const float> step(std::span<const Slice> batch) override {
-    size_t wanted = 0, total = 0;
-    std::vector<size_t> done(batch.size()), first_logit(batch.size());
+    const size_t vocab = size_t(weights_.architecture.vocab);
+    size_t total = 0;
     std::vector<std::vector<int>> pages;
-    for (size_t i = 0; i < batch.size(); ++i) {
-      first_logit[i] = wanted;
-      wanted += size_t(batch[i].logits);
-      total += batch[i].tokens.size();
-      pages.push_back(kernel_pages(batch[i].pages));
+    for (const Slice& slice : batch) {
+      total += slice.tokens.size();
+      pages.push_back(kernel_pages(slice.pages));
+      for (const Token token : slice.tokens) {
+        if (token < 0 || size_t(token) >= vocab) {
+          throw Error("token {} is outside the vocabulary of {}", token, vocab);
+        }
+      }
     }
     if (total > size_t(options_.max_tokens)) {
       throw Error("a step of more than {} tokens", options_.max_tokens);
     }
-    const size_t vocab = size_t(weights_.architecture.vocab);
-    logits_.resize(wanted * vocab);
-    std::vector<DecodeRow> rows;
-    std::vector<std::pair<size_t, size_t>> of;  // slice and token of each row
-    for (size_t finished = 0; finished < total; finished += rows.size()) {
-      rows.clear();
-      of.clear();
-      for (size_t i = 0; i < batch.size() && rows.size() < kRows; ++i) {
-        const Slice& slice = batch[i];
-        const int past = slice.past + int(done[i]), first = int(rows.size());
-        const size_t room = std::min<size_t>(kRows - rows.size(), kPageTokens - past % kPageTokens);
-        const size_t count = std::min(room, slice.tokens.size() - done[i]);
-        for (size_t t = 0; t < count; ++t) {
-          const Token token = slice.tokens[done[i] + t];
-          if (token < 0 || size_t(token) >= vocab) {
-            throw Error("token {} is outside the vocabulary of {}", token, vocab);
-          }
-          rows.push_back({int(token), past, first, pages[i].data(), int(pages[i].size())});
-          of.emplace_back(i, done[i] + t);
-        }
-        done[i] += count;
-      }
-      launch(rows);
-      collect(batch, of, first_logit, vocab);
-    }
-    return logits_;
+    if (total == 0) return {};
+    return total <= kRows && decoder_->decodes() ? decode(batch, pages, total)
+                                                 : forward(batch, pages);
   }
 
  private:
   void load() {
-    const auto matrix = [&](Part part, int layer, const Matrix& m) {
-      decoder_->load(part, layer, rows_of(m));
+    const auto matrix = [&](Part part, int layer, const Matrix& m, int expert = 0) {
+      decoder_->load(part, layer, rows_of(m), {}, expert);
     };
     matrix(Part::embed, 0, weights_.embed);
     matrix(Part::head, 0, weights_.head);
@@ -160,10 +138,24 @@ class CudaRunner final : public Runner {
       matrix(Part::k, l, w.k);
       matrix(Part::v, l, w.v);
       matrix(Part::out, l, w.out);
-      matrix(Part::down, l, w.down);
-      decoder_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
+      if (weights_.architecture.layers[size_t(l)].moe) {
+        matrix(Part::router, l, w.router);
+        for (int e = 0; e < int(w.expert_down.size()); ++e) {
+          const size_t i = size_t(e);
+          decoder_->load(Part::expert_gate_up, l, rows_of(w.expert_gate[i]),
+                         rows_of(w.expert_up[i]), e);
+          matrix(Part::expert_down, l, w.expert_down[i], e);
+        }
+      } else {
+        decoder_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
+        matrix(Part::down, l, w.down);
+      }
       decoder_->load(Vectors::attn_norm, l, w.attn_norm);
       decoder_->load(Vectors::mlp_norm, l, w.mlp_norm);
+      if (weights_.architecture.post_norms) {
+        decoder_->load(Vectors::post_attn_norm, l, w.post_attn_norm);
+        decoder_->load(Vectors::post_mlp_norm, l, w.post_mlp_norm);
+      }
       if (weights_.architecture.qk_norm) {
         decoder_->load(Vectors::q_norm, l, w.q_norm);
         decoder_->load(Vectors::k_norm, l, w.k_norm);
@@ -194,27 +186,74 @@ class CudaRunner final : public Runner {
     return all;
   }
 
+  // Launches of the decode kernel: each takes the next tokens of every slice that has some. A
+  // slice's part of a launch stays within a page, as the kernel wants it.
+  std::span<const float> decode(std::span<const Slice> batch,
+                                const std::vector<std::vector<int>>& pages, size_t total) {
+    const size_t vocab = size_t(weights_.architecture.vocab);
+    size_t wanted = 0;
+    std::vector<size_t> done(batch.size()), first_logit(batch.size());
+    for (size_t i = 0; i < batch.size(); ++i) {
+      first_logit[i] = wanted;
+      wanted += size_t(batch[i].logits);
+    }
+    logits_.resize(wanted * vocab);
+    std::vector<DecodeRow> rows;
+    std::vector<std::pair<size_t, size_t>> of;  // slice and token of each row
+    for (size_t finished = 0; finished < total; finished += rows.size()) {
+      rows.clear();
+      of.clear();
+      for (size_t i = 0; i < batch.size(); ++i) {
+        const Slice& slice = batch[i];
+        const int past = slice.past + int(done[i]), first = int(rows.size());
+        const size_t room = size_t(kPageTokens - past % kPageTokens);
+        const size_t count = std::min(room, slice.tokens.size() - done[i]);
+        for (size_t t = 0; t < count; ++t) {
+          rows.push_back(
+              {int(slice.tokens[done[i] + t]), past, first, pages[i].data(), int(pages[i].size())});
+          of.emplace_back(i, done[i] + t);
+        }
+        done[i] += count;
+      }
+      launch(rows);
+      // The usual step, a token and its logits of each sequence, needs no copy.
+      if (rows.size() == total && wanted == total) return decoder_->logits();
+      collect(batch, of, first_logit, vocab);
+    }
+    return logits_;
+  }
+
+  std::span<const float> forward(std::span<const Slice> batch,
+                                 const std::vector<std::vector<int>>& pages) {
+    std::vector<ForwardSlice> slices;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Slice& slice = batch[i];
+      if (slice.tokens.empty()) continue;
+      slices.push_back({slice.tokens.data(), int(slice.tokens.size()), slice.past, pages[i].data(),
+                        int(pages[i].size()), slice.logits});
+    }
+    const Profile::Clock::time_point start = Profile::Clock::now();
+    decoder_->forward(slices);
+    decoder_->wait();
+    record(start);
+    return decoder_->logits();
+  }
+
   void launch(const std::vector<DecodeRow>& rows) {
     const Profile::Clock::time_point start = Profile::Clock::now();
     decoder_->run(rows, 1);
     decoder_->wait();
+    record(start);
+  }
+
+  // The step's operators by the device's clock, from `start` on.
+  void record(Profile::Clock::time_point start) {
     if (profile_ == nullptr) return;
-    // The kernel's own clocks, stretched over the step: what is no operator's (the launch, the
-    // wait) goes to the operators in proportion.
-    const Profile::Clock::time_point end = Profile::Clock::now();
-    const std::vector<long long> stamps = decoder_->stamps();
-    const int layers = int(weights_.layers.size()), ops = 2 + 5 * layers;
-    const double first = double(stamps[2]), all = double(stamps[size_t(ops) * 4 - 1]) - first;
-    const auto at = [&](double clock) {
-      return start + std::chrono::duration_cast<Profile::Clock::duration>((end - start) *
-                                                                          ((clock - first) / all));
-    };
-    static constexpr const char* kNames[] = {"qkv", "attention", "out", "gate_up", "down"};
-    Profile::Clock::time_point begin = start;
-    for (int o = 0; o < ops; ++o) {
-      const Profile::Clock::time_point stop = at(double(stamps[size_t(o) * 4 + 3]));
-      profile_->add(o == 0 ? "embed" : o == ops - 1 ? "head" : kNames[(o - 1) % 5], begin, stop);
-      begin = stop;
+    for (const auto& [name, seconds] : decoder_->operators()) {
+      const auto stop = start + std::chrono::duration_cast<Profile::Clock::duration>(
+                                    std::chrono::duration<double>(seconds));
+      profile_->add(name, start, stop);
+      start = stop;
     }
   }
 

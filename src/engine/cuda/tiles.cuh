@@ -31,6 +31,11 @@ __host__ __device__ constexpr FormatInfo format_info(WeightFormat format) {
                                        : FormatInfo{64, 512 + 32};
 }
 
+// A float for each row, beside the tiles; the others have no scales, or groups'.
+constexpr bool has_row_scale(WeightFormat format) {
+  return format != WeightFormat::bf16 && format_info(format).chunk_bytes == 512;
+}
+
 // One matrix a layer, equal in all layers.
 struct Tiles {
   const uint8_t* data = nullptr;     // [layer][block][chunk][chunk_bytes]

@@ -1,0 +1,188 @@
+// Steps of many tokens, operator by operator: `check` compares them with the decode kernel (which
+// its own benchmark compares with doubles), `time` gives steps beside the ceilings of the same
+// call.
+//   cuda_forward_bench check
+//   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "bench/cuda_ceiling.cuh"
+#include "bench/cuda_models.h"
+#include "engine/cuda/decoder.h"
+
+namespace ridge::cuda {
+namespace {
+
+int failures = 0;
+
+double relative(const float* found, const float* wanted, size_t count) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double e = double(found[i]) - wanted[i];
+    difference += e * e, size += double(wanted[i]) * wanted[i];
+  }
+  const double value = std::sqrt(difference / size);
+  return std::isfinite(value) ? value : 1e9;
+}
+
+// Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
+void check_model(const std::string& name, const std::string& format) {
+  const DecoderShape shape = shape_of(name);
+  const int lengths[] = {300, 40, 1, 77, 1, 200, 5, 1, 1, 33}, page_count = 40;
+  const int count = int(std::size(lengths));
+  const auto decoder = Decoder::make(shape, format_of(format), page_count * count);
+  decoder->randomize(7, 0.1f);
+  std::vector<std::vector<int>> tokens, pages;
+  std::vector<ForwardSlice> slices;
+  std::vector<std::vector<float>> wanted;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int> all;
+    for (int t = 0; t < lengths[i] + 24; ++t) all.push_back((t * 37 + i * 101) % shape.vocab);
+    tokens.push_back(all);
+    pages.push_back(pages_of(i, page_count));
+  }
+  for (int i = 0; i < count; ++i) {
+    // 24 tokens by the decode kernel, then the rest: first by it too, then by the forward step.
+    for (int at = 0; at < int(tokens[i].size());) {
+      const int end = std::min<int>(at / 16 * 16 + 16, int(tokens[i].size()));
+      std::vector<DecodeRow> rows;
+      for (int t = at; t < end; ++t) {
+        rows.push_back({tokens[i][t], at, 0, pages[i].data(), page_count});
+      }
+      decoder->run(rows, 1);
+      if (end == int(tokens[i].size())) {
+        const std::vector<float>& logits = decoder->logits();
+        wanted.emplace_back(logits.end() - shape.vocab, logits.end());
+      }
+      at = end;
+    }
+    slices.push_back({tokens[i].data() + 24, lengths[i], 24, pages[i].data(), page_count, 1});
+  }
+  decoder->forward(slices);
+  const std::vector<float> found = decoder->logits();
+  double worst = 0;
+  for (int i = 0; i < count; ++i) {
+    worst =
+        std::max(worst, relative(&found[size_t(i) * shape.vocab], wanted[i].data(), shape.vocab));
+  }
+  int moved = 0;
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    decoder->forward(slices);
+    if (repeat % 20 == 0) moved += decoder->logits() != found;
+  }
+  // Both round activations to bf16 before each product (cuda_decode_bench.cu has the derivation),
+  // and int4's weights too here: the walks of both add.
+  const double limit = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
+  const bool right = worst < limit && moved == 0;
+  if (!right) ++failures;
+  std::printf("%-10s %-5s worst relative error %.4f (limit %.4f), moved %d: %s\n", name.c_str(),
+              format.c_str(), worst, limit, moved, right ? "ok" : "WRONG");
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void print_operators(Decoder& decoder, const std::vector<ForwardSlice>& slices) {
+  decoder.keep_stamps(true);
+  decoder.forward(slices);
+  decoder.forward(slices);
+  std::vector<std::pair<std::string, double>> sums;
+  for (const auto& [name, seconds] : decoder.operators()) {
+    auto it = std::find_if(sums.begin(), sums.end(), [&](auto& s) { return s.first == name; });
+    if (it == sums.end()) it = sums.insert(it, {name, 0});
+    it->second += seconds;
+  }
+  std::printf("    apart, us:");
+  for (const auto& [name, seconds] : sums) std::printf(" %s %.0f", name.c_str(), seconds * 1e6);
+  std::printf("\n");
+  decoder.keep_stamps(false);
+}
+
+int run(int count, char** words) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const std::string what = count > 1 ? words[1] : "check";
+  if (what == "check") {
+    for (const char* format : {"bf16", "fp8", "int4"}) {
+      check_model("tiny", format);
+      check_model("tiny-wide", format);
+      check_model("8b-layer", format);
+    }
+    std::printf("%d wrong\n", failures);
+    return failures != 0;
+  }
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  const double rate = read_ceiling(properties.multiProcessorCount);
+  std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  std::unique_ptr<Decoder> decoder;
+  std::string loaded;
+  for (int i = 2; i + 3 < count;) {
+    const bool prefill = std::strcmp(words[i], "prefill") == 0;
+    const std::string model = words[i + 1], format = words[i + 2];
+    const int batch = prefill ? 1 : std::atoi(words[i + 3]);
+    const int context = std::atoi(words[i + (prefill ? 3 : 4)]);
+    i += prefill ? 4 : 5;
+    const DecoderShape shape = shape_of(model);
+    const int page_count = context / 16 + 1;
+    if (model + format != loaded) {
+      decoder.reset();
+      decoder = Decoder::make(shape, format_of(format), 128 * 65);
+      decoder->randomize(1, 0);
+      decoder->randomize_cache(3);
+      loaded = model + format;
+    }
+    std::vector<int> tokens;
+    for (int t = 0; t < std::max(batch, context); ++t) tokens.push_back(t * 37 % shape.vocab);
+    std::vector<std::vector<int>> pages;
+    std::vector<ForwardSlice> slices;
+    for (int s = 0; s < batch; ++s) pages.push_back(pages_of(s, page_count));
+    for (int s = 0; s < batch; ++s) {
+      slices.push_back({&tokens[s], prefill ? context : 1, prefill ? 0 : context, pages[s].data(),
+                        page_count, 1});
+    }
+    const double seconds = median(decoder->time_forward(slices, 15));
+    if (prefill) {
+      const double linear =
+          2.0 * shape.layers * context *
+          (double(shape.hidden) * (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim +
+           3.0 * shape.hidden * shape.ffn);
+      const double attention =
+          2.0 * shape.layers * double(context) * context * shape.heads * shape.head_dim;
+      const double flops = linear + attention + 2.0 * shape.hidden * shape.vocab;
+      std::printf("%-13s %-5s prefill %6d: %8.3f ms  %6.1f TFLOP/s  %8.0f tok/s\n", model.c_str(),
+                  format.c_str(), context, seconds * 1e3, flops / seconds * 1e-12,
+                  context / seconds);
+      std::printf("RESULT prefill/%s/%s/%d %.4f ms -\n", model.c_str(), format.c_str(), context,
+                  seconds * 1e3);
+    } else {
+      const double bytes =
+          decoder->weight_bytes() + decoder->cache_bytes_per_token() * batch * (context + 1);
+      std::printf(
+          "%-13s %-5s batch %3d context %5d: %7.3f ms  %5.2f TB/s  %5.1f %% of %.2f  %7.0f tok/s\n",
+          model.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,
+          100 * bytes / seconds / rate, rate * 1e-12, batch / seconds);
+      std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", model.c_str(), format.c_str(), batch,
+                  context, seconds * 1e3, bytes / seconds / rate);
+    }
+    print_operators(*decoder, slices);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ridge::cuda
+
+int main(int count, char** words) {
+  try {
+    return ridge::cuda::run(count, words);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

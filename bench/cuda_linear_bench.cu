@@ -1,0 +1,241 @@
+// The product of many tokens alone: `check` compares it with doubles on the host, `time` gives its
+// rates for the shapes of Llama-3-8B.
+//   cuda_linear_bench check | time
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/linear.cuh"
+#include "engine/cuda/pack.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+int failures = 0;
+
+const std::pair<WeightFormat, const char*> kFormats[] = {
+    {WeightFormat::bf16, "bf16"}, {WeightFormat::fp8, "fp8"}, {WeightFormat::int4, "int4"}};
+
+struct Weights {
+  Weights(WeightFormat weight_format, int matrices, int row_count, int column_count, bool pairs)
+      : format(weight_format), rows(row_count), columns(column_count) {
+    const FormatInfo info = format_info(format);
+    tiles.blocks = (rows + kBlockRows - 1) / kBlockRows;
+    tiles.chunks = (columns + info.columns - 1) / info.columns;
+    tiles.stride = size_t(tiles.blocks) * tiles.chunks * info.chunk_bytes;
+    data = Buffer<uint8_t>(tiles.stride * matrices);
+    scales = Buffer<float>(size_t(matrices) * tiles.blocks * kBlockRows);
+    Buffer<uint16_t> plain(size_t(rows) * columns);
+    for (int m = 0; m < matrices; ++m) {
+      fill_normal(nullptr, plain.data(), plain.size(), m + 5, 0.02f);
+      const uint16_t* second = pairs ? plain.data() + size_t(rows / 2) * columns : nullptr;
+      pack(nullptr, format, plain.data(), second, pairs ? rows / 2 : rows, columns,
+           data.data() + tiles.stride * m, scales.data() + size_t(m) * tiles.blocks * kBlockRows,
+           tiles.chunks);
+      check(cudaDeviceSynchronize(), "packing");
+    }
+    tiles.data = data.data();
+    tiles.row_scale = has_row_scale(format) ? scales.data() : nullptr;
+  }
+  std::vector<float> plain(int matrix) {
+    Buffer<float> all(size_t(tiles.blocks) * kBlockRows * tiles.chunks *
+                      format_info(format).columns);
+    unpack(nullptr, format, data.data() + tiles.stride * matrix,
+           scales.data() + size_t(matrix) * tiles.blocks * kBlockRows, tiles.blocks, tiles.chunks,
+           all.data());
+    check(cudaDeviceSynchronize(), "unpacking");
+    return all.host();
+  }
+  WeightFormat format;
+  int rows, columns;
+  Tiles tiles;
+  Buffer<uint8_t> data;
+  Buffer<float> scales;
+};
+
+float value_of(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
+void check_case(Linear& linear, Weights& w, const char* name, int tokens, After after) {
+  const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
+  const int columns = (w.columns + 63) / 64 * 64,
+            stored = w.tiles.chunks * format_info(w.format).columns;
+  Buffer<uint16_t> x(size_t(padded) * columns), out(size_t(padded) * (w.rows / 2 + 64));
+  fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
+  Buffer<float> rows(size_t(tokens) * w.rows), bias(w.tiles.blocks * kBlockRows);
+  fill_normal(nullptr, bias.data(), bias.size(), 3, 1.0f, 0.0f);
+  fill_normal(nullptr, rows.data(), rows.size(), 9, 1.0f, 0.0f);
+  check(cudaDeviceSynchronize(), "filling");
+  const std::vector<float> before = rows.host(), weights = w.plain(1), b = bias.host();
+  if (after == After::store) rows.fill_bytes(0xff);
+  out.fill_bytes(0xff);
+  LinearArgs args;
+  args.tiles = w.tiles, args.matrix = 1, args.row_count = w.rows, args.x = x.data();
+  args.tokens = tokens, args.padded = padded, args.after = after;
+  args.bias = after == After::store ? bias.data() : nullptr;
+  args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
+  linear.launch(nullptr, args, tile);
+  check(cudaDeviceSynchronize(), "multiplying");
+  const std::vector<uint16_t> given = x.host(), activated = out.host();
+  const std::vector<float> found = rows.host();
+  const auto product = [&](int row, int token) {
+    double sum = 0;
+    for (int c = 0; c < w.columns; ++c) {
+      sum += double(weights[size_t(row) * stored + c]) * value_of(given[wide_at(c, token, padded)]);
+    }
+    return sum;
+  };
+  // int4's weights are rounded to bf16 with their scale: 2^-9 at most, a random walk over columns.
+  double difference = 0, size = 0;
+  for (int i = 0; i < 1500; ++i) {
+    const int row = int(i * 7919ll % w.rows), token = int(i * 104729ll / 13 % tokens);
+    double wanted, got;
+    if (after == After::gate) {
+      const int pair = row / 2, block = pair / 8;
+      const double gate = product(block * 16 + pair % 8, token),
+                   up = product(block * 16 + 8 + pair % 8, token);
+      wanted = gate / (1 + std::exp(-gate)) * up;
+      got = value_of(activated[wide_at(pair, token, padded)]);
+    } else {
+      wanted = product(row, token) +
+               (after == After::store ? b[row] : before[size_t(token) * w.rows + row]);
+      got = found[size_t(token) * w.rows + row];
+    }
+    difference += (got - wanted) * (got - wanted), size += wanted * wanted;
+  }
+  const double error = std::sqrt(difference / size);
+  const double limit = after == After::gate ? 4e-3 : w.format == WeightFormat::int4 ? 3e-3 : 1e-5;
+  // Bits over repeats.
+  int moved = 0;
+  if (after != After::add) {
+    for (int i = 0; i < 50; ++i) linear.launch(nullptr, args, tile);
+    check(cudaDeviceSynchronize(), "multiplying again");
+    if (after == After::gate) {
+      const std::vector<uint16_t> again = out.host();
+      for (int t = 0; t < tokens; ++t)
+        for (int r = 0; r < w.rows / 2; ++r)
+          moved += again[wide_at(r, t, padded)] != activated[wide_at(r, t, padded)];
+    } else {
+      moved = rows.host() != found;
+    }
+  }
+  const bool right = error < limit && moved == 0;
+  if (!right) ++failures;
+  std::printf("%-5s %5d x %5d tokens %5d after %d: error %.2e (limit %.0e), moved %d %s\n", name,
+              w.rows, w.columns, tokens, int(after), error, limit, moved, right ? "ok" : "WRONG");
+}
+
+void check_all() {
+  int sms = 0;
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
+  for (const auto& [format, name] : kFormats) {
+    Linear linear(format, sms);
+    for (const auto& [rows, columns] :
+         {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
+      Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
+      for (const int tokens : {1, 17, 33, 64, 100, 200, 520}) {
+        check_case(linear, w, name, tokens, After::store);
+        check_case(linear, w, name, tokens, After::add);
+        check_case(linear, pairs, name, tokens, After::gate);
+      }
+    }
+  }
+  std::printf("%d wrong\n", failures);
+}
+
+struct Timer {
+  Timer() { cudaEventCreate(&start), cudaEventCreate(&stop); }
+  template <typename F>
+  double median(int repeats, const F& f) {
+    f();
+    std::vector<double> times;
+    for (int i = 0; i < repeats; ++i) {
+      cudaEventRecord(start);
+      f();
+      cudaEventRecord(stop);
+      check(cudaDeviceSynchronize(), "timing");
+      float ms;
+      cudaEventElapsedTime(&ms, start, stop);
+      times.push_back(ms / 1e3);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+  cudaEvent_t start, stop;
+};
+
+void time_all() {
+  int sms = 0;
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
+  Timer timer;
+  for (const auto& [format, name] : kFormats) {
+    constexpr int kLayers = 6;
+    Linear linear(format, sms);
+    Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
+    Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
+    Buffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
+    Buffer<float> rows(size_t(8192) * 6144);
+    fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
+    rows.fill_bytes(0);
+    struct Case {
+      const char* name;
+      Weights* w;
+      After after;
+    };
+    const Case cases[] = {{"qkv", &qkv, After::store},
+                          {"out", &out, After::add},
+                          {"gate_up", &gate_up, After::gate},
+                          {"down", &down, After::add}};
+    for (const int tokens : {32, 64, 128, 256, 512, 2048, 8192}) {
+      const auto one = [&](const Case& c, int layer) {
+        LinearArgs args;
+        args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
+        args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
+        args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
+        linear.launch(nullptr, args, Linear::tile_tokens(tokens));
+      };
+      const auto say = [&](const char* what, double seconds, double bytes, double weights) {
+        std::printf("%-5s %5d tokens %-8s %9.2f us  %6.3f TB/s  %7.1f TFLOP/s\n", name, tokens,
+                    what, seconds * 1e6, bytes / seconds * 1e-12,
+                    2 * weights * tokens / seconds * 1e-12);
+      };
+      double bytes = 0, count = 0;
+      for (const Case& c : cases) {
+        bytes += double(c.w->tiles.stride), count += double(c.w->rows) * c.w->columns;
+        const double s = timer.median(9, [&] {
+          for (int l = 0; l < kLayers; ++l) one(c, l);
+        }) / kLayers;
+        say(c.name, s, double(c.w->tiles.stride), double(c.w->rows) * c.w->columns);
+      }
+      const double s = timer.median(9, [&] {
+        for (int l = 0; l < kLayers; ++l)
+          for (const Case& c : cases) one(c, l);
+      }) / kLayers;
+      say("layer", s, bytes, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cuda
+
+int main(int count, char** words) {
+  try {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    const std::string what = count > 1 ? words[1] : "check";
+    what == "time" ? ridge::cuda::time_all() : ridge::cuda::check_all();
+    return ridge::cuda::failures != 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

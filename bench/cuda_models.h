@@ -1,0 +1,60 @@
+// The models of the CUDA benchmarks, by name: shapes alone, weights are random.
+#pragma once
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/decoder.h"
+
+namespace ridge::cuda {
+
+inline DecoderShape shape_of(const std::string& name) {
+  DecoderShape s;
+  double theta = 500000;
+  if (name == "llama-2-7b") {
+    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 32, s.head_dim = 128;
+    s.ffn = 11008, s.vocab = 32000, theta = 10000;
+  } else if (name == "llama-3-8b") {
+    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
+    s.ffn = 14336, s.vocab = 128256;
+  } else if (name == "llama-3.2-1b") {
+    s.layers = 16, s.hidden = 2048, s.heads = 32, s.kv_heads = 8, s.head_dim = 64;
+    s.ffn = 8192, s.vocab = 128256;
+  } else if (name == "tiny") {
+    s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
+    s.ffn = 1536, s.vocab = 1000;
+  } else if (name == "tiny-wide") {  // multi-head, 128, norms and biases, a window
+    s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
+    s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
+  } else if (name == "8b-layer") {
+    s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
+    s.ffn = 14336, s.vocab = 2048;
+  } else {
+    std::fprintf(stderr, "no model %s\n", name.c_str());
+    std::exit(2);
+  }
+  s.query_scale = 1 / std::sqrt(float(s.head_dim));
+  s.ropes.resize(1);
+  for (int i = 0; i < s.head_dim / 2; ++i) {
+    s.ropes[0].frequency.push_back(float(std::pow(theta, -2.0 * i / s.head_dim)));
+  }
+  return s;
+}
+
+inline WeightFormat format_of(const std::string& name) {
+  return name == "fp8"    ? WeightFormat::fp8
+         : name == "int4" ? WeightFormat::int4
+                          : WeightFormat::bf16;
+}
+
+// Pages of a sequence: not in order, as an allocator that has worked for a while gives them.
+inline std::vector<int> pages_of(int sequence, int count) {
+  std::vector<int> pages(count);
+  for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
+  return pages;
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,36 @@
+// Experts: which of them each token goes to, the tokens sorted by expert, and their results summed.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "engine/cuda/device.cuh"
+
+namespace ridge::cuda {
+
+// One step's sorting. Slots: each expert's tokens, padded to whole tiles of the product.
+struct Routing {
+  int tokens, experts, top_k, tile;  // tile: slots of a tile
+  bool normalize;                    // weights made to sum to 1
+  const float* logits;               // [token][experts], of the router
+  int* expert;                       // [token][top_k]
+  float* weight;                     // [token][top_k]
+  int* slot;                         // [token][top_k]
+  int* count;                        // [expert]
+  int* source;                       // [slot]: its token; -1: padding
+  int* tile_matrix;                  // [tile]: its expert
+  int* tile_count;
+};
+// Slots that tokens of so many choices may need.
+constexpr int slots_of(int tokens, int top_k, int experts, int tile) {
+  const int most = tokens * top_k < experts ? tokens * top_k : experts;  // that have any
+  return (tokens * top_k + most * (tile - 1) + tile - 1) / tile * tile;
+}
+void route(cudaStream_t stream, const Routing& routing);
+// to at wide_at(k, slot, slots) = from at wide_at(k, token, padded).
+void gather(cudaStream_t stream, const Routing& routing, const uint16_t* from, int padded,
+            uint16_t* to, int slots, int columns);
+// sums[token] += weighted rows of its slots, in the order of its choices; or = with `store`.
+void combine(cudaStream_t stream, const Routing& routing, const float* rows, int columns,
+             float* sums, bool store);
+
+}  // namespace ridge::cuda

@@ -1,0 +1,259 @@
+#include <algorithm>
+
+#include "engine/cuda/forward.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+void check_shape(const DecoderShape& s) {
+  const auto refuse = [](const std::string& what) {
+    throw Error("the CUDA engine has no code for {}", what);
+  };
+  if (s.head_dim != 64 && s.head_dim != 128 && s.head_dim != 256) {
+    refuse(fmt::format("heads of {}", s.head_dim));
+  }
+  if (s.heads % s.kv_heads) refuse(fmt::format("{} heads on {} KV heads", s.heads, s.kv_heads));
+  if (s.hidden % 64) refuse(fmt::format("{} columns", s.hidden));
+  if (s.ffn % 16 || s.expert_ffn % 16) {
+    refuse(fmt::format("an MLP of {} columns", s.ffn % 16 ? s.ffn : s.expert_ffn));
+  }
+}
+
+int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Columns that fill no chunk meet weights of zero, but must be numbers.
+Buffer<uint16_t> activations(size_t tokens, int columns) {
+  Buffer<uint16_t> buffer(tokens * size_t(up_to(columns, 64)));
+  buffer.fill_bytes(0);
+  return buffer;
+}
+
+}  // namespace
+
+Forward::Forward(const DeviceWeights& weights, int sms)
+    : w_(weights),
+      sms_(sms),
+      linear_(weights.format, sms),
+      router_(WeightFormat::bf16, sms),
+      attention_(weights.shape.heads, weights.shape.kv_heads, weights.shape.head_dim, sms) {
+  check_shape(weights.shape);
+}
+
+Forward::~Forward() {
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+}
+
+void Forward::reserve(int tokens, int rows) {
+  const DecoderShape& s = w_.shape;
+  const bool sparse = s.experts > 0;
+  if (tokens > room_) {
+    room_ = up_to(std::max(tokens, 2 * room_), 256);
+    const size_t room = size_t(room_);
+    residual_ = Buffer<float>(room * s.hidden);
+    qkv_ = Buffer<float>(room * w_.qkv_rows());
+    if (s.post_norms) added_ = Buffer<float>(room * s.hidden);
+    x_ = activations(room, s.hidden);
+    q_ = Buffer<uint16_t>(room * w_.q_columns());
+    attended_ = activations(room, w_.q_columns());
+    activated_ = activations(room, s.ffn);
+    token_ = Buffer<int>(room);
+    at_ = Buffer<TokenAt>(room);
+    if (sparse) {
+      const size_t choices = room * s.top_k;
+      router_logits_ = Buffer<float>(room * s.experts);
+      expert_weight_ = Buffer<float>(choices);
+      expert_ = Buffer<int>(choices);
+      slot_ = Buffer<int>(choices);
+      count_ = Buffer<int>(s.experts);
+      tile_count_ = Buffer<int>(1);
+    }
+  }
+  if (sparse) {
+    slot_tile_ = Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
+    slots_ = slots_of(tokens, s.top_k, s.experts, slot_tile_);
+    if (size_t(slots_) > source_.size()) {
+      const size_t slots = size_t(slots_) + size_t(slots_) / 4;
+      source_ = Buffer<int>(slots);
+      tile_matrix_ = Buffer<int>(slots / 32 + 1);
+      sorted_ = activations(slots, s.hidden);
+      sorted_activated_ = activations(slots, s.expert_ffn);
+      expert_rows_ = Buffer<float>(slots * s.hidden);
+    }
+  }
+  if (rows > rows_room_) {
+    rows_room_ = std::max(rows, 2 * rows_room_);
+    logits_ = Buffer<float>(size_t(rows_room_) * s.vocab);
+    rows_ = Buffer<int>(rows_room_);
+    chosen_ = Buffer<int>(rows_room_);
+    best_ = Buffer<unsigned long long>(rows_room_);
+    best_.fill_bytes(0);
+    check(cudaDeviceSynchronize(), "clearing memory");
+  }
+}
+
+void Forward::prepare(cudaStream_t stream, const std::vector<ForwardSlice>& slices) {
+  std::vector<int> tokens, pages;
+  std::vector<TokenAt> at;
+  std::vector<AttentionSequence> sequences;
+  wanted_.clear();
+  for (const ForwardSlice& slice : slices) {
+    const int first = int(tokens.size());
+    sequences.push_back({first, slice.count, slice.past, int(pages.size())});
+    for (int i = 0; i < slice.count; ++i) {
+      const int position = slice.past + i;
+      tokens.push_back(slice.tokens[i]);
+      at.push_back({position, slice.pages[position / kPageTokens], position % kPageTokens});
+      if (i + slice.logits >= slice.count) wanted_.push_back(first + i);
+    }
+    pages.insert(pages.end(), slice.pages, slice.pages + slice.page_count);
+  }
+  tokens_ = int(tokens.size());
+  if (tokens_ == 0) throw Error("a step without tokens");
+  tile_ = Linear::tile_tokens(tokens_);
+  padded_ = Linear::padded(tokens_);
+  reserve(tokens_, int(wanted_.size()));
+  if (pages_.size() < pages.size()) pages_ = Buffer<int>(pages.size() * 2);
+  token_.copy_from(tokens.data(), tokens.size(), stream);
+  at_.copy_from(at.data(), at.size(), stream);
+  pages_.copy_from(pages.data(), pages.size(), stream);
+  if (!wanted_.empty()) rows_.copy_from(wanted_.data(), wanted_.size(), stream);
+  attention_.plan(stream, sequences);
+}
+
+void Forward::mark(cudaStream_t stream, const char* name) {
+  if (!keep_times_) return;
+  if (used_events_ == events_.size()) {
+    events_.push_back(nullptr);
+    names_.push_back(nullptr);
+    check(cudaEventCreate(&events_.back()), "making an event");
+  }
+  names_[used_events_] = name;
+  check(cudaEventRecord(events_[used_events_++], stream), "timing");
+}
+
+std::vector<std::pair<const char*, double>> Forward::operators() const {
+  std::vector<std::pair<const char*, double>> times;
+  if (used_events_ < 2) return times;
+  check(cudaEventSynchronize(events_[used_events_ - 1]), "timing");
+  for (size_t i = 0; i + 1 < used_events_; ++i) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, events_[i], events_[i + 1]), "timing");
+    times.emplace_back(names_[i], ms / 1e3);
+  }
+  return times;
+}
+
+void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
+                     LinearArgs args) {
+  args.tiles = m.tiles;
+  args.matrix = index;
+  args.row_count = m.rows;
+  args.x = x;
+  if (args.padded == 0) args.tokens = tokens_, args.padded = padded_;
+  args.gate = w_.shape.gelu ? Gate::gelu_tanh : Gate::silu;
+  const int tile = args.tile_count ? slot_tile_ : Linear::tile_tokens(args.tokens);
+  (m.format == w_.format ? linear_ : router_).launch(stream, args, tile);
+}
+
+void Forward::mlp(cudaStream_t stream, int layer) {
+  const int index = w_.place_of(layer);
+  mark(stream, "gate_up");
+  LinearArgs gate;
+  gate.after = After::gate, gate.out = activated_.data();
+  linear(stream, w_.gate_up, index, x_.data(), gate);
+  mark(stream, "down");
+  LinearArgs down;
+  down.after = w_.shape.post_norms ? After::store : After::add;
+  down.rows = w_.shape.post_norms ? added_.data() : residual_.data();
+  down.stride = w_.shape.hidden;
+  linear(stream, w_.down, index, activated_.data(), down);
+}
+
+void Forward::experts(cudaStream_t stream, int layer) {
+  const DecoderShape& s = w_.shape;
+  const int index = w_.place_of(layer);
+  mark(stream, "router");
+  LinearArgs router;
+  router.rows = router_logits_.data(), router.stride = s.experts;
+  linear(stream, w_.router, index, x_.data(), router);
+  const Routing routing{tokens_,           s.experts,
+                        s.top_k,           slot_tile_,
+                        s.normalize_top_k, router_logits_.data(),
+                        expert_.data(),    expert_weight_.data(),
+                        slot_.data(),      count_.data(),
+                        source_.data(),    tile_matrix_.data(),
+                        tile_count_.data()};
+  route(stream, routing);
+  gather(stream, routing, x_.data(), padded_, sorted_.data(), slots_, s.hidden);
+  mark(stream, "gate_up");
+  LinearArgs grouped;
+  grouped.tokens = slots_, grouped.padded = slots_, grouped.matrices = s.experts;
+  grouped.tile_count = tile_count_.data(), grouped.tile_matrix = tile_matrix_.data();
+  LinearArgs gate = grouped;
+  gate.after = After::gate, gate.out = sorted_activated_.data();
+  linear(stream, w_.expert_gate_up, index * s.experts, sorted_.data(), gate);
+  mark(stream, "down");
+  LinearArgs down = grouped;
+  down.rows = expert_rows_.data(), down.stride = s.hidden;
+  linear(stream, w_.expert_down, index * s.experts, sorted_activated_.data(), down);
+  combine(stream, routing, expert_rows_.data(), s.hidden,
+          s.post_norms ? added_.data() : residual_.data(), s.post_norms);
+}
+
+void Forward::queue(cudaStream_t stream) {
+  const DecoderShape& s = w_.shape;
+  used_events_ = 0;
+  mark(stream, "embed");
+  embed(stream, token_.data(), tokens_, w_.embed.data(), s.hidden, s.embed_scale, residual_.data());
+  // The norm before an operator also adds what the block before left to be normed first.
+  const auto norm = [&](const char* name, const float* weight, const float* added_norm,
+                        const int* rows, int count, int padded) {
+    mark(stream, name);
+    normalize(stream, {residual_.data(), rows, added_norm ? added_.data() : nullptr, added_norm,
+                       weight, x_.data(), s.hidden, count, padded, s.norm_eps});
+  };
+  for (int layer = 0; layer < s.layers; ++layer) {
+    norm("attn_norm", w_.vector(Vectors::attn_norm, layer),
+         layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr, tokens_,
+         padded_);
+    mark(stream, "qkv");
+    LinearArgs qkv;
+    qkv.bias = w_.vector(Vectors::qkv_bias, layer);
+    qkv.rows = qkv_.data(), qkv.stride = w_.qkv_rows();
+    linear(stream, w_.qkv, layer, x_.data(), qkv);
+    mark(stream, "rope_cache");
+    const float magnitude = s.ropes[size_t(w_.rope_of(layer))].magnitude;
+    turn_and_cache(
+        stream, {qkv_.data(), s.heads, s.kv_heads, s.head_dim, tokens_,
+                 w_.vector(Vectors::q_norm, layer), w_.vector(Vectors::k_norm, layer), s.norm_eps,
+                 w_.frequency_of(layer), magnitude, at_.data(), q_.data(), w_.kv_of(layer)});
+    mark(stream, "attention");
+    const int window = s.window.empty() ? 0 : s.window[size_t(layer)];
+    attention_.launch(stream,
+                      {s.heads, s.kv_heads, s.head_dim, s.query_scale, s.attention_softcap, window,
+                       q_.data(), w_.kv_of(layer), pages_.data(), attended_.data(), padded_});
+    mark(stream, "out");
+    LinearArgs out;
+    out.after = s.post_norms ? After::store : After::add;
+    out.rows = s.post_norms ? added_.data() : residual_.data(), out.stride = s.hidden;
+    linear(stream, w_.out, layer, attended_.data(), out);
+    norm("mlp_norm", w_.vector(Vectors::mlp_norm, layer), w_.vector(Vectors::post_attn_norm, layer),
+         nullptr, tokens_, padded_);
+    s.is_moe(layer) ? experts(stream, layer) : mlp(stream, layer);
+  }
+  if (!wanted_.empty()) {
+    const int rows = logit_rows();
+    norm("final_norm", w_.vector(Vectors::final_norm, 0),
+         w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows, Linear::padded(rows));
+    mark(stream, "lm_head");
+    LinearArgs head;
+    head.tokens = rows, head.padded = Linear::padded(rows), head.softcap = s.logit_softcap;
+    head.rows = logits_.data(), head.stride = s.vocab;
+    linear(stream, w_.head, 0, x_.data(), head);
+    mark(stream, "sample");
+    choose_likeliest(stream, logits_.data(), rows, s.vocab, best_.data(), chosen_.data());
+  }
+  mark(stream, "");
+}
+
+}  // namespace ridge::cuda

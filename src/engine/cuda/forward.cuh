@@ -1,0 +1,71 @@
+// A step of any number of tokens, an operator a kernel: prompts, large and mixed batches, and the
+// models that the decode kernel has no code for. Launches depend on each other programmatically, so
+// that weights arrive while the kernel before ends.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "engine/cuda/attention.cuh"
+#include "engine/cuda/device_weights.cuh"
+#include "engine/cuda/experts.cuh"
+#include "engine/cuda/linear.cuh"
+#include "engine/cuda/tokens.cuh"
+
+namespace ridge::cuda {
+
+class Forward {
+ public:
+  // Throws Error for shapes it has no code for.
+  Forward(const DeviceWeights& weights, int sms);
+  ~Forward();
+  Forward(const Forward&) = delete;
+  Forward& operator=(const Forward&) = delete;
+
+  // Uploads what the step needs; `queue` may then be called any number of times.
+  void prepare(cudaStream_t stream, const std::vector<ForwardSlice>& slices);
+  void queue(cudaStream_t stream);
+  int logit_rows() const { return int(wanted_.size()); }
+  const float* logits() const { return logits_.data(); }  // [row][vocab]
+  const int* chosen() const { return chosen_.data(); }    // [row], the likeliest
+
+  // Times operators of each queue() with events, which keeps them apart.
+  void keep_times(bool keep) { keep_times_ = keep; }
+  std::vector<std::pair<const char*, double>> operators() const;  // waits
+
+ private:
+  void reserve(int tokens, int rows);
+  void mark(cudaStream_t stream, const char* name);
+  void linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
+              LinearArgs args);
+  void mlp(cudaStream_t stream, int layer);
+  void experts(cudaStream_t stream, int layer);
+
+  const DeviceWeights& w_;
+  int sms_;
+  Linear linear_, router_;
+  Attention attention_;
+
+  // Of the step.
+  int tokens_ = 0, padded_ = 0, tile_ = 0;
+  int slot_tile_ = 0, slots_ = 0;  // experts
+  std::vector<int> wanted_;        // rows of which logits are wanted
+
+  // Grown as steps ask for it.
+  int room_ = 0, rows_room_ = 0;
+  Buffer<float> residual_, qkv_, added_, logits_;
+  Buffer<uint16_t> x_, q_, attended_, activated_;
+  Buffer<int> token_, pages_, rows_, chosen_;
+  Buffer<TokenAt> at_;
+  Buffer<unsigned long long> best_;
+  Buffer<float> router_logits_, expert_weight_, expert_rows_;
+  Buffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;
+  Buffer<uint16_t> sorted_, sorted_activated_;
+
+  bool keep_times_ = false;
+  std::vector<const char*> names_;
+  std::vector<cudaEvent_t> events_;
+  size_t used_events_ = 0;
+};
+
+}  // namespace ridge::cuda

@@ -1,0 +1,54 @@
+// What happens to tokens between the products of a step of many: embedding, norms, rotation and the
+// cache, the choice of experts, the likeliest token. One small kernel each, as dependent launches.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "engine/cuda/tiles.cuh"
+
+namespace ridge::cuda {
+
+// residual[token] = scale * table[tokens[token]], a table of bf16.
+void embed(cudaStream_t stream, const int* tokens, int count, const uint16_t* table, int hidden,
+           float scale, float* residual);
+
+// RMS norms of residual rows, to bf16 at wide_at(column, i, padded). With `added` (a product that
+// is normed by itself first): residual += norm(added) * added_norm before it.
+struct NormArgs {
+  float* residual;     // [token][hidden]
+  const int* rows;     // which of them; null: i
+  const float* added;  // [token][hidden]; null: none
+  const float* added_norm;
+  const float* norm;  // null: only the addition
+  uint16_t* out;
+  int hidden, count, padded;
+  float eps;
+};
+void normalize(cudaStream_t stream, const NormArgs& args);
+
+// Where the keys and values of this step go, one a token.
+struct TokenAt {
+  int position;
+  int page, slot;  // its page and place there
+};
+
+// Norms (optional) and turns q and k; q to bf16 rows, k and v into the cache.
+struct TurnArgs {
+  const float* qkv;  // [token][(heads + 2 kv_heads) head_dim]
+  int heads, kv_heads, head_dim, count;
+  const float* q_norm;  // [head_dim]; null: none
+  const float* k_norm;
+  float eps;
+  const float* frequency;  // [head_dim / 2]
+  float magnitude;
+  const TokenAt* at;
+  uint16_t* q;   // [token][heads * head_dim]
+  uint16_t* kv;  // this layer's pages
+};
+void turn_and_cache(cudaStream_t stream, const TurnArgs& args);
+
+// chosen[row] = the likeliest of logits[row][vocab], the lower of equals.
+void choose_likeliest(cudaStream_t stream, const float* logits, int rows, int vocab,
+                      unsigned long long* best, int* chosen);
+
+}  // namespace ridge::cuda
