@@ -10,8 +10,8 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kTileRows = 128, kSingleRows = 64;
-// Of keys and values that the blocks at work share: half of Hopper's 50 MB L2.
-constexpr size_t kCacheBytes = size_t{25} << 20;
+// Of keys and values that the blocks at work share: of Hopper's 50 MB L2.
+constexpr size_t kCacheBytes = size_t{32} << 20;
 // What a tile of rows costs besides its keys, in tiles of keys: queries, the first tile's latency
 // and the output.
 constexpr int kTileCost = 1;
@@ -93,12 +93,12 @@ void Attention::plan_prompts(std::vector<AttentionSequence> prompts) {
   prompt_items_ = 0;
   for (const AttentionSequence& s : prompts) {
     const size_t bytes = size_t(s.past + s.rows) * head_dim_ * 4;
-    const int turn = int(std::clamp<size_t>(kCacheBytes / bytes, 1, kv_heads_));
+    const int turns = std::min(kv_heads_, int(bytes * kv_heads_ / kCacheBytes) + 1);
     const int tiles = (s.rows * group + kTileRows - 1) / kTileRows;
-    for (int head = 0; head < kv_heads_; head += turn) {
+    for (int turn = 0; turn < turns; ++turn) {
       for (int tile = tiles - 1; tile >= 0; --tile) {
         const int keys = s.past + std::min(s.rows, (tile + 1) * kTileRows / group + 1);
-        for (int h = head; h < std::min(head + turn, kv_heads_); ++h) {
+        for (int h = turn * kv_heads_ / turns; h < (turn + 1) * kv_heads_ / turns; ++h) {
           Load load = least.top();
           least.pop();
           blocks[load.second].push_back({s.row, s.rows, s.past, s.pages, tile, h, 0, 0});

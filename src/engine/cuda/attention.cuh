@@ -37,7 +37,7 @@ struct AttentionArgs {
 
 // What one block does at once: a tile of a prompt's packed rows, or a span of a single token's
 // keys.
-struct AttentionWork {
+struct alignas(16) AttentionWork {
   int row, rows, past, pages;  // its sequence
   int part;                    // which tile, or span
   int kv_head;                 // prompts: of this; single tokens: of all

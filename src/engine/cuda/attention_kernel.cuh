@@ -7,41 +7,11 @@
 // other's products run.
 #pragma once
 
-#include "engine/cuda/attention.cuh"
+#include "engine/cuda/attention_items.cuh"
 #include "engine/cuda/attention_wgmma.cuh"
 #include "engine/cuda/mma.cuh"
 
 namespace ridge::cuda {
-
-// Where a token has more keys, its spans of so many are attended to apart and joined.
-constexpr int kSpan = 512;
-
-struct AttentionLaunch {
-  AttentionArgs args;
-  const AttentionWork* work;
-  const int* begin;  // prompts: where each block's work begins
-  int items;         // single tokens: spans, each for all KV heads
-  // Of sequences with several spans, for each packed row and span: outputs and (maximum, sum).
-  float* partial;
-  float2* partial_sums;
-  unsigned* arrived;  // spans that are done, for each sequence and KV head
-};
-
-// kGroups: warpgroups that compute; 2 for prompts, 1 for single tokens.
-template <int kHeadDim, int kGroups>
-struct AttentionShape {
-  static constexpr bool kPrompts = kGroups == 2;
-  static constexpr int kRows = 64 * kGroups;
-  static constexpr int kKeys = kHeadDim == 256 || (!kPrompts && kHeadDim == 128) ? 64 : 128;
-  static constexpr int kPages = kKeys / kPageTokens;
-  static constexpr int kPartBytes = kKeys * kHeadDim * 2;  // a tile's keys, or values
-  static constexpr int kQueryBytes = kRows * kHeadDim * 2;
-  // Blocks of an SM, and tiles that fit in their shares of its 228 KB.
-  static constexpr int kBlocks = kPrompts || kHeadDim == 256 ? 1 : 2;
-  static constexpr int kSlots = kPrompts && kHeadDim == 256 ? 2 : 3;
-  static constexpr int kThreads = kPrompts ? 384 : 160;
-  static constexpr int kSharedBytes = kQueryBytes + kSlots * 2 * kPartBytes + 128;
-};
 
 #ifdef RIDGE_HOPPER
 
@@ -57,115 +27,15 @@ __device__ inline float power_of_2(float x) {
 __device__ inline void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-__device__ inline void bar_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// What a block does next, with the keys that count for any of its rows.
-template <int kHeadDim, int kGroups>
-struct AttentionItem {
-  using Shape = AttentionShape<kHeadDim, kGroups>;
-  AttentionWork work;
-  int kv_head;
-  int packed;     // rows of the sequence
-  int first;      // of them, here
-  int low, high;  // keys
-  int tile_low, tile_high;
-  int span_low, span_high;  // of the sequence: single tokens
-
-  __device__ AttentionItem(const AttentionLaunch& launch, int index) {
-    const AttentionArgs& args = launch.args;
-    const int group = args.heads / args.kv_heads;
-    if constexpr (Shape::kPrompts) {
-      work = launch.work[index];
-      kv_head = work.kv_head, first = work.part * Shape::kRows;
-    } else {
-      work = launch.work[index / args.kv_heads];
-      kv_head = index % args.kv_heads, first = 0;
-    }
-    packed = work.rows * group;
-    const int last_token = min(work.rows - 1, (first + Shape::kRows - 1) / group);
-    high = work.past + last_token + 1;
-    low = args.window > 0 ? max(0, work.past + first / group + 1 - args.window) : 0;
-    if constexpr (!Shape::kPrompts) {
-      span_low = low / kSpan, span_high = (high + kSpan - 1) / kSpan;
-      low = max(low, work.part * kSpan), high = min(high, (work.part + 1) * kSpan);
-    }
-    tile_low = low / Shape::kKeys, tile_high = (high + Shape::kKeys - 1) / Shape::kKeys;
-  }
-  // Single tokens: whether the window has left this span.
-  __device__ bool empty() const { return low >= high; }
-};
-
-// This block's items.
-template <int kHeadDim, int kGroups>
-struct AttentionShare {
-  int at, end, step;
-  __device__ explicit AttentionShare(const AttentionLaunch& launch) {
-    if constexpr (kGroups == 2) {
-      at = launch.begin[blockIdx.x], end = launch.begin[blockIdx.x + 1], step = 1;
-    } else {
-      at = blockIdx.x, end = launch.items * launch.args.kv_heads, step = gridDim.x;
-    }
-  }
-};
-
-template <int kHeadDim, int kGroups>
-struct AttentionShared {
-  using Shape = AttentionShape<kHeadDim, kGroups>;
-  uint8_t queries[Shape::kQueryBytes];
-  uint8_t ring[Shape::kSlots][2][Shape::kPartBytes];  // keys, values
-  uint64_t full[Shape::kSlots][2], empty[Shape::kSlots][2];
-  int last;
-};
-
-// One warp. Tiles come last first: the masked ones before the rest.
-template <int kHeadDim, int kGroups>
-__device__ inline void fetch_tiles(const AttentionLaunch& launch,
-                                   AttentionShared<kHeadDim, kGroups>& shared, int lane) {
-  using Shape = AttentionShape<kHeadDim, kGroups>;
-  constexpr int kPages = Shape::kPages, kPageBytes = kHeadDim * kPageTokens * 2;
-  const AttentionArgs& args = launch.args;
-  Place place;
-  AttentionShare<kHeadDim, kGroups> share(launch);
-#pragma unroll 1
-  for (; share.at < share.end; share.at += share.step) {
-    const AttentionItem<kHeadDim, kGroups> item(launch, share.at);
-    if (item.empty()) continue;
-    const int* pages = args.pages + item.work.pages;
-    // In place of a tile's pages that no row sees, the nearest: what is masked must be numbers.
-    const auto number_of = [&](int tile) {
-      const int page = tile * kPages + lane % kPages;
-      return pages[max(item.low / kPageTokens, min(page, (item.high - 1) / kPageTokens))];
-    };
-    int number = number_of(item.tile_high - 1);
-#pragma unroll 1
-    for (int tile = item.tile_high - 1; tile >= item.tile_low; --tile) {
-      const uint16_t* from =
-          args.kv + (size_t(number) * args.kv_heads + item.kv_head) * page_elements(kHeadDim);
-      if (tile > item.tile_low) number = number_of(tile - 1);
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        uint64_t* full = &shared.full[place.slot][part];
-        wait(&shared.empty[place.slot][part], place.parity ^ 1);
-        if (lane == 0) arrive_expecting(full, Shape::kPartBytes);
-        __syncwarp();
-        if (lane < kPages) {
-          fetch(shared.ring[place.slot][part] + lane * kPageBytes,
-                from + part * kPageTokens * kHeadDim, kPageBytes, full);
-        }
-      }
-      place.advance(Shape::kSlots);
-    }
-  }
-}
-
 // One warpgroup's state and steps. Lane 4 g + t of warp w has rows 16 w + g and 8 further.
 template <int kHeadDim, int kGroups>
 struct Attender {
   using Shape = AttentionShape<kHeadDim, kGroups>;
   using Item = AttentionItem<kHeadDim, kGroups>;
   static constexpr int kKeys = Shape::kKeys;
+  // Queries as wgmma's A: in registers where these suffice, which spares shared memory.
+  static constexpr bool kHeld = kHeadDim <= 128;
+  using Queries = uint32_t[kHeld ? kHeadDim / 16 : 1][4];
 
   const AttentionLaunch& launch;
   AttentionShared<kHeadDim, kGroups>& shared;
@@ -174,19 +44,17 @@ struct Attender {
   // A constant where there is one only: bar.sync with a constant takes fewer barriers.
   __device__ int wg() const { return kGroups == 1 ? 0 : warpgroup; }
 
-  // The warp's own 16 rows; those behind the sequence's last are that one again.
+  // The warp's own 16 rows. Those behind the sequence's last stay as they are: what comes of them
+  // goes nowhere.
   __device__ void fetch_queries(const Item& item) const {
     const AttentionArgs& args = launch.args;
     const int group = args.heads / args.kv_heads;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = wg() * 64 + warp * 16 + half * 8;
-      const int r = min(item.first + row + lane % 8, item.packed - 1);
-      const uint16_t* from =
-          args.q +
-          (size_t(item.work.row + r / group) * args.heads + item.kv_head * group + r % group) *
-              kHeadDim +
-          lane / 8 * 8;
+      const int row = wg() * 64 + warp * 16 + half * 8, r = item.first + row + lane % 8;
+      if (r >= item.packed) continue;
+      const int token = item.work.row + r / group, head = item.work.kv_head * group + r % group;
+      const uint16_t* from = args.q + (size_t(token) * args.heads + head) * kHeadDim + lane / 8 * 8;
       const uint32_t to =
           shared_address(shared.queries) + row * kHeadDim * 2 + lane / 8 * 128 + lane % 8 * 16;
 #pragma unroll
@@ -197,18 +65,36 @@ struct Attender {
       }
     }
   }
-  __device__ void await_queries() const {
+  __device__ void await_queries(Queries& q) const {
     asm volatile("cp.async.wait_all;" ::: "memory");
-    fence_proxy_shared();
-    bar_sync(1 + wg(), 128);
+    if constexpr (kHeld) {
+      __syncwarp();
+      const uint32_t from = shared_address(shared.queries) +
+                            (wg() * 64 + warp * 16 + lane / 8 % 2 * 8) * kHeadDim * 2 +
+                            lane / 16 * 128 + lane % 8 * 16;
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        const uint4 a = load_matrices(from + k * 256);
+        q[k][0] = a.x, q[k][1] = a.y, q[k][2] = a.z, q[k][3] = a.w;
+      }
+      __syncwarp();
+    } else {
+      fence_proxy_shared();
+      bar_sync(1 + wg(), 128);
+    }
   }
 
-  __device__ void multiply_keys(float (&s)[kKeys / 2], int slot) const {
-    const uint64_t q = core_matrices(shared.queries + wg() * 64 * kHeadDim * 2, 128, kHeadDim * 16);
+  __device__ void multiply_keys(float (&s)[kKeys / 2], const Queries& q, int slot) const {
     const uint64_t k = core_matrices(shared.ring[slot][0], 128, kHeadDim * 16);
+    const uint64_t own =
+        core_matrices(shared.queries + wg() * 64 * kHeadDim * 2, 128, kHeadDim * 16);
 #pragma unroll
     for (int d = 0; d < kHeadDim; d += 16) {
-      wgmma_shared<kKeys>(s, further(q, d * 16), further(k, d * 16), d > 0);
+      if constexpr (kHeld) {
+        wgmma_registers<kKeys>(s, q[d / 16], further(k, d * 16), d > 0);
+      } else {
+        wgmma_shared<kKeys>(s, further(own, d * 16), further(k, d * 16), d > 0);
+      }
     }
     wgmma_commit();
   }
@@ -298,7 +184,8 @@ struct Attender {
     const int group = args.heads / args.kv_heads;
     const bool whole = Shape::kPrompts || item.span_high - item.span_low == 1;
     const size_t record =
-        item.work.record + (size_t(item.work.part) * args.kv_heads + item.kv_head) * item.packed;
+        item.work.record +
+        (size_t(item.work.part) * args.kv_heads + item.work.kv_head) * item.packed;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = rows.sum[r];
@@ -307,7 +194,8 @@ struct Attender {
       const int row = item.first + wg() * 64 + warp * 16 + lane / 4 + r * 8;
       if (row >= item.packed) continue;
       if (whole) {
-        const int token = item.work.row + row / group, head = item.kv_head * group + row % group;
+        const int token = item.work.row + row / group,
+                  head = item.work.kv_head * group + row % group;
         const float share = 1 / sum;
         uint16_t* to = args.out + wide_at(head * kHeadDim, token, args.out_tokens) + lane % 4 * 2;
 #pragma unroll
@@ -332,7 +220,7 @@ struct Attender {
     const AttentionArgs& args = launch.args;
     bar_sync(1 + wg(), 128);
     if (warp == 0 && lane == 0) {
-      unsigned* arrived = &launch.arrived[item.work.counter + item.kv_head];
+      unsigned* arrived = &launch.arrived[item.work.counter + item.work.kv_head];
       unsigned before;
       asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
                    : "=r"(before)
@@ -349,7 +237,7 @@ struct Attender {
     for (int i = warp * 32 + lane; i < item.packed * (kHeadDim / 4); i += 128) {
       const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
       size_t at =
-          item.work.record + item.span_low * step + size_t(item.kv_head) * item.packed + row;
+          item.work.record + item.span_low * step + size_t(item.work.kv_head) * item.packed + row;
       float most = kMasked, sum = 0;
       float4 out = {0, 0, 0, 0};
 #pragma unroll 4
@@ -365,7 +253,7 @@ struct Attender {
         most = both;
       }
       const float share = 1 / sum;
-      const int token = item.work.row + row / group, head = item.kv_head * group + row % group;
+      const int token = item.work.row + row / group, head = item.work.kv_head * group + row % group;
       *reinterpret_cast<uint2*>(args.out + wide_at(head * kHeadDim + d, token, args.out_tokens)) = {
           pack_bf16(out.x * share, out.y * share), pack_bf16(out.z * share, out.w * share)};
     }
@@ -375,18 +263,18 @@ struct Attender {
     const AttentionArgs& args = launch.args;
     const int group = args.heads / args.kv_heads;
     const float factor = args.softcap > 0 ? kLog2 : args.scale * kLog2;
-    Place place;  // of the keys under way; values are one tile behind
     AttentionShare<kHeadDim, kGroups> share(launch);
-    if (share.at < share.end) fetch_queries(Item(launch, share.at));
-    // Warpgroups take turns to issue products; the first may begin.
-    if (kGroups == 2 && wg() == 1) bar_arrive(3, 256);
+    after_previous();
+    const auto fetch_next = [&] {
+      if (share.more()) fetch_queries(Item(args, share.next()));
+    };
+    fetch_next();
+    Place place;  // of the keys under way; values are one tile behind
 #pragma unroll 1
-    for (; share.at < share.end; share.at += share.step) {
-      const Item item(launch, share.at);
-      const auto fetch_next = [&] {
-        if (share.at + share.step < share.end) fetch_queries(Item(launch, share.at + share.step));
-      };
-      await_queries();
+    while (share.more()) {
+      const Item item(args, share.take());
+      Queries q;
+      await_queries(q);
       if (!Shape::kPrompts && item.empty()) {
         fetch_next();
         continue;
@@ -421,24 +309,23 @@ struct Attender {
 
       wait(&shared.full[place.slot][0], place.parity);
       wgmma_fence();
-      multiply_keys(s, place.slot);
+      multiply_keys(s, q, place.slot);
       wgmma_wait<0>();
       release(place.slot, 0);
       prepare(s, item.tile_high - 1);
       weigh(s, rows, shrink, factor);
       pack();
+      if constexpr (kHeld) fetch_next();
 #pragma unroll 1
       for (int tile = item.tile_high - 2; tile >= item.tile_low; --tile) {
         const Place before = place;
         place.advance(Shape::kSlots);
         wait(&shared.full[place.slot][0], place.parity);
-        if constexpr (kGroups == 2) bar_sync(3 + wg(), 256);
         wgmma_fence();
-        multiply_keys(s, place.slot);
+        multiply_keys(s, q, place.slot);
         wait(&shared.full[before.slot][1], before.parity);
         wgmma_fence();
         multiply_values(o, p, before.slot);
-        if constexpr (kGroups == 2) bar_arrive(4 - wg(), 256);
         wgmma_wait<1>();
         release(place.slot, 0);
         prepare(s, tile);
@@ -449,8 +336,10 @@ struct Attender {
 #pragma unroll
         for (int i = 0; i < kHeadDim / 2; ++i) o[i] *= shrink[i / 2 % 2];
       }
-      bar_sync(1 + wg(), 128);  // no warp reads queries any more
-      fetch_next();
+      if constexpr (!kHeld) {
+        bar_sync(1 + wg(), 128);  // no warp reads queries any more
+        fetch_next();
+      }
       wait(&shared.full[place.slot][1], place.parity);
       wgmma_fence();
       multiply_values(o, p, place.slot);
@@ -484,13 +373,16 @@ __global__ void __launch_bounds__(AttentionShape<kHeadDim, kGroups>::kThreads,
   }
   __syncthreads();
   let_next_begin();
-  after_previous();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < 4 * kGroups) {
-    if constexpr (Shape::kPrompts) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if constexpr (Shape::kKeep > 0) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kGet));
+    }
     Attender<kHeadDim, kGroups>{launch, shared, warp / 4, warp % 4, lane}.run();
   } else {
-    if constexpr (Shape::kPrompts) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if constexpr (Shape::kKeep > 0) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kKeep));
+    }
     if (warp == 4 * kGroups) fetch_tiles<kHeadDim, kGroups>(launch, shared, lane);
   }
 #endif
