@@ -33,7 +33,11 @@ class Buffer {
   T* data() const { return data_; }
   size_t size() const { return count_; }
 
-  void fill_bytes(int value) { check(cudaMemset(data_, value, count_ * sizeof(T)), "filling"); }
+  // Waits: a stream of one's own does not wait for the default one, which fills.
+  void fill_bytes(int value) {
+    check(cudaMemset(data_, value, count_ * sizeof(T)), "filling");
+    check(cudaStreamSynchronize(nullptr), "filling");
+  }
   void copy_from(const T* host, size_t count) {
     check(cudaMemcpy(data_, host, count * sizeof(T), cudaMemcpyHostToDevice), "copying");
   }
