@@ -44,8 +44,11 @@ class Runner {
   virtual const RunnerOptions& options() const = 0;
   // Runs all layers for all slices (at most max_tokens tokens together), writes their keys and
   // values, returns logits [rows][vocab] in the order of the slices; valid until the next step.
-  // Each token's result depends only on its own sequence: not on the batch, the chunking or the
-  // threads.
+  // On the CPU each token's result depends only on its own sequence: not on the batch, the chunking
+  // or the threads. On CUDA equal steps give equal bits, and so does every step of at most 16
+  // tokens (of models with a decode kernel) whatever else is in it. Larger steps take their
+  // products in tiles of 32, 64, 128 or 256 tokens, cut between the SMs by how many there are:
+  // there sums may round otherwise in a step of another size.
   virtual std::span<const float> step(std::span<const Slice> batch) = 0;
   virtual PagePool& pool() = 0;
   virtual void set_profile(Profile* profile) = 0;  // null: none

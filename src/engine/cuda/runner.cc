@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/error.h"
 #include "engine/cuda/decoder.h"
+#include "engine/cuda/wide_heads.h"
 #include "engine/device_format.h"
 #include "engine/device_memory.h"
 #include "engine/profile.h"
@@ -20,18 +20,19 @@ namespace {
 using cuda::Decoder;
 using cuda::DecodeRow;
 using cuda::DecoderShape;
-using cuda::FillRows;
 using cuda::ForwardSlice;
 using cuda::Part;
+using cuda::rows_of;
 using cuda::Vectors;
+using cuda::WideHeads;
 
 constexpr int kRows = 16;        // of a launch
 constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
 
-DecoderShape shape_of(const Architecture& a) {
+DecoderShape shape_of(const Architecture& a, const WideHeads& heads) {
   DecoderShape s;
   s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
-  s.head_dim = a.head_dim, s.ffn = a.ffn, s.vocab = a.vocab;
+  s.head_dim = heads.wide(), s.ffn = a.ffn, s.vocab = a.vocab;
   s.gelu = a.activation == Activation::gelu_tanh;
   s.norm_eps = a.norm_eps, s.embed_scale = a.embed_scale, s.query_scale = a.query_scale;
   s.attention_softcap = a.attention_softcap, s.logit_softcap = a.logit_softcap;
@@ -40,25 +41,13 @@ DecoderShape shape_of(const Architecture& a) {
     s.rope.push_back(layer.rope);
     s.moe.push_back(layer.moe);
   }
-  for (const Rope& rope : a.ropes) s.ropes.push_back({rope.frequency, rope.magnitude});
+  for (const Rope& rope : a.ropes) {
+    s.ropes.push_back({heads.frequency(rope.frequency), rope.magnitude});
+  }
   s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias, s.post_norms = a.post_norms;
   s.experts = a.experts, s.top_k = a.top_k, s.expert_ffn = a.expert_ffn;
   s.normalize_top_k = a.normalize_top_k;
   return s;
-}
-
-FillRows rows_of(const Matrix& m) {
-  return [&m, row = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
-    for (int64_t r = 0; r < count; ++r, to += m.columns) {
-      if (m.storage == Storage::bf16) {
-        std::memcpy(to, m.row(first + r), size_t(m.columns) * 2);
-        continue;
-      }
-      row.resize(size_t(m.columns));
-      dequantize(m.storage, m.row(first + r), m.columns, row.data());
-      for (int64_t c = 0; c < m.columns; ++c) to[c] = f32_to_bf16(row[size_t(c)]);
-    }
-  };
 }
 
 class CudaRunner final : public Runner {
@@ -66,13 +55,14 @@ class CudaRunner final : public Runner {
   CudaRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
+        heads_(weights_.architecture.head_dim),
         pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
               options.page_tokens) {
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
     if (options.kv != KvStorage::bf16) throw Error("on CUDA the KV cache is bf16");
-    const DecoderShape shape = shape_of(weights_.architecture);
+    const DecoderShape shape = shape_of(weights_.architecture, heads_);
     const cuda::DeviceFound device = cuda::find_device();
     check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
                         options.max_tokens, device.free_bytes, device.name);
@@ -134,10 +124,10 @@ class CudaRunner final : public Runner {
     decoder_->load(Vectors::final_norm, 0, weights_.final_norm);
     for (int l = 0; l < int(weights_.layers.size()); ++l) {
       const LayerWeights& w = weights_.layers[size_t(l)];
-      matrix(Part::q, l, w.q);
-      matrix(Part::k, l, w.k);
-      matrix(Part::v, l, w.v);
-      matrix(Part::out, l, w.out);
+      decoder_->load(Part::q, l, heads_.rows(w.q));
+      decoder_->load(Part::k, l, heads_.rows(w.k));
+      decoder_->load(Part::v, l, heads_.rows(w.v));
+      decoder_->load(Part::out, l, heads_.columns(w.out));
       if (weights_.architecture.layers[size_t(l)].moe) {
         matrix(Part::router, l, w.router);
         for (int e = 0; e < int(w.expert_down.size()); ++e) {
@@ -157,8 +147,8 @@ class CudaRunner final : public Runner {
         decoder_->load(Vectors::post_mlp_norm, l, w.post_mlp_norm);
       }
       if (weights_.architecture.qk_norm) {
-        decoder_->load(Vectors::q_norm, l, w.q_norm);
-        decoder_->load(Vectors::k_norm, l, w.k_norm);
+        decoder_->load(Vectors::q_norm, l, heads_.norm(w.q_norm));
+        decoder_->load(Vectors::k_norm, l, heads_.norm(w.k_norm));
       }
       if (weights_.architecture.qkv_bias) decoder_->load(Vectors::qkv_bias, l, bias_of(w));
     }
@@ -167,13 +157,15 @@ class CudaRunner final : public Runner {
   std::vector<float> bias_of(const LayerWeights& w) const {
     const Architecture& a = weights_.architecture;
     std::vector<float> bias;
-    const auto add = [&](const Vector& part, int columns) {
+    const auto add = [&](const Vector& narrow, int heads) {
+      const Vector part = heads_.vector(narrow);
+      const int columns = heads * heads_.wide();
       bias.resize(bias.size() + size_t(columns));  // absent: zero
       std::copy(part.begin(), part.end(), bias.end() - columns);
     };
-    add(w.q_bias, a.q_columns());
-    add(w.k_bias, a.kv_columns());
-    add(w.v_bias, a.kv_columns());
+    add(w.q_bias, a.heads);
+    add(w.k_bias, a.kv_heads);
+    add(w.v_bias, a.kv_heads);
     return bias;
   }
 
@@ -279,6 +271,7 @@ class CudaRunner final : public Runner {
 
   Weights weights_;
   RunnerOptions options_;
+  WideHeads heads_;
   PagePool pool_;
   std::unique_ptr<Decoder> decoder_;
   std::vector<float> logits_;
