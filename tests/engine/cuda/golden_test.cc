@@ -151,11 +151,13 @@ TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
   }
   std::vector<double> sorted = errors;
   std::sort(sorted.begin(), sorted.end());
-  // Half of the positions within the expected error, all within four times that. A router's near
-  // tie may fall to another expert, which changes that position and what attends to it altogether.
+  // Half of the positions within the expected error, all but one within four times that: of 1000
+  // runs in doubles with these roundings drawn anew (200 of each of the Llama and Mistral goldens),
+  // 75 had one position beyond, mostly llama-linear's 75th, and none had two. A router's near tie
+  // may fall to another expert, which changes that position and what attends to it altogether.
   EXPECT_LT(sorted[sorted.size() / 2], rounding(a));
   if (a.experts == 0) {
-    EXPECT_LT(sorted.back(), 4 * rounding(a));
+    EXPECT_LT(sorted[sorted.size() - 2], 4 * rounding(a));
     EXPECT_LT(error(golden, found), std::ldexp(1, -9) * 16) << "as the CPU's, golden_test.cc";
   }
 

@@ -224,7 +224,7 @@ TEST_P(GpuRunner, ServesManySequencesAtOnce) {
   EXPECT_EQ(served(*cuda), found) << "again";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GpuRunner, testing::ValuesIn(kFamilies),
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuRunner, testing::ValuesIn(kFamilies),
                          [](const auto& each) { return std::string(each.param.name); });
 
 // Root mean square of a weight's rounding, relative.
@@ -270,7 +270,7 @@ TEST_P(GpuFormats, KeepWeightsAsAskedFor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, GpuFormats, testing::ValuesIn(kKept),
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuFormats, testing::ValuesIn(kKept),
                          [](const auto& each) { return std::string(each.param.format); });
 
 // Up to 16 tokens a step, which the decode kernel takes.
