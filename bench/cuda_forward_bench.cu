@@ -30,10 +30,10 @@ double relative(const float* found, const float* wanted, size_t count) {
 }
 
 // Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
-void check_model(const std::string& name, const std::string& format) {
+void check_model(const std::string& name, const std::string& format,
+                 const std::vector<int>& lengths) {
   const DecoderShape shape = shape_of(name);
-  const int lengths[] = {300, 40, 1, 77, 1, 200, 5, 1, 1, 33}, page_count = 40;
-  const int count = int(std::size(lengths));
+  const int count = int(lengths.size()), page_count = 40;
   const auto decoder = Decoder::make(shape, format_of(format), page_count * count);
   decoder->randomize(7, 0.1f);
   std::vector<std::vector<int>> tokens, pages;
@@ -109,9 +109,12 @@ int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
     for (const char* format : {"bf16", "fp8", "int4"}) {
-      check_model("tiny", format);
-      check_model("tiny-wide", format);
-      check_model("8b-layer", format);
+      for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
+        check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
+        check_model(name, format, {40, 1, 25, 1, 1, 1, 33});  // a chain of 128
+        check_model(name, format, {20, 1, 1, 25, 1});         // of 64
+        check_model(name, format, std::vector<int>(20, 1));   // of 32
+      }
     }
     std::printf("%d wrong\n", failures);
     return failures != 0;

@@ -83,7 +83,7 @@ void check_case(Linear& linear, Weights& w, const char* name, int tokens, After 
   args.tokens = tokens, args.padded = padded, args.after = after;
   args.bias = after == After::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
-  linear.launch(nullptr, args, tile);
+  linear.launch(nullptr, {args}, tile);
   check(cudaDeviceSynchronize(), "multiplying");
   const std::vector<uint16_t> given = x.host(), activated = out.host();
   const std::vector<float> found = rows.host();
@@ -117,7 +117,7 @@ void check_case(Linear& linear, Weights& w, const char* name, int tokens, After 
   // Bits over repeats.
   int moved = 0;
   if (after != After::add) {
-    for (int i = 0; i < 50; ++i) linear.launch(nullptr, args, tile);
+    for (int i = 0; i < 50; ++i) linear.launch(nullptr, {args}, tile);
     check(cudaDeviceSynchronize(), "multiplying again");
     if (after == After::gate) {
       const std::vector<uint16_t> again = out.host();
@@ -201,7 +201,7 @@ void time_all() {
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
         args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
         args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
-        linear.launch(nullptr, args, Linear::tile_tokens(tokens));
+        linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
       const auto say = [&](const char* what, double seconds, double bytes, double weights) {
         std::printf("%-5s %5d tokens %-8s %9.2f us  %6.3f TB/s  %7.1f TFLOP/s\n", name, tokens,
@@ -221,6 +221,23 @@ void time_all() {
           for (const Case& c : cases) one(c, l);
       }) / kLayers;
       say("layer", s, bytes, count);
+      if (tokens > Linear::kMostChained) continue;
+      const auto chained = [&](int layer) {
+        std::vector<LinearArgs> ops;
+        for (const Case& c : cases) {
+          LinearArgs args;
+          args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows;
+          args.x = x.data(), args.tokens = tokens, args.padded = Linear::padded(tokens);
+          args.after = c.after, args.rows = rows.data(), args.stride = c.w->rows;
+          args.out = activated.data();
+          ops.push_back(args);
+        }
+        linear.launch(nullptr, ops, Linear::tile_tokens(tokens));
+      };
+      const double together = timer.median(9, [&] {
+        for (int l = 0; l < kLayers; ++l) chained(l);
+      }) / kLayers;
+      say("chain", together, bytes, count);
     }
   }
 }

@@ -52,6 +52,7 @@ void Forward::reserve(int tokens, int rows) {
     residual_ = Buffer<float>(room * s.hidden);
     qkv_ = Buffer<float>(room * w_.qkv_rows());
     if (s.post_norms) added_ = Buffer<float>(room * s.hidden);
+    squares_ = Buffer<float>(size_t(Linear::kMostChained) * (s.hidden / 128 + 1));
     x_ = activations(room, s.hidden);
     q_ = Buffer<uint16_t>(room * w_.q_columns());
     attended_ = activations(room, w_.q_columns());
@@ -143,16 +144,69 @@ std::vector<std::pair<const char*, double>> Forward::operators() const {
   return times;
 }
 
-void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
-                     LinearArgs args) {
+LinearArgs Forward::product(const Matrices& m, int index, const uint16_t* x,
+                            LinearArgs args) const {
   args.tiles = m.tiles;
   args.matrix = index;
   args.row_count = m.rows;
   args.x = x;
   if (args.padded == 0) args.tokens = tokens_, args.padded = padded_;
   args.gate = w_.shape.gelu ? Gate::gelu_tanh : Gate::silu;
+  return args;
+}
+
+void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
+                     LinearArgs args) {
+  args = product(m, index, x, args);
   const int tile = args.tile_count ? slot_tile_ : Linear::tile_tokens(args.tokens);
-  (m.format == w_.format ? linear_ : router_).launch(stream, args, tile);
+  (m.format == w_.format ? linear_ : router_).launch(stream, {args}, tile);
+}
+
+// The norm before an operator; it also adds what the block before left to be normed first.
+void Forward::normalize_rows(cudaStream_t stream, const char* name, const float* weight,
+                             const float* added_norm, const int* rows, int count) {
+  mark(stream, name);
+  normalize(stream,
+            {residual_.data(), rows, added_norm ? added_.data() : nullptr, added_norm, weight,
+             x_.data(), w_.shape.hidden, count, Linear::padded(count), w_.shape.norm_eps});
+}
+
+LinearArgs Forward::qkv_args(int layer) const {
+  LinearArgs args;
+  args.bias = w_.vector(Vectors::qkv_bias, layer);
+  args.rows = qkv_.data(), args.stride = w_.qkv_rows();
+  return args;
+}
+
+LinearArgs Forward::out_args() const {
+  LinearArgs args;
+  args.after = w_.shape.post_norms ? After::store : After::add;
+  args.rows = w_.shape.post_norms ? added_.data() : residual_.data();
+  args.stride = w_.shape.hidden;
+  return args;
+}
+
+LinearArgs Forward::head_args() const {
+  LinearArgs args;
+  args.tokens = logit_rows(), args.padded = Linear::padded(logit_rows());
+  args.softcap = w_.shape.logit_softcap;
+  args.rows = logits_.data(), args.stride = w_.shape.vocab;
+  return args;
+}
+
+void Forward::attend(cudaStream_t stream, int layer) {
+  const DecoderShape& s = w_.shape;
+  mark(stream, "rope_cache");
+  const float magnitude = s.ropes[size_t(w_.rope_of(layer))].magnitude;
+  turn_and_cache(stream,
+                 {qkv_.data(), s.heads, s.kv_heads, s.head_dim, tokens_,
+                  w_.vector(Vectors::q_norm, layer), w_.vector(Vectors::k_norm, layer), s.norm_eps,
+                  w_.frequency_of(layer), magnitude, at_.data(), q_.data(), w_.kv_of(layer)});
+  mark(stream, "attention");
+  const int window = s.window.empty() ? 0 : s.window[size_t(layer)];
+  attention_.launch(stream,
+                    {s.heads, s.kv_heads, s.head_dim, s.query_scale, s.attention_softcap, window,
+                     q_.data(), w_.kv_of(layer), pages_.data(), attended_.data(), padded_});
 }
 
 void Forward::mlp(cudaStream_t stream, int layer) {
@@ -162,11 +216,7 @@ void Forward::mlp(cudaStream_t stream, int layer) {
   gate.after = After::gate, gate.out = activated_.data();
   linear(stream, w_.gate_up, index, x_.data(), gate);
   mark(stream, "down");
-  LinearArgs down;
-  down.after = w_.shape.post_norms ? After::store : After::add;
-  down.rows = w_.shape.post_norms ? added_.data() : residual_.data();
-  down.stride = w_.shape.hidden;
-  linear(stream, w_.down, index, activated_.data(), down);
+  linear(stream, w_.down, index, activated_.data(), out_args());
 }
 
 void Forward::experts(cudaStream_t stream, int layer) {
@@ -183,16 +233,17 @@ void Forward::experts(cudaStream_t stream, int layer) {
                         slot_.data(),      count_.data(),
                         source_.data(),    tile_matrix_.data(),
                         tile_count_.data()};
+  mark(stream, "route");
   route(stream, routing);
   gather(stream, routing, x_.data(), padded_, sorted_.data(), slots_, s.hidden);
-  mark(stream, "gate_up");
+  mark(stream, "expert_gate_up");
   LinearArgs grouped;
   grouped.tokens = slots_, grouped.padded = slots_, grouped.matrices = s.experts;
   grouped.tile_count = tile_count_.data(), grouped.tile_matrix = tile_matrix_.data();
   LinearArgs gate = grouped;
   gate.after = After::gate, gate.out = sorted_activated_.data();
   linear(stream, w_.expert_gate_up, index * s.experts, sorted_.data(), gate);
-  mark(stream, "down");
+  mark(stream, "expert_down");
   LinearArgs down = grouped;
   down.rows = expert_rows_.data(), down.stride = s.hidden;
   linear(stream, w_.expert_down, index * s.experts, sorted_activated_.data(), down);
@@ -200,56 +251,92 @@ void Forward::experts(cudaStream_t stream, int layer) {
           s.post_norms ? added_.data() : residual_.data(), s.post_norms);
 }
 
+bool Forward::chains() const {
+  return tokens_ <= Linear::kMostChained && w_.shape.experts == 0 && !w_.shape.post_norms;
+}
+
+void Forward::layers_apart(cudaStream_t stream) {
+  const DecoderShape& s = w_.shape;
+  for (int layer = 0; layer < s.layers; ++layer) {
+    normalize_rows(stream, "attn_norm", w_.vector(Vectors::attn_norm, layer),
+                   layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr,
+                   tokens_);
+    mark(stream, "qkv");
+    linear(stream, w_.qkv, layer, x_.data(), qkv_args(layer));
+    attend(stream, layer);
+    mark(stream, "out");
+    linear(stream, w_.out, layer, attended_.data(), out_args());
+    normalize_rows(stream, "mlp_norm", w_.vector(Vectors::mlp_norm, layer),
+                   w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
+    s.is_moe(layer) ? experts(stream, layer) : mlp(stream, layer);
+  }
+}
+
+// Who adds to the residual also leaves its product with the next norm's weight and its squares; the
+// norm's scale is applied to the next product's result.
+bool Forward::layers_chained(cudaStream_t stream) {
+  const DecoderShape& s = w_.shape;
+  const auto normed_by = [&](LinearArgs args) {
+    args.squares = squares_.data();
+    args.square_tiles = (s.hidden + 127) / 128, args.square_columns = s.hidden;
+    args.eps = s.norm_eps;
+    return args;
+  };
+  const auto leaving = [&](LinearArgs args, const float* norm) {
+    args.next_norm = norm, args.next_squares = squares_.data(), args.out = x_.data();
+    return args;
+  };
+  normalize_rows(stream, "attn_norm", w_.vector(Vectors::attn_norm, 0), nullptr, nullptr, tokens_);
+  mark(stream, "qkv");
+  linear(stream, w_.qkv, 0, x_.data(), qkv_args(0));
+  const bool all = logit_rows() == tokens_;
+  for (int layer = 0; layer < s.layers; ++layer) {
+    attend(stream, layer);
+    const bool last = layer + 1 == s.layers;
+    LinearArgs gate;
+    gate.after = After::gate, gate.out = activated_.data();
+    LinearArgs down = out_args();
+    if (!last) down = leaving(down, w_.vector(Vectors::attn_norm, layer + 1));
+    if (last && all) down = leaving(down, w_.vector(Vectors::final_norm, 0));
+    std::vector<std::pair<const char*, LinearArgs>> chain = {
+        {"out", product(w_.out, layer, attended_.data(),
+                        leaving(out_args(), w_.vector(Vectors::mlp_norm, layer)))},
+        {"gate_up", product(w_.gate_up, layer, x_.data(), normed_by(gate))},
+        {"down", product(w_.down, layer, activated_.data(), down)}};
+    if (!last) {
+      chain.emplace_back("qkv",
+                         product(w_.qkv, layer + 1, x_.data(), normed_by(qkv_args(layer + 1))));
+    } else if (all) {
+      chain.emplace_back("lm_head", product(w_.head, 0, x_.data(), normed_by(head_args())));
+    }
+    std::vector<LinearArgs> ops;
+    for (const auto& [name, args] : chain) {
+      ops.push_back(args);
+      if (!keep_times_) continue;  // timed, they are launched one by one
+      mark(stream, name);
+      linear_.launch(stream, ops, tile_);
+      ops.clear();
+    }
+    if (!ops.empty()) linear_.launch(stream, ops, tile_);
+  }
+  return all;
+}
+
 void Forward::queue(cudaStream_t stream) {
   const DecoderShape& s = w_.shape;
   used_events_ = 0;
   mark(stream, "embed");
   embed(stream, token_.data(), tokens_, w_.embed.data(), s.hidden, s.embed_scale, residual_.data());
-  // The norm before an operator also adds what the block before left to be normed first.
-  const auto norm = [&](const char* name, const float* weight, const float* added_norm,
-                        const int* rows, int count, int padded) {
-    mark(stream, name);
-    normalize(stream, {residual_.data(), rows, added_norm ? added_.data() : nullptr, added_norm,
-                       weight, x_.data(), s.hidden, count, padded, s.norm_eps});
-  };
-  for (int layer = 0; layer < s.layers; ++layer) {
-    norm("attn_norm", w_.vector(Vectors::attn_norm, layer),
-         layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr, tokens_,
-         padded_);
-    mark(stream, "qkv");
-    LinearArgs qkv;
-    qkv.bias = w_.vector(Vectors::qkv_bias, layer);
-    qkv.rows = qkv_.data(), qkv.stride = w_.qkv_rows();
-    linear(stream, w_.qkv, layer, x_.data(), qkv);
-    mark(stream, "rope_cache");
-    const float magnitude = s.ropes[size_t(w_.rope_of(layer))].magnitude;
-    turn_and_cache(
-        stream, {qkv_.data(), s.heads, s.kv_heads, s.head_dim, tokens_,
-                 w_.vector(Vectors::q_norm, layer), w_.vector(Vectors::k_norm, layer), s.norm_eps,
-                 w_.frequency_of(layer), magnitude, at_.data(), q_.data(), w_.kv_of(layer)});
-    mark(stream, "attention");
-    const int window = s.window.empty() ? 0 : s.window[size_t(layer)];
-    attention_.launch(stream,
-                      {s.heads, s.kv_heads, s.head_dim, s.query_scale, s.attention_softcap, window,
-                       q_.data(), w_.kv_of(layer), pages_.data(), attended_.data(), padded_});
-    mark(stream, "out");
-    LinearArgs out;
-    out.after = s.post_norms ? After::store : After::add;
-    out.rows = s.post_norms ? added_.data() : residual_.data(), out.stride = s.hidden;
-    linear(stream, w_.out, layer, attended_.data(), out);
-    norm("mlp_norm", w_.vector(Vectors::mlp_norm, layer), w_.vector(Vectors::post_attn_norm, layer),
-         nullptr, tokens_, padded_);
-    s.is_moe(layer) ? experts(stream, layer) : mlp(stream, layer);
-  }
-  if (!wanted_.empty()) {
-    const int rows = logit_rows();
-    norm("final_norm", w_.vector(Vectors::final_norm, 0),
-         w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows, Linear::padded(rows));
+  bool done = false;
+  chains() ? void(done = layers_chained(stream)) : layers_apart(stream);
+  const int rows = logit_rows();
+  if (rows > 0 && !done) {
+    normalize_rows(stream, "final_norm", w_.vector(Vectors::final_norm, 0),
+                   w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows);
     mark(stream, "lm_head");
-    LinearArgs head;
-    head.tokens = rows, head.padded = Linear::padded(rows), head.softcap = s.logit_softcap;
-    head.rows = logits_.data(), head.stride = s.vocab;
-    linear(stream, w_.head, 0, x_.data(), head);
+    linear(stream, w_.head, 0, x_.data(), head_args());
+  }
+  if (rows > 0) {
     mark(stream, "sample");
     choose_likeliest(stream, logits_.data(), rows, s.vocab, best_.data(), chosen_.data());
   }

@@ -1,6 +1,7 @@
 // A step of any number of tokens, an operator a kernel: prompts, large and mixed batches, and the
 // models that the decode kernel has no code for. Launches depend on each other programmatically, so
-// that weights arrive while the kernel before ends.
+// that weights arrive while the kernel before ends. Up to 128 tokens the products of a layer from
+// one attention to the next are one kernel, with the norms folded in.
 #pragma once
 
 #include <utility>
@@ -36,10 +37,20 @@ class Forward {
  private:
   void reserve(int tokens, int rows);
   void mark(cudaStream_t stream, const char* name);
+  LinearArgs product(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
   void linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
               LinearArgs args);
+  void normalize_rows(cudaStream_t stream, const char* name, const float* norm,
+                      const float* added_norm, const int* rows, int count);
+  LinearArgs qkv_args(int layer) const;
+  LinearArgs out_args() const;  // of the down product too
+  LinearArgs head_args() const;
+  void attend(cudaStream_t stream, int layer);
   void mlp(cudaStream_t stream, int layer);
   void experts(cudaStream_t stream, int layer);
+  void layers_apart(cudaStream_t stream);
+  bool layers_chained(cudaStream_t stream);  // whether logits are done too
+  bool chains() const;
 
   const DeviceWeights& w_;
   int sms_;
@@ -53,7 +64,7 @@ class Forward {
 
   // Grown as steps ask for it.
   int room_ = 0, rows_room_ = 0;
-  Buffer<float> residual_, qkv_, added_, logits_;
+  Buffer<float> residual_, qkv_, added_, logits_, squares_;
   Buffer<uint16_t> x_, q_, attended_, activated_;
   Buffer<int> token_, pages_, rows_, chosen_;
   Buffer<TokenAt> at_;

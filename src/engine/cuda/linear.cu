@@ -8,13 +8,13 @@
 namespace ridge::cuda {
 
 template <WeightFormat kFormat>
-void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const LinearArgs& args);
+void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chain& chain);
 
 namespace {
 
 constexpr int kTileRows = 128, kMostTokens = 256;
 
-using Launch = void (*)(cudaStream_t, int, int, const LinearArgs&);
+using Launch = void (*)(cudaStream_t, int, int, const Chain&);
 Launch launch_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::bf16:
@@ -60,8 +60,13 @@ CUtensorMap map_of(WeightFormat format, const LinearArgs& args) {
 }  // namespace
 
 Linear::Linear(WeightFormat format, int sms)
-    : format_(format), sms_(sms), partial_(size_t(sms) * kTileRows * kMostTokens), done_(sms) {
+    : format_(format),
+      sms_(sms),
+      partial_(size_t(sms) * kTileRows * kMostTokens),
+      done_(sms),
+      meeting_(1) {
   done_.fill_bytes(0);
+  meeting_.fill_bytes(0);
 }
 
 int Linear::tile_tokens(int tokens) {
@@ -73,19 +78,28 @@ int Linear::padded(int tokens) {
   return (tokens + tile - 1) / tile * tile;
 }
 
-void Linear::launch(cudaStream_t stream, LinearArgs args, int tile_tokens) {
-  const int columns = args.tiles.chunks * format_info(format_).columns;
-  args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
-  args.stages_of_k = (columns + 63) / 64;
-  args.weights = map_of(format_, args);
-  args.partial = partial_.data();
-  args.done = done_.data();
-  args.serial = ++serial_;
-  // Whole tiles where they keep the SMs busy; handing over a part costs about 5 % of one.
-  const int tiles = args.row_tiles * (args.padded / tile_tokens);
-  const int rounds = (tiles + sms_ - 1) / sms_;
-  args.split = args.tile_count == nullptr && tiles < 0.92 * rounds * sms_;
-  launch_of(format_)(stream, sms_, tile_tokens, args);
+void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens) {
+  Chain chain = {};
+  chain.count = int(ops.size());
+  chain.meeting = meeting_.data();
+  chain.met = met_;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    LinearArgs& args = chain.ops[i];
+    args = ops[i];
+    const int columns = args.tiles.chunks * format_info(format_).columns;
+    args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
+    args.stages_of_k = (columns + 63) / 64;
+    args.weights = map_of(format_, args);
+    args.partial = partial_.data();
+    args.done = done_.data();
+    args.serial = ++serial_;
+    // Whole tiles where they keep the SMs busy; handing over a part costs about 5 % of one.
+    const int tiles = args.row_tiles * (args.padded / tile_tokens);
+    const int rounds = (tiles + sms_ - 1) / sms_;
+    args.split = args.tile_count == nullptr && tiles < 0.92 * rounds * sms_;
+  }
+  launch_of(format_)(stream, sms_, tile_tokens, chain);
+  met_ += unsigned(sms_ * (chain.count - 1));
 }
 
 }  // namespace ridge::cuda

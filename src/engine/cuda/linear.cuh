@@ -1,14 +1,18 @@
 // y = W x for any number of tokens, on the tiles that the decode kernel reads: wgmma with the
-// weights as A in registers (unpacked there) and the tokens as B in shared memory.
+// weights as A in registers (unpacked there) and the tokens as B in shared memory. A launch takes
+// one product, or a chain of them for at most 128 tokens.
 //
-// A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Producing warps keep a ring of
-// stages full (64 columns of weights and tokens), two warpgroups multiply, 64 rows each. Where
-// tiles do not fill the SMs evenly, K is split too: every block gets an equal run of (tile, K), and
-// who has a tile's beginning adds what the following blocks have of it, in their order.
+// A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Two producing threads keep a ring
+// of stages full (64 columns: weights by one, tokens by the other), two warpgroups multiply, 64
+// rows each. Where tiles do not fill the SMs evenly, K is split too: every block gets an equal run
+// of (tile, K), and who has a tile's beginning adds what the following blocks have of it, in their
+// order. Between the products of a chain all blocks meet; the weights of the next arrive meanwhile.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+
+#include <vector>
 
 #include "engine/cuda/decode.cuh"
 #include "engine/cuda/device.cuh"
@@ -35,6 +39,12 @@ struct LinearArgs {
   const int* tile_count = nullptr;   // on the device
   const int* tile_matrix = nullptr;  // [tile], counted from `matrix`
 
+  // x is not normed yet: y is scaled by 1 / sqrt(mean square + eps), the squares of x's source
+  // given by its tiles of 128 columns. Null: no scale.
+  const float* squares = nullptr;  // [token][square_tiles]
+  int square_tiles = 0, square_columns = 0;
+  float eps = 0;
+
   After after = After::store;
   Gate gate = Gate::silu;
   const float* bias = nullptr;  // [row]
@@ -42,6 +52,9 @@ struct LinearArgs {
   float* rows = nullptr;        // [token][stride]
   int stride = 0;
   uint16_t* out = nullptr;  // gate: wide_at(row, token, padded)
+  // add: out = sum times the next norm's weight, and its squares. Null: neither.
+  const float* next_norm = nullptr;
+  float* next_squares = nullptr;  // [token][row tiles]
 
   // Set by launch().
   int row_tiles = 0, stages_of_k = 0;
@@ -51,21 +64,31 @@ struct LinearArgs {
   unsigned serial = 0;
 };
 
+constexpr int kMaxChain = 4;
+struct Chain {
+  LinearArgs ops[kMaxChain];
+  int count;
+  unsigned* meeting;  // the grid's counter, and its value before the launch
+  unsigned met;
+};
+
 class Linear {
  public:
   Linear(WeightFormat format, int sms);
   // The tokens of a tile for a step of so many; activations are padded to a multiple of it.
   static int tile_tokens(int tokens);
   static int padded(int tokens);
-  // Queues a dependent launch (device.cuh). `tile_tokens`: as its activations are padded.
-  void launch(cudaStream_t stream, LinearArgs args, int tile_tokens);
+  static constexpr int kMostChained = 128;  // tokens
+  // Queues a dependent launch (device.cuh) of one product, or of several after each other.
+  // `tile_tokens`: as their activations are padded.
+  void launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens);
 
  private:
   WeightFormat format_;
   int sms_;
-  unsigned serial_ = 0;
+  unsigned serial_ = 0, met_ = 0;
   Buffer<float> partial_;
-  Buffer<unsigned> done_;
+  Buffer<unsigned> done_, meeting_;
 };
 
 }  // namespace ridge::cuda

@@ -3,6 +3,6 @@
 namespace ridge::cuda {
 
 template void launch_linear_of<WeightFormat::fp8>(cudaStream_t stream, int grid, int tile_tokens,
-                                                  const LinearArgs& args);
+                                                  const Chain& chain);
 
 }  // namespace ridge::cuda

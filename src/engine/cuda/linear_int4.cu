@@ -3,6 +3,6 @@
 namespace ridge::cuda {
 
 template void launch_linear_of<WeightFormat::int4>(cudaStream_t stream, int grid, int tile_tokens,
-                                                   const LinearArgs& args);
+                                                   const Chain& chain);
 
 }  // namespace ridge::cuda

@@ -19,6 +19,19 @@ constexpr int kTokenGroup = 8;  // tiles of tokens that go together over all row
 constexpr int kStaged = 32, kStagedRow = kBlockRows + 4;
 constexpr int kStagingBytes = kTileBlocks * kStaged * kStagedRow * 4;
 
+// Registers of a producing and of a multiplying thread: 168 on average.
+constexpr int kFew = 40, kMany = 232;
+
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+
+// Steps of more tokens come one product a launch: the code for chains is left out.
+template <int kTokens>
+constexpr bool kChained = kTokens <= Linear::kMostChained;
+template <int kTokens>
+__host__ __device__ constexpr int products_of(const Chain& chain) {
+  return kChained<kTokens> ? chain.count : 1;
+}
+
 template <WeightFormat kFormat, int kTokens>
 struct Stage {
   static constexpr int kChunks = kStageColumns / format_info(kFormat).columns;
@@ -26,11 +39,10 @@ struct Stage {
   static constexpr int kWeightBytes = kTileBlocks * kBlockBytes;
   static constexpr int kTokenBytes = kTokens * kStageColumns * 2;
   static constexpr int kBytes = kWeightBytes + kTokenBytes;
-  // Few tokens: half of an SM, so that the next operator's weights arrive beside this one's.
-  static constexpr bool kHalf = kTokens <= 64;
-  // Of a producing and of a multiplying thread: 80 or 168 on average.
-  static constexpr int kFew = kHalf ? 32 : 40, kMany = kHalf ? 104 : 232;
-  static constexpr int kSlots = (kHalf ? 95 : 205) * 1024 / kBytes;
+  static constexpr int kSlots = min_of(16, (226 * 1024 - kStagingBytes - 40 * kTokens) / kBytes);
+  // Copies of weights under way: what latency needs. More queue at the memory, and the small reads
+  // between operators behind them.
+  static constexpr int kInFlight = min_of(kSlots, (72 * 1024 + kWeightBytes - 1) / kWeightBytes);
 };
 
 #ifdef RIDGE_HOPPER
@@ -81,60 +93,103 @@ struct TileAt {
   }
 };
 
+// A block's shared memory.
 template <WeightFormat kFormat, int kTokens>
-struct LinearRing {
+struct LinearShared {
   using Part = Stage<kFormat, kTokens>;
-  uint64_t* full;
-  uint64_t* empty;
-  uint8_t* slots;
-  __device__ uint8_t* weights(int slot) const { return slots + slot * Part::kBytes; }
-  __device__ uint8_t* tokens(int slot) const { return weights(slot) + Part::kWeightBytes; }
+  uint64_t weights_full[Part::kSlots], tokens_full[Part::kSlots], empty[Part::kSlots];
+  uint64_t scaled;                   // the tokens' scales are there
+  unsigned met;                      // products that all blocks have finished
+  alignas(16) float scale[kTokens];  // of the tokens
+  float squares[kTileBlocks][kTokens];
+  alignas(16) float staging[kTileBlocks][kStaged * kStagedRow];
+  alignas(128) uint8_t ring[Part::kSlots][Part::kBytes];
+
+  __device__ uint8_t* weights(int slot) { return ring[slot]; }
+  __device__ uint8_t* tokens(int slot) { return ring[slot] + Part::kWeightBytes; }
 };
 
-// One thread: two copies a stage. (A copy of a block each, eight a stage, was slower: the copy
-// engine takes about 100 clocks for each, whatever its size.)
+// Until all blocks have finished so many products of the chain.
 template <WeightFormat kFormat, int kTokens>
-__device__ inline void produce(const LinearArgs& args, const LinearRing<kFormat, kTokens>& ring) {
-  using Part = Stage<kFormat, kTokens>;
-  const auto fetch_weights = [&](int slot, const TileAt& at, int k, int matrix) {
-    arrive_expecting(&ring.full[slot], Part::kBytes);
-    fetch_box(ring.weights(slot), &args.weights, k * (Part::kBlockBytes / 8), at.row * kTileBlocks,
-              matrix, &ring.full[slot]);
-  };
-  // The weights of the first stages do not depend on the kernel before this one.
-  const bool known = args.tile_count == nullptr;
-  int ahead = 0;
-  if (known) {
-    const int token_tiles = args.padded / kTokens;
+__device__ inline void wait_met(const LinearShared<kFormat, kTokens>& shared, int products) {
+  while (*reinterpret_cast<const volatile unsigned*>(&shared.met) < unsigned(products)) {
+  }
+}
+
+// Calls function(args, tile, stage of K, slot's place) for every stage of this block, in order; for
+// experts only after the kernel before has chosen them. `begin` is called before each product.
+template <WeightFormat kFormat, int kTokens, typename Begin, typename Function>
+__device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
+                                      const Function& function) {
+  Place place;
+  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
+    const LinearArgs& args = chain.ops[op];
+    begin(op);
+    const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
     Walk walk(args, token_tiles);
     Segment segment;
-    while (ahead < Part::kSlots && walk.next(segment)) {
+    while (walk.next(segment)) {
       const TileAt at(args, token_tiles, segment.tile);
-      for (int k = segment.begin; k < segment.end && ahead < Part::kSlots; ++k, ++ahead) {
-        fetch_weights(ahead, at, k, 0);
+      for (int k = segment.begin; k < segment.end; ++k) {
+        function(args, at, k, place);
+        place.advance(Stage<kFormat, kTokens>::kSlots);
       }
     }
   }
-  after_previous();
-  const int token_tiles = known ? args.padded / kTokens : *args.tile_count;
-  Walk walk(args, token_tiles);
-  Segment segment;
-  Place place;
-  while (walk.next(segment)) {
-    const TileAt at(args, token_tiles, segment.tile);
-    const int matrix = known ? 0 : args.tile_matrix[at.token];
-    for (int k = segment.begin; k < segment.end; ++k) {
-      if (ahead > 0) {
-        --ahead;
-      } else {
-        wait(&ring.empty[place.slot], place.parity ^ 1);
-        fetch_weights(place.slot, at, k, matrix);
-      }
-      const size_t from = (size_t(k) * (args.padded / 8) + at.token * (kTokens / 8)) * 512;
-      fetch(ring.tokens(place.slot), args.x + from, Part::kTokenBytes, &ring.full[place.slot]);
-      place.advance(Part::kSlots);
-    }
-  }
+}
+
+// One thread: a copy a stage. (A copy for each block of rows, eight a stage, was slower: the copy
+// engine takes about 100 clocks for each, whatever its size.) Nothing but the ring stops it, also
+// between products and before the kernel before this one has ended. (Asking for more ahead of the
+// ring, into L2, cost 6 %.)
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
+  using Part = Stage<kFormat, kTokens>;
+  Place behind;  // the oldest copy under way
+  int under_way = 0;
+  for_each_stage<kFormat, kTokens>(
+      chain,
+      [&](int op) {
+        if (chain.ops[op].tile_count) after_previous();
+      },
+      [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
+        if (under_way == Part::kInFlight) {
+          wait(&shared.weights_full[behind.slot], behind.parity);
+          behind.advance(Part::kSlots);
+          --under_way;
+        }
+        wait(&shared.empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.weights_full[place.slot], Part::kWeightBytes);
+        fetch_box(shared.weights(place.slot), &args.weights, k * (Part::kBlockBytes / 8),
+                  at.row * kTileBlocks, args.tile_count ? args.tile_matrix[at.token] : 0,
+                  &shared.weights_full[place.slot]);
+        ++under_way;
+      });
+}
+
+// Another: the tokens, which the product before in the chain, or the kernel before, has to finish.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
+  using Part = Stage<kFormat, kTokens>;
+  for_each_stage<kFormat, kTokens>(
+      chain,
+      [&](int op) {
+        if (op == 0) {
+          after_previous();
+        } else {
+          grid_wait(chain.meeting, chain.met + static_cast<unsigned>(op) * gridDim.x);
+          __threadfence();
+          fence_proxy();  // other SMs wrote the tokens; bulk copies read them
+          *const_cast<volatile unsigned*>(&shared.met) = op;
+        }
+      },
+      [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
+        wait(&shared.empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.tokens_full[place.slot], Part::kTokenBytes);
+        const size_t from = (size_t(k) * (args.padded / 8) + at.token * (kTokens / 8)) * 512;
+        fetch(shared.tokens(place.slot), args.x + from, Part::kTokenBytes,
+              &shared.tokens_full[place.slot]);
+      });
 }
 
 // A warp's 16 rows x 64 columns as A.
@@ -220,187 +275,282 @@ __device__ inline float gated(Gate gate, float value) {
                    (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
 }
 
-// What follows the product, for one warp's 16 rows.
+// What follows the product, for one warp's 16 rows of a tile.
+template <WeightFormat kFormat, int kTokens>
 struct Finish {
   const LinearArgs& args;
-  int g, t, block, first;  // first: token of the tile
+  LinearShared<kFormat, kTokens>& shared;
+  int warp, lane, row_tile, block, first;  // first: token of the tile
   float scale[2] = {1, 1}, bias[2] = {0, 0};
 
-  __device__ Finish(const LinearArgs& a, const TileAt& at, int matrix, int tile_tokens, int warp,
-                    int lane)
+  __device__ Finish(const LinearArgs& a, LinearShared<kFormat, kTokens>& s, const TileAt& at,
+                    int warp_index, int lane_index)
       : args(a),
-        g(lane / 4),
-        t(lane % 4),
+        shared(s),
+        warp(warp_index),
+        lane(lane_index),
+        row_tile(at.row),
         block(at.row * kTileBlocks + warp),
-        first(at.token * tile_tokens) {
+        first(at.token * kTokens) {
     if (!there()) return;
-    const int row = block * kBlockRows + g;
+    const int row = block * kBlockRows + lane / 4;
     if (args.tiles.row_scale) {
+      const int matrix = args.matrix + (args.tile_count ? args.tile_matrix[at.token] : 0);
       const float* from = args.tiles.row_scale + size_t(matrix) * args.tiles.blocks * kBlockRows;
       scale[0] = from[row], scale[1] = from[row + 8];
     }
     if (args.bias) bias[0] = args.bias[row], bias[1] = args.bias[row + 8];
   }
   __device__ bool there() const { return block < args.tiles.blocks; }
-
-  // Gate and up of 8 tokens: a lane has rows g of both.
-  __device__ void gate(int j, float d0, float d1, float d2, float d3) const {
-    uint32_t pair = pack_bf16(gated(args.gate, d0 * scale[0]) * d2 * scale[1],
-                              gated(args.gate, d1 * scale[0]) * d3 * scale[1]);
-    // A row of 8 tokens becomes a token's 8 rows.
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
-    uint16_t* to = args.out + wide_at(block * 8 + t * 2, first + j * 8 + g, args.padded);
-    *reinterpret_cast<uint32_t*>(to) = pair;
+  __device__ float2 token_scale(int j) const {
+    if (!kChained<kTokens> || !args.squares) return {1, 1};
+    return *reinterpret_cast<const float2*>(&shared.scale[j * 8 + lane % 4 * 2]);
   }
-  __device__ float value(float d, int half) const {
-    const float y = d * scale[half] + bias[half];
-    return args.softcap > 0 ? args.softcap * tanhf(y / args.softcap) : y;
-  }
-};
 
-// A tile: 32 tokens at a time through shared memory, so that 16 rows are 64 bytes.
-
-template <int kTokens>
-__device__ inline void finish_tile(const Finish& finish, const float (&d)[kTokens / 2], int lane,
-                                   float* staging) {
-  const LinearArgs& args = finish.args;
-  if (!finish.there()) return;
-  if (args.after == After::gate) {
+  // Gate and up: a lane has row l / 4 of both.
+  __device__ void gates(const float (&d)[kTokens / 2]) const {
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
-      finish.gate(j, d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
+      const float2 s = token_scale(j);
+      uint32_t pair = pack_bf16(
+          gated(args.gate, d[4 * j] * scale[0] * s.x) * d[4 * j + 2] * scale[1] * s.x,
+          gated(args.gate, d[4 * j + 1] * scale[0] * s.y) * d[4 * j + 3] * scale[1] * s.y);
+      // A row of 8 tokens becomes a token's 8 rows.
+      asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
+      uint16_t* to =
+          args.out + wide_at(block * 8 + lane % 4 * 2, first + j * 8 + lane / 4, args.padded);
+      *reinterpret_cast<uint32_t*>(to) = pair;
     }
-    return;
   }
-  const bool add = args.after == After::add;
-  const int row = finish.block * kBlockRows + lane % 4 * 4;
-  const bool fours = row + 4 <= args.row_count && args.stride % 4 == 0;
-#pragma unroll
-  for (int from = 0; from < kTokens; from += kStaged) {
+
+  // Through shared memory, so that a token's 16 rows are 64 bytes.
+  __device__ void rows(const float* d, int from) const {
+    float* staging = shared.staging[warp];
+    const bool add = args.after == After::add;
+    const int row = block * kBlockRows + lane % 4 * 4;
+    const bool fours = row + 4 <= args.row_count && args.stride % 4 == 0;
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kStaged / 8; ++j) {
+      const float2 s = token_scale(from / 8 + j);
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
-        staging[(j * 8 + finish.t * 2 + v % 2) * kStagedRow + finish.g + v / 2 * 8] =
-            finish.value(d[(from / 8 + j) * 4 + v], v / 2);
+        staging[(j * 8 + lane % 4 * 2 + v % 2) * kStagedRow + lane / 4 + v / 2 * 8] =
+            d[4 * j + v] * scale[v / 2] * (v % 2 ? s.y : s.x) + bias[v / 2];
       }
     }
     __syncwarp();
     float4 values[kStaged / 8];
 #pragma unroll
     for (int i = 0; i < kStaged / 8; ++i) {
-      const int token = finish.first + from + i * 8 + lane / 4;
-      float* to = args.rows + size_t(token) * args.stride + row;
+      const int token = first + from + i * 8 + lane / 4;
       values[i] = {0, 0, 0, 0};
-      if (add && fours && token < args.tokens) values[i] = *reinterpret_cast<const float4*>(to);
+      if (add && fours && token < args.tokens) {
+        // Past L1: another SM may have written it in this launch.
+        values[i] =
+            __ldcg(reinterpret_cast<const float4*>(args.rows + size_t(token) * args.stride + row));
+      }
     }
 #pragma unroll
     for (int i = 0; i < kStaged / 8; ++i) {
-      const int token = finish.first + from + i * 8 + lane / 4;
+      const int in_tile = from + i * 8 + lane / 4, token = first + in_tile;
       const float* mine = staging + (i * 8 + lane / 4) * kStagedRow + lane % 4 * 4;
       float* to = args.rows + size_t(token) * args.stride + row;
+      const float4 y = *reinterpret_cast<const float4*>(mine);
+      float4 sum = {values[i].x + y.x, values[i].y + y.y, values[i].z + y.z, values[i].w + y.w};
+      if (kChained<kTokens> && args.next_norm) norm_next(sum, in_tile, row);
       if (token >= args.tokens) continue;
+      if (args.softcap > 0) sum = {capped(sum.x), capped(sum.y), capped(sum.z), capped(sum.w)};
       if (fours) {
-        const float4 y = *reinterpret_cast<const float4*>(mine);
-        *reinterpret_cast<float4*>(to) = {values[i].x + y.x, values[i].y + y.y, values[i].z + y.z,
-                                          values[i].w + y.w};
-      } else {
-        for (int r = 0; r < min(4, args.row_count - row); ++r) {
-          to[r] = add ? to[r] + mine[r] : mine[r];
-        }
+        *reinterpret_cast<float4*>(to) = sum;
+        continue;
+      }
+      const float each[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        if (row + r < args.row_count) to[r] = add ? __ldcg(to + r) + each[r] : each[r];
+      }
+    }
+  }
+  __device__ float capped(float y) const { return args.softcap * tanhf(y / args.softcap); }
+
+  // The next product's token, but for its scale; rows are whole fours here.
+  __device__ void norm_next(float4 r, int in_tile, int row) const {
+    float squares = r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
+    squares += __shfl_xor_sync(0xffffffffu, squares, 1);
+    squares += __shfl_xor_sync(0xffffffffu, squares, 2);
+    if (lane % 4 == 0) shared.squares[warp][in_tile] = squares;
+    const float4 w = *reinterpret_cast<const float4*>(args.next_norm + row);
+    *reinterpret_cast<uint2*>(args.out + wide_at(row, first + in_tile, args.padded)) = {
+        pack_bf16(r.x * w.x, r.y * w.y), pack_bf16(r.z * w.z, r.w * w.w)};
+  }
+
+  __device__ void tile(float (&d)[kTokens / 2]) const {
+    if (there() && args.after == After::gate) return gates(d);
+    // 32 tokens at a time by the same code: it runs once a tile, and cold code costs more than
+    // moving the sums along.
+    constexpr int kSums = kStaged / 2;
+#pragma unroll 1
+    for (int from = 0; from < kTokens && there(); from += kStaged) {
+      rows(d, from);
+#pragma unroll
+      for (int i = 0; i + kSums < kTokens / 2; ++i) d[i] = d[i + kSums];
+    }
+    if (!kChained<kTokens> || !args.next_norm) return;
+    meet<1>(kProducts);
+    for (int t = warp * 32 + lane; t < kTokens; t += kProducts) {
+      float sum = 0;
+      for (int w = 0; w < kTileBlocks; ++w) {
+        if (row_tile * kTileBlocks + w < args.tiles.blocks) sum += shared.squares[w][t];
+      }
+      args.next_squares[size_t(first + t) * args.row_tiles + row_tile] = sum;
+    }
+    meet<1>(kProducts);
+  }
+};
+
+// A warp of its own: the scales of the tokens, from the squares that the product before left.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void scale_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared,
+                                    int lane) {
+  after_previous();
+  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
+    const LinearArgs& args = chain.ops[op];
+    if (!args.squares) continue;
+    wait_met(shared, op);
+    for (int t = lane; t < kTokens; t += 32) {
+      float sum = 0;
+#pragma unroll 8
+      for (int i = 0; i < args.square_tiles; ++i) {
+        sum += __ldcg(args.squares + size_t(t) * args.square_tiles + i);
+      }
+      shared.scale[t] = rsqrtf(sum / args.square_columns + args.eps);
+    }
+    __syncwarp();
+    if (lane == 0) arrive(&shared.scaled);
+  }
+}
+
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kTokens>& shared,
+                                int warp, int lane) {
+  using Part = Stage<kFormat, kTokens>;
+  const int thread = warp * 32 + lane;
+  after_previous();
+  Place place;
+  uint32_t scaled_parity = 0;
+#pragma unroll 1
+  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
+    const LinearArgs& args = chain.ops[op];
+    const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
+    bool scaled = !kChained<kTokens> || args.squares == nullptr;
+    Walk walk(args, token_tiles);
+    Segment segment;
+#pragma unroll 1
+    while (walk.next(segment)) {
+      float d[kTokens / 2];
+#pragma unroll
+      for (float& each : d) each = 0;
+      int before = -1;  // the slot whose products may still be under way
+      // A stage's fragments are loaded while the products of the one before run.
+      const auto stage = [&](uint32_t(&a)[4][4]) {
+        wait(&shared.weights_full[place.slot], place.parity);
+        load_fragments<kFormat>(a, shared.weights(place.slot) + warp * Part::kBlockBytes, lane);
+        wait(&shared.tokens_full[place.slot], place.parity);
+        const uint64_t b = core_matrices(shared.tokens(place.slot), 128, 1024);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) wgmma<kTokens>(d, a[i], further(b, i * 256));
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (before >= 0 && lane == 0) arrive(&shared.empty[before]);
+        before = place.slot;
+        place.advance(Part::kSlots);
+      };
+      uint32_t even[4][4], odd[4][4];
+      int k = segment.begin;
+      for (; k + 1 < segment.end; k += 2) {
+        stage(even);
+        stage(odd);
+      }
+      if (k < segment.end) stage(even);
+      wgmma_wait<0>();
+      if (lane == 0) arrive(&shared.empty[before]);
+
+      if (segment.begin > 0) {
+        hand_over<kTokens>(args, d, thread);
+        continue;
+      }
+      if (segment.end < args.stages_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
+      if (!scaled) {
+        wait(&shared.scaled, scaled_parity);
+        scaled_parity ^= 1, scaled = true;
+      }
+      Finish<kFormat, kTokens>(args, shared, TileAt(args, token_tiles, segment.tile), warp, lane)
+          .tile(d);
+    }
+    if (!scaled) {  // this block had no tile to finish
+      wait(&shared.scaled, scaled_parity);
+      scaled_parity ^= 1;
+    }
+    if (op + 1 < products_of<kTokens>(chain)) {
+      fence_proxy();  // bulk copies read these results next
+      meet<1>(kProducts);
+      if (thread == 0) {
+        wait_met(shared, op);  // a block may have had nothing to do
+        grid_arrive(chain.meeting);
       }
     }
   }
 }
 
-template <WeightFormat kFormat, int kTokens>
-__device__ inline void multiply(const LinearArgs& args, const LinearRing<kFormat, kTokens>& ring,
-                                float* staging, int warp, int lane) {
-  using Part = Stage<kFormat, kTokens>;
-  const int thread = warp * 32 + lane;
-  after_previous();
-  const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
-  Walk walk(args, token_tiles);
-  Segment segment;
-  Place place;
-  while (walk.next(segment)) {
-    float d[kTokens / 2];
-#pragma unroll
-    for (float& each : d) each = 0;
-    // Many tokens: a stage's fragments are loaded while the products of the one before run. Few:
-    // the other warpgroup's products fill that time, and there are no registers for two.
-    constexpr int kUnderWay = Part::kHalf ? 0 : 1;
-    int before = -1;  // the slot whose products may still be under way
-    const auto stage = [&](uint32_t(&a)[4][4]) {
-      wait(&ring.full[place.slot], place.parity);
-      load_fragments<kFormat>(a, ring.weights(place.slot) + warp * Part::kBlockBytes, lane);
-      const uint64_t b = core_matrices(ring.tokens(place.slot), 128, 1024);
-      wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) wgmma<kTokens>(d, a[i], further(b, i * 256));
-      wgmma_commit();
-      if (kUnderWay == 0) before = place.slot;
-      wgmma_wait<kUnderWay>();
-      if (before >= 0 && lane == 0) arrive(&ring.empty[before]);
-      before = place.slot;
-      place.advance(Part::kSlots);
-    };
-    uint32_t even[4][4], odd[4][4];
-    int k = segment.begin;
-    for (; kUnderWay > 0 && k + 1 < segment.end; k += 2) {
-      stage(even);
-      stage(odd);
-    }
-    for (; k < segment.end; ++k) stage(even);
-    wgmma_wait<0>();
-    if (kUnderWay > 0 && lane == 0) arrive(&ring.empty[before]);
-
-    if (segment.begin > 0) {
-      hand_over<kTokens>(args, d, thread);
-      continue;
-    }
-    if (segment.end < args.stages_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
-    const TileAt at(args, token_tiles, segment.tile);
-    const int matrix = args.matrix + (args.tile_count ? args.tile_matrix[at.token] : 0);
-    finish_tile<kTokens>(Finish(args, at, matrix, kTokens, warp, lane), d, lane,
-                         staging + warp * kStaged * kStagedRow);
-  }
-}
-
 #endif
 
 template <WeightFormat kFormat, int kTokens>
-__global__ void __launch_bounds__(kLinearThreads, Stage<kFormat, kTokens>::kHalf ? 2 : 1)
-    linear_kernel(const __grid_constant__ LinearArgs args) {
+__global__ void __launch_bounds__(kLinearThreads, 1)
+    linear_kernel(const __grid_constant__ Chain chain) {
 #ifdef RIDGE_HOPPER
   using Part = Stage<kFormat, kTokens>;
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ uint64_t full[Part::kSlots], empty[Part::kSlots];
+  auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens>*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x < Part::kSlots) {
-    init(&full[threadIdx.x], 1);
-    init(&empty[threadIdx.x], kTileBlocks);
+    init(&shared.weights_full[threadIdx.x], 1);
+    init(&shared.tokens_full[threadIdx.x], 1);
+    init(&shared.empty[threadIdx.x], kTileBlocks);
+  }
+  if (threadIdx.x == 0) {
+    shared.met = 0;
+    init(&shared.scaled, 1);
   }
   fence_proxy();
   __syncthreads();
   let_next_begin();
-  const LinearRing<kFormat, kTokens> ring{full, empty, memory};
   if (warp >= kTileBlocks) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Part::kFew));
-    if (threadIdx.x == kProducts) produce<kFormat, kTokens>(args, ring);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFew));
+    if (threadIdx.x == kProducts) produce_weights<kFormat, kTokens>(chain, shared);
+    if (threadIdx.x == kProducts + 32) produce_tokens<kFormat, kTokens>(chain, shared);
+    if (kChained<kTokens> && warp == kTileBlocks + 2)
+      scale_tokens<kFormat, kTokens>(chain, shared, lane);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Part::kMany));
-    multiply<kFormat, kTokens>(
-        args, ring, reinterpret_cast<float*>(memory + Part::kSlots * Part::kBytes), warp, lane);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMany));
+    multiply<kFormat, kTokens>(chain, shared, warp, lane);
   }
 #endif
 }
 
+// The size of LinearShared, which only the device's code defines.
 template <WeightFormat kFormat, int kTokens>
-void launch_linear(cudaStream_t stream, int grid, const LinearArgs& args) {
+constexpr int shared_bytes() {
   using Part = Stage<kFormat, kTokens>;
-  constexpr int kShared = Part::kSlots * Part::kBytes + kStagingBytes;
+  return Part::kSlots * (Part::kBytes + 24) + 24 + kTokens * 4 * (1 + kTileBlocks) + kStagingBytes +
+         256;  // alignment
+}
+
+template <WeightFormat kFormat, int kTokens>
+void launch_linear(cudaStream_t stream, int grid, const Chain& chain) {
+  constexpr int kShared = shared_bytes<kFormat, kTokens>();
+  static_assert(kShared <= 227 * 1024);
   static const bool ready = [] {
     check(cudaFuncSetAttribute(linear_kernel<kFormat, kTokens>,
                                cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
@@ -409,20 +559,20 @@ void launch_linear(cudaStream_t stream, int grid, const LinearArgs& args) {
   }();
   static_cast<void>(ready);
   launch_dependent(linear_kernel<kFormat, kTokens>, dim3(grid), kLinearThreads, kShared, stream,
-                   args);
+                   chain);
 }
 
 template <WeightFormat kFormat>
-void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const LinearArgs& args) {
+void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chain& chain) {
   switch (tile_tokens) {
     case 32:
-      return launch_linear<kFormat, 32>(stream, grid, args);
+      return launch_linear<kFormat, 32>(stream, grid, chain);
     case 64:
-      return launch_linear<kFormat, 64>(stream, grid, args);
+      return launch_linear<kFormat, 64>(stream, grid, chain);
     case 128:
-      return launch_linear<kFormat, 128>(stream, grid, args);
+      return launch_linear<kFormat, 128>(stream, grid, chain);
     default:
-      return launch_linear<kFormat, 256>(stream, grid, args);
+      return launch_linear<kFormat, 256>(stream, grid, chain);
   }
 }
 

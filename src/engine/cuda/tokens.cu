@@ -65,52 +65,56 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_consta
   }
 }
 
-// A block a token, a warp a head.
-__global__ void __launch_bounds__(kThreads) turn_kernel(const __grid_constant__ TurnArgs a) {
-  extern __shared__ float2 rotation[];  // [head_dim / 2]
+// A warp a token and head; a lane has pairs 2 l + 64 n and the one after.
+constexpr int kTurnWarps = 8;
+
+__global__ void __launch_bounds__(kTurnWarps * 32) turn_kernel(const __grid_constant__ TurnArgs a) {
   let_next_begin();
   after_previous();
-  const int half = a.head_dim / 2, token = blockIdx.x, lane = threadIdx.x % 32;
+  const int heads = a.heads + 2 * a.kv_heads, half = a.head_dim / 2, token = blockIdx.x;
+  const int head = blockIdx.y * kTurnWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (head >= heads) return;
+  const float* from = a.qkv + (size_t(token) * heads + head) * a.head_dim;
   const TokenAt at = a.at[token];
-  for (int i = threadIdx.x; i < half; i += kThreads) {
-    float sine, cosine;
-    sincosf(static_cast<float>(at.position) * a.frequency[i], &sine, &cosine);
-    rotation[i] = {cosine * a.magnitude, sine * a.magnitude};
+  const int kv_head = (head - a.heads) % a.kv_heads;
+  uint16_t* page = a.kv + (size_t(at.page) * a.kv_heads + kv_head) * page_elements(a.head_dim);
+  if (head >= a.heads + a.kv_heads) {
+    for (int d = lane; d < a.head_dim; d += 32) {
+      page[value_at(at.slot, d, a.head_dim)] = bf16_bits(from[d]);
+    }
+    return;
   }
-  __syncthreads();
-  const int heads = a.heads + 2 * a.kv_heads;
-  for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
-    const float* from = a.qkv + (size_t(token) * heads + head) * a.head_dim;
-    const int kv_head = (head - a.heads) % a.kv_heads;
-    uint16_t* page = a.kv + (size_t(at.page) * a.kv_heads + kv_head) * page_elements(a.head_dim);
-    if (head >= a.heads + a.kv_heads) {
-      for (int d = lane; d < a.head_dim; d += 32) {
-        page[value_at(at.slot, d, a.head_dim)] = bf16_bits(from[d]);
-      }
-      continue;
-    }
-    const bool query = head < a.heads;
-    const float* norm = query ? a.q_norm : a.k_norm;
-    float scale = 1;
+  const bool query = head < a.heads;
+  const float* norm = query ? a.q_norm : a.k_norm;
+  float scale = 1;
+  if (norm) {
+    float sum = 0;
+    for (int d = lane; d < a.head_dim; d += 32) sum += from[d] * from[d];
+    for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
+    scale = rsqrtf(sum / a.head_dim + a.eps);
+  }
+  for (int i = lane * 2; i < half; i += 64) {
+    float2 x = *reinterpret_cast<const float2*>(from + i);
+    float2 y = *reinterpret_cast<const float2*>(from + half + i);
+    const float2 frequency = *reinterpret_cast<const float2*>(a.frequency + i);
     if (norm) {
-      float sum = 0;
-      for (int d = lane; d < a.head_dim; d += 32) sum += from[d] * from[d];
-      for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
-      scale = rsqrtf(sum / a.head_dim + a.eps);
+      const float2 low = *reinterpret_cast<const float2*>(norm + i);
+      const float2 high = *reinterpret_cast<const float2*>(norm + half + i);
+      x.x *= scale * low.x, x.y *= scale * low.y, y.x *= scale * high.x, y.y *= scale * high.y;
     }
-    for (int i = lane; i < half; i += 32) {
-      float x = from[i], y = from[i + half];
-      if (norm) x *= scale * norm[i], y *= scale * norm[i + half];
-      const float2 r = rotation[i];
-      const uint16_t low = bf16_bits(x * r.x - y * r.y), high = bf16_bits(y * r.x + x * r.y);
-      if (query) {
-        uint16_t* to = a.q + (size_t(token) * a.heads + head) * a.head_dim;
-        to[i] = low, to[i + half] = high;
-      } else {
-        page[key_at(at.slot, i, a.head_dim)] = low;
-        page[key_at(at.slot, i + half, a.head_dim)] = high;
-      }
-    }
+    float sine[2], cosine[2];
+    sincosf(static_cast<float>(at.position) * frequency.x, &sine[0], &cosine[0]);
+    sincosf(static_cast<float>(at.position) * frequency.y, &sine[1], &cosine[1]);
+    for (int n = 0; n < 2; ++n) sine[n] *= a.magnitude, cosine[n] *= a.magnitude;
+    const uint32_t first =
+        pack_bf16(x.x * cosine[0] - y.x * sine[0], x.y * cosine[1] - y.y * sine[1]);
+    const uint32_t second =
+        pack_bf16(y.x * cosine[0] + x.x * sine[0], y.y * cosine[1] + x.y * sine[1]);
+    uint16_t* to = query ? a.q + (size_t(token) * a.heads + head) * a.head_dim + i
+                         : page + key_at(at.slot, i, a.head_dim);
+    const int apart = query ? half : key_at(0, half, a.head_dim);
+    *reinterpret_cast<uint32_t*>(to) = first;
+    *reinterpret_cast<uint32_t*>(to + apart) = second;
   }
 }
 
@@ -155,8 +159,9 @@ void normalize(cudaStream_t stream, const NormArgs& args) {
 }
 
 void turn_and_cache(cudaStream_t stream, const TurnArgs& args) {
-  launch_dependent(turn_kernel, dim3(args.count), kThreads, size_t(args.head_dim) * 4, stream,
-                   args);
+  const int heads = args.heads + 2 * args.kv_heads;
+  launch_dependent(turn_kernel, dim3(args.count, (heads + kTurnWarps - 1) / kTurnWarps),
+                   kTurnWarps * 32, 0, stream, args);
 }
 
 void choose_likeliest(cudaStream_t stream, const float* logits, int rows, int vocab,
