@@ -17,10 +17,10 @@ constexpr size_t kCacheBytes = size_t{32} << 20;
 constexpr int kTileCost = 1;
 
 template <typename T>
-void grow(Buffer<T>& buffer, size_t count, bool zero = false) {
-  if (buffer.size() >= count) return;
+bool grow(Buffer<T>& buffer, size_t count) {
+  if (buffer.size() >= count) return false;
   buffer = Buffer<T>(std::max(count, 2 * buffer.size()));
-  if (zero) buffer.fill_bytes(0);
+  return true;
 }
 
 template <int kHeadDim, int kGroups>
@@ -69,7 +69,7 @@ void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& 
   }
   work_.clear();
   plan_prompts(std::move(prompts));
-  plan_singles(singles);
+  plan_singles(stream, singles);
   grow(device_work_, work_.size());
   device_work_.copy_from(work_.data(), work_.size(), stream);
   if (prompt_items_ > 0) {
@@ -97,12 +97,12 @@ void Attention::plan_prompts(std::vector<AttentionSequence> prompts) {
     const int tiles = (s.rows * group + kTileRows - 1) / kTileRows;
     for (int turn = 0; turn < turns; ++turn) {
       for (int tile = tiles - 1; tile >= 0; --tile) {
-        const int keys = s.past + std::min(s.rows, (tile + 1) * kTileRows / group + 1);
+        const int keys = s.past + std::min(s.rows, ((tile + 1) * kTileRows - 1) / group + 1);
         for (int h = turn * kv_heads_ / turns; h < (turn + 1) * kv_heads_ / turns; ++h) {
           Load load = least.top();
           least.pop();
           blocks[load.second].push_back({s.row, s.rows, s.past, s.pages, tile, h, 0, 0});
-          load.first += keys / 128 + 1 + kTileCost;
+          load.first += (keys + 127) / 128 + kTileCost;
           least.push(load);
           ++prompt_items_;
         }
@@ -117,7 +117,7 @@ void Attention::plan_prompts(std::vector<AttentionSequence> prompts) {
 }
 
 // Whole spans first.
-void Attention::plan_singles(const std::vector<AttentionSequence>& singles) {
+void Attention::plan_singles(cudaStream_t stream, const std::vector<AttentionSequence>& singles) {
   const int group = heads_ / kv_heads_;
   std::vector<AttentionWork> rest;
   size_t rows = 0, counters = 0;
@@ -145,11 +145,16 @@ void Attention::plan_singles(const std::vector<AttentionSequence>& singles) {
   work_.insert(work_.end(), rest.begin(), rest.end());
   grow(partial_, rows * head_dim_);
   grow(partial_sums_, rows);
-  grow(arrived_, counters, true);
+  if (grow(arrived_, counters * kJoiners)) {
+    check(cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(unsigned), stream),
+          "filling");
+  }
 }
 
 void Attention::launch(cudaStream_t stream, const AttentionArgs& args) {
   AttentionLaunch launch = {args,
+                            heads_ / kv_heads_,
+                            kv_heads_,
                             device_work_.data(),
                             device_begin_.data(),
                             0,

@@ -3,7 +3,7 @@
 //
 // Query heads that share a KV head are packed: row r of a sequence's tile is token r / group, head
 // r % group. Rows of a prompt go in tiles of 128 over all keys they see; sequences with few rows
-// (at most 64 packed) are cut into spans of kSpan keys, joined by who finishes last. What a token
+// (at most 64 packed) are cut into spans of 2048 keys, joined by who finishes last. What a token
 // gets depends on its own sequence alone: spans and tiles do not depend on the batch.
 #pragma once
 
@@ -29,10 +29,11 @@ struct AttentionArgs {
   float softcap;                  // c tanh(s / c); 0: none
   int window;                     // keys a token sees, itself included; 0: all
   const uint16_t* q;              // [token][heads * head_dim] bf16, normed and turned
-  const uint16_t* kv;             // this layer's: [page][kv head][page_elements]
-  const int* pages;
-  uint16_t* out;   // bf16 at wide_at(head * head_dim + d, token, out_tokens)
-  int out_tokens;  // a multiple of 8
+  // This layer's: [page][kv head][page_elements]. Slots without a token must hold numbers too.
+  const uint16_t* kv;
+  const int* pages;  // read before the kernel before this one ends: kernels must not write them
+  uint16_t* out;     // bf16 at wide_at(head * head_dim + d, token, out_tokens)
+  int out_tokens;    // a multiple of 8
 };
 
 // What one block does at once: a tile of a prompt's packed rows, or a span of a single token's
@@ -55,7 +56,7 @@ class Attention {
 
  private:
   void plan_prompts(std::vector<AttentionSequence> prompts);
-  void plan_singles(const std::vector<AttentionSequence>& singles);
+  void plan_singles(cudaStream_t stream, const std::vector<AttentionSequence>& singles);
 
   int heads_, kv_heads_, head_dim_, sms_;
   // The step's: prompts' work by block, then single tokens' spans.

@@ -1,4 +1,4 @@
-// Attention's scores by wgmma: both operands from shared memory (wgmma.cuh has the other kind).
+// Attention's scores by wgmma, which begin anew with each tile (those of wgmma.cuh only add).
 #pragma once
 
 #include "engine/cuda/wgmma.cuh"
@@ -18,9 +18,7 @@ namespace ridge::cuda {
 template <int kColumns>
 __device__ inline void wgmma_shared(float (&d)[kColumns / 2], uint64_t left, uint64_t right,
                                     bool add) {
-  if constexpr (kColumns == 32) {
-    RIDGE_WGMMA(32, 16, "%16", "%17", "%18", "0, 0", "l"(left));
-  } else if constexpr (kColumns == 64) {
+  if constexpr (kColumns == 64) {
     RIDGE_WGMMA(64, 32, "%32", "%33", "%34", "0, 0", "l"(left));
   } else {
     static_assert(kColumns == 128);
