@@ -1,12 +1,12 @@
 // Hopper's means of moving and meeting: mbarriers, bulk copies into shared memory, the barrier of
-// the whole grid. Empty below sm_90, where the decode kernel does not run.
+// the whole grid. Empty but for sm_90a: elsewhere the engine does not run.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // code for sm_90a: wgmma is there alone
 #define RIDGE_HOPPER 1
 #endif
 
@@ -44,6 +44,21 @@ __device__ inline void wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
+// Whether it is, now.
+__device__ inline bool passed(uint64_t* barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done;
+}
+
 __device__ inline uint64_t evict_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -76,6 +91,18 @@ __device__ inline void fetch_box(void* to, const void* map, int x, int y, int z,
       "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
+}
+
+// A thread's own 16 bytes past L1, and waiting for all such.
+__device__ inline void copy_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+}
+__device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Into L2 alone.
+__device__ inline void fetch_to_l2(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // Between ordinary accesses and bulk copies to the same memory, global or shared.
