@@ -18,7 +18,9 @@ __global__ void is_available(int* answer) {
 // One file each: they compile for minutes.
 void launch_decode_bf16(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_fp8(cudaStream_t stream, int sms, const DecodeArgs& args);
+void launch_decode_int8(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_int4(cudaStream_t stream, int sms, const DecodeArgs& args);
+void launch_decode_nf4(cudaStream_t stream, int sms, const DecodeArgs& args);
 
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args) {
   switch (format) {
@@ -26,8 +28,12 @@ void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs
       return launch_decode_bf16(stream, sms, args);
     case WeightFormat::fp8:
       return launch_decode_fp8(stream, sms, args);
+    case WeightFormat::int8:
+      return launch_decode_int8(stream, sms, args);
     case WeightFormat::int4:
       return launch_decode_int4(stream, sms, args);
+    case WeightFormat::nf4:
+      return launch_decode_nf4(stream, sms, args);
   }
 }
 

@@ -212,7 +212,7 @@ __device__ inline float joined(const float* records, int splits, int record, int
   return out / sum;
 }
 
-template <int kRows, WeightFormat kFormat, int kD>
+template <int kRows, int kD>
 __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                     int warp, int lane, Place& place) {
   constexpr int kHeadDim = 16 * kD, kWorkers = kConsumers * 32;
@@ -288,8 +288,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
     meet<1>(kWorkers);
     const auto write = [&](int o, float value) {
       const int k = span.kv_head * outputs + o;
-      args.attended[activation_at(k, span.row, kRows)] =
-          bf16_bits(value * activation_scale(kFormat));
+      args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
     };
     const int record = outputs + 2 * group;
     float* to = args.partial + size_t(item) * record;
@@ -335,13 +334,15 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
   }
 }
 
-template <int kRows, WeightFormat kFormat>
+template <int kRows>
 __device__ inline void attention(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
                                  int warp, int lane, Place& place) {
+  // Opaque: what depends on them would be kept in registers all the time, for once a layer.
+  asm volatile("" : "+r"(warp), "+r"(lane));
   if (args.head_dim == 128) {
-    attention_of<kRows, kFormat, 8>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, 8>(args, shared, op, stage, warp, lane, place);
   } else {
-    attention_of<kRows, kFormat, 4>(args, shared, op, stage, warp, lane, place);
+    attention_of<kRows, 4>(args, shared, op, stage, warp, lane, place);
   }
 }
 

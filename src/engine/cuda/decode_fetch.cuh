@@ -13,23 +13,28 @@ struct Fetcher {
   Shared& shared;
   Place place, oldest;  // the oldest copy that may still fly
   int flying = 0;
+  unsigned asked = 0;  // when memory was last asked for a stage
   uint64_t once = evict_first();
 
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
 
   // Waits for the slot to be free and for no more than in_flight copies to be under way: more would
-  // only queue at the memory, and everybody's small reads and writes behind them.
-  __device__ void open(int bytes) {
+  // only queue at the memory, and everybody's small reads and writes behind them. While the ring is
+  // full, calls `idle`.
+  template <typename Idle>
+  __device__ void open(int bytes, const Idle& idle) {
     if (flying == args.in_flight) {
       wait(&shared.fixed.full[oldest.slot], oldest.parity);
       oldest.advance(args.ring_slots);
     } else {
       ++flying;
     }
-    wait(&shared.fixed.empty[place.slot], place.parity ^ 1);
+    while (!passed(&shared.fixed.empty[place.slot], place.parity ^ 1)) idle();
     arrive_expecting(&shared.fixed.full[place.slot], bytes);
   }
+
+  static __device__ unsigned clock32() { return static_cast<unsigned>(clock()); }
 
   __device__ uint8_t* slot() { return shared.ring + place.slot * kStage; }
 
@@ -40,6 +45,20 @@ struct Fetcher {
     const uint8_t* data = tiles.data + layer * tiles.stride;
     const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
     const int grid = gridDim.x, group = piece < tiles.chunks ? kGroup : 1;
+    // Of this SM's stages in this operator: the next, and the next that nobody has asked L2 for.
+    const int of_block = (tiles.chunks + kChunksPerStage - 1) / kChunksPerStage;
+    int next = 0, unasked = 0;
+    const auto idle = [&] {
+      if (clock32() - asked < kStageClocks) return;
+      asked = clock32();
+      unasked = max(unasked, next);
+      const int block = op.first + unasked / of_block * grid;
+      if (group > 1 || unasked >= next + kAhead || block >= op.items) return;
+      const int c = unasked % of_block * kChunksPerStage;
+      fetch_to_l2(data + (size_t(block) * tiles.chunks + c) * kChunk,
+                  min(kChunksPerStage, tiles.chunks - c) * kChunk);
+      ++unasked;
+    };
     for (int item = op.first; item < op.items; item += grid * group) {
       for (int begin = 0; begin < tiles.chunks; begin += piece) {
         const int end = min(begin + piece, tiles.chunks);
@@ -48,8 +67,10 @@ struct Fetcher {
 #pragma unroll 1
           for (int c = begin; c < end; c += kChunksPerStage) {
             const int bytes = min(kChunksPerStage, end - c) * kChunk;
-            open(bytes);
+            open(bytes, idle);
             fetch(slot(), from + size_t(c) * kChunk, bytes, &shared.fixed.full[place.slot], once);
+            asked = clock32();
+            ++next;
             place.advance(args.ring_slots);
           }
         }
@@ -75,7 +96,7 @@ struct Fetcher {
           number = numbers[span.page_count - 1 - p - lane];
         }
         const int mine = __shfl_sync(0xffffffffu, number, (p + lane) % 32);
-        if (lane == 0) open(count * page_bytes);
+        if (lane == 0) open(count * page_bytes, [] {});
         __syncwarp();
         if (lane < count) {
           fetch(

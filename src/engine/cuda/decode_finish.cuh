@@ -60,8 +60,7 @@ struct Finisher {
     float square = 0;
     if (is_result(each)) {
       __stcg(args.residual + size_t(token) * args.hidden + row, value);
-      args.normed[activation_at(row, token, kRows)] =
-          bf16_bits(value * weight * activation_scale(kFormat));
+      args.normed[activation_at(row, token, kRows)] = bf16_bits(value * weight);
       square = value * value;
     }
     for (int across = 8; across; across /= 2) {
@@ -92,8 +91,7 @@ struct Finisher {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int layer = op.kind == Kind::head ? 0 : op.layer;
     if (!tiles.row_scale || block >= op.items) return 1;
-    return tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16] *
-           activation_scale(kFormat);
+    return tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16];
   }
 
   // Sums a block's partial results and does what follows.
@@ -144,8 +142,7 @@ struct Finisher {
                 : 0.5f * value *
                       (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
         if (is_result(each) && lane % 16 < 8) {
-          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] =
-              bf16_bits(gated * up * activation_scale(kFormat));
+          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gated * up);
         }
       } else if (op.kind == Kind::qkv) {
         const int columns = tiles.blocks * kBlockRows;

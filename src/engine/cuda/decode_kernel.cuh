@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
   Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr};
   shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
-  shared.x_sums = reinterpret_cast<float*>(shared.x + args.x_bytes);
+  shared.undo = reinterpret_cast<Undo*>(shared.x + args.x_bytes);
   shared.sums =
-      reinterpret_cast<float*>(shared.x + args.x_bytes + x_sum_bytes(kFormat, args.x_bytes));
+      reinterpret_cast<float*>(shared.x + args.x_bytes + undo_bytes(kFormat, kRows, args.x_bytes));
   shared.rotation =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
@@ -55,20 +55,19 @@ constexpr int kSharedBytes = 232448;
 // Shares out shared memory: activations whole where they fit beside a deep ring.
 template <WeightFormat kFormat, int kRows>
 void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
-  constexpr int kColumns = format_info(kFormat).columns;
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
   }
-  const int whole = chunks * kColumns * kRows * 2;
-  const int most = 64 << 10;
+  const int whole = chunks * x_chunk_bytes(kFormat, kRows);
+  const int most = kMostColumns * 2;
   const int least =
       args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kConsumers;  // attention's
   args.x_bytes = whole < most ? whole : most;
   if (args.x_bytes < least) args.x_bytes = least;
   args.x_bytes = (args.x_bytes + 127) / 128 * 128;
   const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
-                    x_sum_bytes(kFormat, args.x_bytes) + int(sum_bytes(kRows)) +
+                    undo_bytes(kFormat, kRows, args.x_bytes) + int(sum_bytes(kRows)) +
                     kRows * args.head_dim / 2 * 8;
   args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
   if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;

@@ -17,6 +17,10 @@ constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 // under load needs. With 12 instead of 3, Llama-3-8B took 3.91 ms instead of 3.68: they queue at
 // the memory, SMs get unequal shares, and small reads between operators wait behind them.
 constexpr int kInFlight = 3;
+// While the ring is full, which it is where SMs do attention, stages to come are asked into L2, so
+// that HBM does not idle: so many at most (18 MB in all, of 50), one in the time HBM needs for it.
+constexpr int kAhead = 8;
+constexpr unsigned kStageClocks = 850;
 constexpr int kMaxSlots = 16;
 constexpr int kSums = kFinishers;  // buffers of partial results, one for each finisher
 // Blocks whose sums stay in registers while one piece of the activations after the other passes.
@@ -26,6 +30,45 @@ constexpr int kLeastPages = 16;
 
 __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
   return kChunksPerStage * format_info(format).chunk_bytes;
+}
+
+// What activations are while they are multiplied. They come as bf16, and bf16 weights take them so.
+// fp8 is soonest made into f16, int8 and int4 into bytes. So activations of a token are scaled, by
+// a power of two for each 64 columns (a group) that brings the largest of them close below 2^15 or
+// 2^14, and become
+//   f16     exact from there down to 2^-28 of the largest;
+//   digits  integers as two signed bytes, each a column of its own: exact down to 2^-6 of the
+//           largest, below that with an error of up to 2^-14 of it: for a group together 2^-11,
+//           where rounding to bf16 errs by up to 2^-8.
+// Whatever their size, as long as bf16 holds them.
+enum class Operand { bf16, f16, digits };
+__host__ __device__ constexpr Operand operand_of(WeightFormat format) {
+  return format == WeightFormat::bf16                                   ? Operand::bf16
+         : format == WeightFormat::int8 || format == WeightFormat::int4 ? Operand::digits
+                                                                        : Operand::f16;
+}
+constexpr int kGroupColumns = 64;
+constexpr int kDigits = 2;
+constexpr int kMostColumns = 32768;  // times rows: of activations in shared memory
+// Bytes of a chunk's activations in shared memory.
+__host__ __device__ constexpr int x_chunk_bytes(WeightFormat format, int rows) {
+  return format_info(format).columns * rows * 2;
+}
+// The MMA's columns. Digits: of all tokens the lower, then the higher, so that a lane's two columns
+// are two tokens; a token alone has every second column.
+__host__ __device__ constexpr int columns_of_digit(int rows) { return rows < 2 ? 2 : rows; }
+__host__ __device__ constexpr int tiles_of_rows(WeightFormat format, int rows) {
+  return ((operand_of(format) == Operand::digits ? kDigits * columns_of_digit(rows) : rows) + 7) /
+         8;
+}
+// What a group's sums of a column are multiplied with, and int4: what is added before.
+struct Undo {
+  float factor, add;
+};
+__host__ __device__ constexpr int undo_bytes(WeightFormat format, int rows, int x_bytes) {
+  if (operand_of(format) == Operand::bf16) return 0;
+  const int columns = (operand_of(format) == Operand::digits ? kDigits : 1) * rows;
+  return (x_bytes / (kGroupColumns * rows * 2) + 1) * columns * int(sizeof(Undo)) / 128 * 128 + 128;
 }
 
 // Shared memory: fixed part, then the ring, the activations, the partial sums, the rotations.
@@ -45,18 +88,13 @@ __host__ __device__ constexpr size_t sum_bytes(int rows) {
   return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
 }
 
-// int4: the sums of each chunk's 64 activations, a float for 64 x 2 bytes.
-__host__ __device__ constexpr int x_sum_bytes(WeightFormat format, int x_bytes) {
-  return format == WeightFormat::int4 ? (x_bytes / 32 + 127) / 128 * 128 : 0;
-}
-
 #ifdef RIDGE_HOPPER
 
 struct Shared {
   Fixed& fixed;
   uint8_t* ring;
   uint8_t* x;
-  float* x_sums;     // [chunk][row]
+  Undo* undo;        // [group][column]
   float* sums;       // [kSums][warp][row][16]
   float2* rotation;  // [row][head_dim / 2]: cos, sin
 };
@@ -146,7 +184,7 @@ __device__ inline const Tiles& tiles_of(const DecodeArgs& args, Kind kind) {
 // Activations that do not fit are taken in pieces of this many chunks.
 template <WeightFormat kFormat, int kRows>
 __device__ inline int piece_chunks(const DecodeArgs& args, int chunks) {
-  constexpr int kChunkBytes = format_info(kFormat).columns * kRows * 2;
+  constexpr int kChunkBytes = x_chunk_bytes(kFormat, kRows);
   if (chunks * kChunkBytes <= args.x_bytes) return chunks;
   return args.x_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }

@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "engine/cuda/mma.cuh"
 #include "engine/cuda/pack.cuh"
 
 namespace ridge::cuda {
@@ -30,9 +31,10 @@ __device__ int fragment_column(int lane, int k, int r, int e) {
   return k * 16 + lane % 4 * 2 + r / 2 * 8 + e;
 }
 
-constexpr float kLargestE4m3 = 448;
+constexpr float kLargestE4m3 = 448, kLargestInt8 = 127;
 
-__global__ void row_scales(Source source, float* to) {
+// The scale that makes a row's largest number `largest`.
+__global__ void row_scales(Source source, float largest, float* to) {
   const int block = blockIdx.x / kBlockRows, row = blockIdx.x % kBlockRows;
   float most = 0;
   for (int c = threadIdx.x; c < source.columns; c += 32) {
@@ -41,7 +43,27 @@ __global__ void row_scales(Source source, float* to) {
   for (int across = 16; across; across /= 2) {
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
   }
-  if (threadIdx.x == 0) to[blockIdx.x] = most > 0 ? most / kLargestE4m3 : 1;
+  if (threadIdx.x == 0) to[blockIdx.x] = most > 0 ? most / largest : 1;
+}
+
+// Where a byte of a chunk with row scales lies in its lane's 16. fp8: pairs that one conversion
+// takes; int8: the bytes of mma_s8's registers, pairs at even distance for unpack_chunk.
+struct BytePlace {
+  int word, byte;
+};
+__device__ BytePlace byte_place(WeightFormat format, int k, int r, int e) {
+  if (format == WeightFormat::fp8) return {k * 2 + r / 2, r % 2 * 2 + e};
+  return {k * 2 + r % 2, e * 2 + r / 2};
+}
+
+__device__ float nf4_level(int i) {
+  constexpr Nf4 kLevels = kNf4;
+  return __half2float(__ushort_as_half(kLevels.f16[i]));
+}
+__device__ uint32_t nearest_nf4(float v) {
+  uint32_t name = 0;
+  while (name < 15 && v > (nf4_level(name) + nf4_level(name + 1)) / 2) ++name;
+  return name;
 }
 
 // A warp a chunk.
@@ -62,20 +84,26 @@ __global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, 
       const __nv_bfloat162 pair = __floats2bfloat162_rn(value(0, r, 0), value(0, r, 1));
       words[r] = *reinterpret_cast<const uint32_t*>(&pair);
     }
-  } else if constexpr (kFormat == WeightFormat::fp8) {
-    // Registers 0 and 2 in the high bytes of their word's halves, 1 and 3 in the low ones.
+  } else if constexpr (has_row_scale(kFormat)) {
     for (int k = 0; k < 2; ++k) {
       for (int r = 0; r < 4; ++r) {
         const float scale = row_scale[block * kBlockRows + fragment_row(lane, r)];
         for (int e = 0; e < 2; ++e) {
-          const uint32_t byte =
-              __nv_cvt_float_to_fp8(value(k, r, e) / scale, __NV_SATFINITE, __NV_E4M3);
-          words[k * 2 + r / 2] |= byte << (e * 16 + (r % 2 ? 0 : 8));
+          const float v = value(k, r, e) / scale;
+          uint32_t byte;
+          if constexpr (kFormat == WeightFormat::fp8) {
+            byte = __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3);
+          } else {
+            byte = static_cast<uint32_t>(max(-127, min(127, __float2int_rn(v)))) & 0xff;
+          }
+          const BytePlace place = byte_place(kFormat, k, r, e);
+          words[place.word] |= byte << place.byte * 8;
         }
       }
     }
   } else {
-    // A row's group lies in the four lanes of a quad. The scale makes its largest number exact.
+    // A row's group lies in the four lanes of a quad. int4's scale makes the largest number exact,
+    // which is -8; nf4's is the largest magnitude.
     float scales[2];
     for (int half = 0; half < 2; ++half) {
       float most = 0;
@@ -94,14 +122,21 @@ __global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, 
           most = other;
         }
       }
-      scales[half] = __half2float(__float2half_rn(most / -8));
+      const float scale = kFormat == WeightFormat::int4 ? most / -8 : fabsf(most);
+      scales[half] = __half2float(__float2half_rn(scale));
     }
     for (int k = 0; k < 4; ++k) {
       for (int r = 0; r < 4; ++r) {
         const float scale = scales[r % 2];
         for (int e = 0; e < 2; ++e) {
-          const int q = scale == 0 ? 8 : __float2int_rn(value(k, r, e) / scale) + 8;
-          words[k] |= static_cast<uint32_t>(min(15, max(0, q))) << (e * 16 + r * 4);
+          const float v = scale == 0 ? 0 : value(k, r, e) / scale;
+          uint32_t name;
+          if constexpr (kFormat == WeightFormat::int4) {
+            name = min(15, max(0, __float2int_rn(v) + 8));
+          } else {
+            name = nearest_nf4(v);
+          }
+          words[k] |= name << (e * 16 + r * 4);
         }
       }
     }
@@ -126,13 +161,18 @@ __global__ void unpack_elements(WeightFormat format, const uint8_t* from, const 
   float value;
   if (format == WeightFormat::bf16) {
     value = __uint_as_float((words[r] >> (e * 16)) << 16);
-  } else if (format == WeightFormat::fp8) {
-    const __nv_fp8_storage_t byte = words[k * 2 + r / 2] >> (e * 16 + (r % 2 ? 0 : 8)) & 0xff;
-    value = __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3))) *
-            row_scale[block * kBlockRows + row];
+  } else if (has_row_scale(format)) {
+    const BytePlace place = byte_place(format, k, r, e);
+    const uint32_t byte = words[place.word] >> place.byte * 8 & 0xff;
+    value = format == WeightFormat::fp8
+                ? __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)))
+                : static_cast<float>(static_cast<int8_t>(byte));
+    value *= row_scale[block * kBlockRows + row];
   } else {
     const __half scale = reinterpret_cast<const __half*>(chunk + 512)[row % 8 * 2 + row / 8];
-    value = (static_cast<int>(words[k] >> (e * 16 + r * 4) & 15) - 8) * __half2float(scale);
+    const int name = words[k] >> (e * 16 + r * 4) & 15;
+    value = (format == WeightFormat::int4 ? static_cast<float>(name - 8) : nf4_level(name)) *
+            __half2float(scale);
   }
   to[size_t(blockIdx.y) * columns + column] = value;
 }
@@ -175,11 +215,18 @@ void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const
       pack_chunks<WeightFormat::bf16><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
       break;
     case WeightFormat::fp8:
-      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, row_scale);
+      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, kLargestE4m3, row_scale);
       pack_chunks<WeightFormat::fp8><<<grid, 128, 0, stream>>>(source, to, row_scale, chunks);
+      break;
+    case WeightFormat::int8:
+      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, kLargestInt8, row_scale);
+      pack_chunks<WeightFormat::int8><<<grid, 128, 0, stream>>>(source, to, row_scale, chunks);
       break;
     case WeightFormat::int4:
       pack_chunks<WeightFormat::int4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+    case WeightFormat::nf4:
+      pack_chunks<WeightFormat::nf4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
       break;
   }
 }

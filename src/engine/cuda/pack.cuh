@@ -9,8 +9,9 @@ namespace ridge::cuda {
 
 // `rows` x `columns` of bf16, row after row, into blocks of a matrix whose blocks have `chunks`.
 // With `second`, blocks take 8 rows of `first`, then the same 8 of `second` (`rows` of each).
-// Rows and columns that fill no block or chunk are padded with zeros. `row_scale` (fp8): [blocks *
-// 16], written. `to`, `row_scale`: of the first block.
+// Rows and columns that fill no block or chunk are padded with zeros. `row_scale` (fp8, int8):
+// [blocks
+// * 16], written. `to`, `row_scale`: of the first block.
 void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
           int rows, int columns, uint8_t* to, float* row_scale, int chunks);
 // Blocks of 16 rows as floats, [blocks * 16][chunks * columns].

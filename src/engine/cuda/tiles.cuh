@@ -25,15 +25,17 @@ struct FormatInfo {
   int chunk_bytes;  // 512 and the scales
 };
 __host__ __device__ constexpr FormatInfo format_info(WeightFormat format) {
-  // int4: a chunk is 16 rows x one group; a half2 for each g: the scales of rows g and g + 8.
-  return format == WeightFormat::bf16  ? FormatInfo{16, 512}
-         : format == WeightFormat::fp8 ? FormatInfo{32, 512}
-                                       : FormatInfo{64, 512 + 32};
+  // int4, nf4: a chunk is 16 rows x one group; a half2 for each g: the scales of rows g and g + 8.
+  return format == WeightFormat::bf16                                  ? FormatInfo{16, 512}
+         : format == WeightFormat::fp8 || format == WeightFormat::int8 ? FormatInfo{32, 512}
+                                                                       : FormatInfo{64, 512 + 32};
 }
-
-// A float for each row, beside the tiles; the others have no scales, or groups'.
-constexpr bool has_row_scale(WeightFormat format) {
-  return format != WeightFormat::bf16 && format_info(format).chunk_bytes == 512;
+// A float for each row, beside the tiles.
+__host__ __device__ constexpr bool has_row_scale(WeightFormat format) {
+  return format == WeightFormat::fp8 || format == WeightFormat::int8;
+}
+__host__ __device__ constexpr bool has_group_scale(WeightFormat format) {
+  return format == WeightFormat::int4 || format == WeightFormat::nf4;
 }
 
 // One matrix a layer, equal in all layers.

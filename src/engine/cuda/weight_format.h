@@ -8,7 +8,9 @@ namespace ridge::cuda {
 enum class WeightFormat : uint8_t {
   bf16,
   fp8,   // E4M3, a scale a row
+  int8,  // symmetric, a scale a row: w = d q, |q| <= 127
   int4,  // symmetric, an f16 scale for each 64 columns of a row: w = d (q - 8)
+  nf4,   // NormalFloat4, an f16 scale (the largest magnitude) for each 64 columns of a row
 };
 
 }  // namespace ridge::cuda
