@@ -154,8 +154,8 @@ void check_unpacking(const char* format_name) {
   expect(worst <= limit, "unpack_chunk: worst relative error", worst, limit);
 }
 
-// Weights of the MLP's norm over 20 powers of two, and some far above: activations to 10^7, which
-// f16 does not hold and a scale for all columns must not drown.
+// Weights of the MLP's norm over 20 powers of two, and some far above, on a residual 1000 times as
+// large: meant to leave f16's range, and to drown small activations if all shared a scale.
 void add_outliers(Decoder& decoder, const DecoderShape& shape) {
   for (int layer = 0; layer < shape.layers; ++layer) {
     std::vector<float> weights = decoder.vector(Vectors::mlp_norm, layer);

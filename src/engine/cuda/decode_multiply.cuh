@@ -91,8 +91,8 @@ struct Multiplier {
   }
 
   // Raw into shared memory, then each warp makes operands of its units in their place: a short
-  // loop, since what runs once an operator runs from a cold instruction cache. Units of more than
-  // four rows do not stay in their place; those go through registers.
+  // loop, which was faster than unrolled code, perhaps because it runs once an operator. Units of
+  // more than four rows do not stay in their place; those go through registers.
   __device__ void take_scaled(const uint4* source, int count) {
     using Source = typename Use::Source;
     const int units = Source::units(count);
