@@ -108,7 +108,7 @@ int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
-    for (const char* format : {"bf16", "fp8", "int4"}) {
+    for (const char* format : {"bf16", "fp8", "int8", "int4", "nf4"}) {
       for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
         check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
         check_model(name, format, {40, 1, 25, 1, 1, 1, 33});  // a chain of 128

@@ -46,7 +46,9 @@ inline DecoderShape shape_of(const std::string& name) {
 
 inline WeightFormat format_of(const std::string& name) {
   return name == "fp8"    ? WeightFormat::fp8
+         : name == "int8" ? WeightFormat::int8
          : name == "int4" ? WeightFormat::int4
+         : name == "nf4"  ? WeightFormat::nf4
                           : WeightFormat::bf16;
 }
 

@@ -21,8 +21,12 @@ Launch launch_of(WeightFormat format) {
       return launch_linear_of<WeightFormat::bf16>;
     case WeightFormat::fp8:
       return launch_linear_of<WeightFormat::fp8>;
+    case WeightFormat::int8:
+      return launch_linear_of<WeightFormat::int8>;
     case WeightFormat::int4:
       return launch_linear_of<WeightFormat::int4>;
+    case WeightFormat::nf4:
+      return launch_linear_of<WeightFormat::nf4>;
   }
   throw Error("no product for this format");
 }
