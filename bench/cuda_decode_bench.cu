@@ -11,68 +11,17 @@
 #include <map>
 #include <string>
 
+#include "bench/cuda_ceiling.cuh"
+#include "bench/cuda_models.h"
 #include "bench/cuda_reference.h"
-#include "engine/cuda/decoder.h"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/mma.cuh"
 #include "engine/cuda/pack.cuh"
 #include "engine/cuda/ring.cuh"
 
 namespace ridge::cuda {
 namespace {
-
-DecoderShape shape_of(const std::string& name) {
-  DecoderShape s;
-  double theta = 500000;
-  if (name == "llama-2-7b") {
-    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 32, s.head_dim = 128;
-    s.ffn = 11008, s.vocab = 32000, theta = 10000;
-  } else if (name == "llama-3-8b") {
-    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
-    s.ffn = 14336, s.vocab = 128256;
-  } else if (name == "llama-3.2-1b") {
-    s.layers = 16, s.hidden = 2048, s.heads = 32, s.kv_heads = 8, s.head_dim = 64;
-    s.ffn = 8192, s.vocab = 128256;
-  } else if (name == "tiny") {
-    s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
-    s.ffn = 1536, s.vocab = 1000;
-  } else if (name == "tiny-wide") {  // multi-head, 128, norms and biases, a window
-    s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
-    s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
-  } else if (name == "8b-layer") {
-    s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
-    s.ffn = 14336, s.vocab = 2048;
-  } else {
-    std::fprintf(stderr, "no model %s\n", name.c_str());
-    std::exit(2);
-  }
-  s.query_scale = 1 / std::sqrt(float(s.head_dim));
-  s.ropes.resize(1);
-  for (int i = 0; i < s.head_dim / 2; ++i) {
-    s.ropes[0].frequency.push_back(float(std::pow(theta, -2.0 * i / s.head_dim)));
-  }
-  return s;
-}
-
-constexpr std::pair<WeightFormat, const char*> kFormats[] = {{WeightFormat::bf16, "bf16"},
-                                                             {WeightFormat::fp8, "fp8"},
-                                                             {WeightFormat::int8, "int8"},
-                                                             {WeightFormat::int4, "int4"},
-                                                             {WeightFormat::nf4, "nf4"}};
-WeightFormat format_of(const std::string& name) {
-  for (const auto& [format, its_name] : kFormats) {
-    if (name == its_name) return format;
-  }
-  std::fprintf(stderr, "no format %s\n", name.c_str());
-  std::exit(2);
-}
-
-// Pages of a sequence: not in order, as an allocator that has worked for a while gives them.
-std::vector<int> pages_of(int sequence, int count) {
-  std::vector<int> pages(count);
-  for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
-  return pages;
-}
 
 int failures = 0;
 void expect(bool right, const char* what, double value, double limit) {
@@ -156,13 +105,13 @@ void check_unpacking(const char* format_name) {
 
 // Weights of the MLP's norm over 20 powers of two, and some far above, on a residual 1000 times as
 // large: meant to leave f16's range, and to drown small activations if all shared a scale.
-void add_outliers(Decoder& decoder, const DecoderShape& shape) {
+void add_outliers(DeviceModel& model, const ModelShape& shape) {
   for (int layer = 0; layer < shape.layers; ++layer) {
-    std::vector<float> weights = decoder.vector(Vectors::mlp_norm, layer);
+    std::vector<float> weights = model.vector(Vectors::mlp_norm, layer);
     for (size_t i = 0; i < weights.size(); ++i) {
       weights[i] *= i % 97 == 5 ? 3e4f : std::exp2(float(i % 21) - 10);
     }
-    decoder.load(Vectors::mlp_norm, layer, weights);
+    model.load(Vectors::mlp_norm, layer, weights);
   }
 }
 
@@ -173,13 +122,13 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
                  std::vector<int> lengths, int steps, int repeats, bool outliers = false) {
   std::printf("%s %s, %zu sequences%s\n", name.c_str(), format_name, lengths.size(),
               outliers ? ", outliers" : "");
-  DecoderShape shape = shape_of(name);
+  ModelShape shape = shape_of(name);
   if (outliers) shape.embed_scale = 1000;
   const int page_count = 40;
-  const auto decoder = Decoder::make(shape, format, page_count * int(lengths.size()));
-  decoder->randomize(7, 0.1f);
-  if (outliers) add_outliers(*decoder, shape);
-  const Reference reference(*decoder, shape);
+  const auto model = DeviceModel::make(shape, format, page_count * int(lengths.size()));
+  model->randomize(7, 0.1f);
+  if (outliers) add_outliers(*model, shape);
+  const Reference reference(*model, shape);
   const double limit = 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
   std::vector<Sequence> all(lengths.size());
   std::vector<std::vector<double>> wanted(all.size());
@@ -194,8 +143,8 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
       for (int r = 0; r < count; ++r) {
         rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), page_count});
       }
-      decoder->run(rows, 1);
-      const std::vector<float> logits = decoder->logits();
+      model->run(rows, 1);
+      const std::vector<float> logits = model->logits();
       for (int r = 0; r < count; ++r) {
         wanted[i] = reference.step(s.past, s.prompt[at + r]);
         worst = std::max(worst, relative(&logits[size_t(r) * shape.vocab], wanted[i]));
@@ -218,8 +167,8 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
   };
   for (int step = 0; step < steps; ++step) {
     const auto rows = rows_at(step);
-    decoder->run(rows, 1);
-    const std::vector<float> logits = decoder->logits();
+    model->run(rows, 1);
+    const std::vector<float> logits = model->logits();
     for (size_t i = 0; i < all.size(); ++i) {
       worst = std::max(
           worst, relative(&logits[i * shape.vocab], reference.step(all[i].past, rows[i].token)));
@@ -231,14 +180,14 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
   // Several steps in one launch are the same steps, bit for bit; each row alone is the same too.
   const auto rows = rows_at(steps);
   constexpr int kSteps = 5;
-  decoder->run(rows, kSteps);
-  const std::vector<int> tokens = decoder->chosen();
-  const std::vector<float> together = decoder->logits();
+  model->run(rows, kSteps);
+  const std::vector<int> tokens = model->chosen();
+  const std::vector<float> together = model->logits();
   std::vector<DecodeRow> next = rows;
   bool same = true;
   for (int step = 0; step < kSteps; ++step) {
-    decoder->run(next, 1);
-    const std::vector<float> logits = decoder->logits();
+    model->run(next, 1);
+    const std::vector<float> logits = model->logits();
     for (size_t i = 0; i < next.size(); ++i) {
       const float* from = &logits[i * shape.vocab];
       const int likeliest = int(std::max_element(from, from + shape.vocab) - from);
@@ -248,14 +197,14 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
     if (step == kSteps - 1) same = same && logits == together;
   }
   expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
-  decoder->run(rows, 1);
-  const std::vector<float> batch = decoder->logits();
+  model->run(rows, 1);
+  const std::vector<float> batch = model->logits();
   double apart = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     DecodeRow row = rows[i];
     row.first = 0;
-    decoder->run({row}, 1);
-    const std::vector<float> alone = decoder->logits();
+    model->run({row}, 1);
+    const std::vector<float> alone = model->logits();
     for (int v = 0; v < shape.vocab; ++v) {
       apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape.vocab + v]));
     }
@@ -263,83 +212,15 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
   expect(apart == 0, "alone against in the batch, largest difference", apart, 0);
   int moved = 0;
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    decoder->run(rows, 1);
-    if (repeat % 100 == 0 || repeat > repeats - 10) moved += decoder->logits() != batch;
+    model->run(rows, 1);
+    if (repeat % 100 == 0 || repeat > repeats - 10) moved += model->logits() != batch;
   }
-  decoder->run(rows, 1);
-  moved += decoder->logits() != batch;
+  model->run(rows, 1);
+  moved += model->logits() != batch;
   expect(moved == 0, "repeats, moved", moved, 0.5);
 }
 
-// The read ceiling: a ring of bulk copies a SM and nothing but sums, as `ridge measure` has it.
-constexpr int kReadSlots = 6, kReadBytes = 32768, kReaders = 8;
-
-__global__ void __launch_bounds__((kReaders + 1) * 32, 1)
-    read_ring(const uint8_t* data, size_t chunks, uint32_t* checksum) {
-#ifdef RIDGE_HOPPER
-  extern __shared__ __align__(128) uint8_t ring[];
-  __shared__ uint64_t full[kReadSlots], empty[kReadSlots];
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kReadSlots; ++s) init(&full[s], 1), init(&empty[s], kReaders);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-  Place place;
-  if (threadIdx.x >= kReaders * 32) {
-    if (threadIdx.x > kReaders * 32) return;
-    for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-      wait(&empty[place.slot], place.parity ^ 1);
-      arrive_expecting(&full[place.slot], kReadBytes);
-      fetch(ring + place.slot * kReadBytes, data + i * kReadBytes, kReadBytes, &full[place.slot]);
-    }
-    return;
-  }
-  uint32_t sum = 0;
-  for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-    wait(&full[place.slot], place.parity);
-    const uint4* words = reinterpret_cast<const uint4*>(ring + place.slot * kReadBytes);
-#pragma unroll
-    for (int at = 0; at < kReadBytes / 16 / (kReaders * 32); ++at) {
-      const uint4 v = words[threadIdx.x + at * kReaders * 32];
-      sum += v.x + v.y + v.z + v.w;
-    }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&empty[place.slot]);
-  }
-  sum = __reduce_add_sync(0xffffffffu, sum);
-  if (threadIdx.x % 32 == 0) atomicAdd(checksum, sum);
-#endif
-}
-
-double ceiling(int sms) {
-  constexpr size_t kBytes = size_t{8} << 30;
-  Buffer<uint8_t> data(kBytes);
-  Buffer<uint32_t> sum(1);
-  fill_normal(nullptr, reinterpret_cast<uint16_t*>(data.data()), kBytes / 2, 1, 0.02f);
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(read_ring),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, kReadSlots * kReadBytes),
-        "asking for shared memory");
-  cudaEvent_t start, stop;
-  cudaEventCreate(&start), cudaEventCreate(&stop);
-  std::vector<double> rates;
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(start);
-    for (int launch = 0; launch < 3; ++launch) {
-      read_ring<<<sms, (kReaders + 1) * 32, kReadSlots * kReadBytes>>>(
-          data.data(), kBytes / kReadBytes, sum.data());
-    }
-    cudaEventRecord(stop);
-    check(cudaDeviceSynchronize(), "reading");
-    float ms = 0;
-    cudaEventElapsedTime(&ms, start, stop);
-    rates.push_back(3.0 * double(kBytes) / ms * 1e3);
-  }
-  std::sort(rates.begin(), rates.end());
-  return rates[rates.size() / 2];
-}
-
-void print_stamps(const Decoder& decoder, const std::vector<long long>& stamps, int layers,
-                  int steps, double seconds) {
+void print_stamps(const std::vector<long long>& stamps, int layers, int steps, double seconds) {
   const int ops = 2 + 5 * layers;
   const double clocks = double(stamps[(size_t(ops) * steps - 1) * 4 + 3] - stamps[3]);
   const double us = seconds * 1e6 * (double(ops) * steps - 1) / (double(ops) * steps) / clocks;
@@ -369,12 +250,11 @@ void print_stamps(const Decoder& decoder, const std::vector<long long>& stamps, 
     std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n,
                 work[k] / n, finish[k] / n, meet[k] / n, all / n, all / steps);
   }
-  (void)decoder;
 }
 
 void time_model(const std::string& name, const std::string& format, int batch, int context,
-                double rate, Decoder& decoder) {
-  const DecoderShape shape = shape_of(name);
+                double rate, DeviceModel& model) {
+  const ModelShape shape = shape_of(name);
   const int steps = 16, page_count = (context + steps) / 16 + 1;
   std::vector<std::vector<int>> pages;
   std::vector<DecodeRow> rows;
@@ -382,13 +262,12 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   for (int i = 0; i < batch; ++i) {
     rows.push_back({i * 11 + 1, context - steps / 2, i, pages[i].data(), page_count});
   }
-  std::vector<double> seconds = decoder.time(rows, steps, 12);
+  std::vector<double> seconds = model.time(rows, steps, 12);
   std::sort(seconds.begin(), seconds.end());
   const double step = seconds[seconds.size() / 2] / steps;
-  std::vector<double> single = decoder.time(rows, 1, 21);
+  std::vector<double> single = model.time(rows, 1, 21);
   std::sort(single.begin(), single.end());
-  const double bytes =
-      decoder.weight_bytes() + decoder.cache_bytes_per_token() * batch * (context + 8);
+  const double bytes = model.weight_bytes() + model.cache_bytes_per_token() * batch * (context + 8);
   std::printf(
       "%-13s %-5s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
       "  %5.1f %% of %.2f  %7.1f tok/s\n",
@@ -397,11 +276,11 @@ void time_model(const std::string& name, const std::string& format, int batch, i
       rate * 1e-12, batch / step);
   std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", name.c_str(), format.c_str(), batch,
               context, step * 1e3, bytes / step / rate);
-  decoder.keep_stamps(true);
-  decoder.run(rows, steps);
-  const std::vector<long long> stamps = decoder.stamps();
-  decoder.keep_stamps(false);
-  print_stamps(decoder, stamps, shape.layers, steps, step * steps);
+  model.keep_stamps(true);
+  model.run(rows, steps);
+  const std::vector<long long> stamps = model.stamps();
+  model.keep_stamps(false);
+  print_stamps(stamps, shape.layers, steps, step * steps);
   std::fflush(stdout);
 }
 
@@ -437,24 +316,24 @@ int run(int count, char** words) {
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
-  const double rate = ceiling(properties.multiProcessorCount);
+  const double rate = read_ceiling(properties.multiProcessorCount);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
   std::printf("RESULT ceiling/read %.4f TB/s -\n", rate * 1e-12);
-  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<DeviceModel> model;
   std::string loaded;
   for (int i = 2; i + 3 < count; i += 4) {
     const std::string key = std::string(words[i]) + words[i + 1];
     if (key != loaded) {
-      decoder.reset();
-      decoder = Decoder::make(shape_of(words[i]), format_of(words[i + 1]), 2200 + 1100);
-      decoder->randomize(1, 0);
-      decoder->randomize_cache(3);
+      model.reset();
+      model = DeviceModel::make(shape_of(words[i]), format_of(words[i + 1]), 2200 + 1100);
+      model->randomize(1, 0);
+      model->randomize_cache(3);
       loaded = key;
     }
     time_model(words[i], words[i + 1], std::atoi(words[i + 2]), std::atoi(words[i + 3]), rate,
-               *decoder);
+               *model);
   }
-  std::printf("ring read again %.3f TB/s\n", ceiling(properties.multiProcessorCount) * 1e-12);
+  std::printf("ring read again %.3f TB/s\n", read_ceiling(properties.multiProcessorCount) * 1e-12);
   return 0;
 }
 

@@ -12,7 +12,7 @@
 
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 
 namespace ridge::cuda {
 namespace {
@@ -32,10 +32,10 @@ double relative(const float* found, const float* wanted, size_t count) {
 // Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
 void check_model(const std::string& name, const std::string& format,
                  const std::vector<int>& lengths) {
-  const DecoderShape shape = shape_of(name);
+  const ModelShape shape = shape_of(name);
   const int count = int(lengths.size()), page_count = 40;
-  const auto decoder = Decoder::make(shape, format_of(format), page_count * count);
-  decoder->randomize(7, 0.1f);
+  const auto model = DeviceModel::make(shape, format_of(format), page_count * count);
+  model->randomize(7, 0.1f);
   std::vector<std::vector<int>> tokens, pages;
   std::vector<ForwardSlice> slices;
   std::vector<std::vector<float>> wanted;
@@ -53,17 +53,17 @@ void check_model(const std::string& name, const std::string& format,
       for (int t = at; t < end; ++t) {
         rows.push_back({tokens[i][t], at, 0, pages[i].data(), page_count});
       }
-      decoder->run(rows, 1);
+      model->run(rows, 1);
       if (end == int(tokens[i].size())) {
-        const std::vector<float>& logits = decoder->logits();
+        const std::vector<float>& logits = model->logits();
         wanted.emplace_back(logits.end() - shape.vocab, logits.end());
       }
       at = end;
     }
     slices.push_back({tokens[i].data() + 24, lengths[i], 24, pages[i].data(), page_count, 1});
   }
-  decoder->forward(slices);
-  const std::vector<float> found = decoder->logits();
+  model->forward(slices);
+  const std::vector<float> found = model->logits();
   double worst = 0;
   for (int i = 0; i < count; ++i) {
     worst =
@@ -71,8 +71,8 @@ void check_model(const std::string& name, const std::string& format,
   }
   int moved = 0;
   for (int repeat = 0; repeat < 200; ++repeat) {
-    decoder->forward(slices);
-    if (repeat % 20 == 0) moved += decoder->logits() != found;
+    model->forward(slices);
+    if (repeat % 20 == 0) moved += model->logits() != found;
   }
   // Both round activations to bf16 before each product (cuda_decode_bench.cu has the derivation),
   // and int4's weights too here: the walks of both add.
@@ -88,12 +88,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void print_operators(Decoder& decoder, const std::vector<ForwardSlice>& slices) {
-  decoder.keep_stamps(true);
-  decoder.forward(slices);
-  decoder.forward(slices);
+void print_operators(DeviceModel& model, const std::vector<ForwardSlice>& slices) {
+  model.keep_stamps(true);
+  model.forward(slices);
+  model.forward(slices);
   std::vector<std::pair<std::string, double>> sums;
-  for (const auto& [name, seconds] : decoder.operators()) {
+  for (const auto& [name, seconds] : model.operators()) {
     auto it = std::find_if(sums.begin(), sums.end(), [&](auto& s) { return s.first == name; });
     if (it == sums.end()) it = sums.insert(it, {name, 0});
     it->second += seconds;
@@ -101,7 +101,7 @@ void print_operators(Decoder& decoder, const std::vector<ForwardSlice>& slices) 
   std::printf("    apart, us:");
   for (const auto& [name, seconds] : sums) std::printf(" %s %.0f", name.c_str(), seconds * 1e6);
   std::printf("\n");
-  decoder.keep_stamps(false);
+  model.keep_stamps(false);
 }
 
 int run(int count, char** words) {
@@ -123,22 +123,22 @@ int run(int count, char** words) {
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
   const double rate = read_ceiling(properties.multiProcessorCount);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
-  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<DeviceModel> model;
   std::string loaded;
   for (int i = 2; i + 3 < count;) {
     const bool prefill = std::strcmp(words[i], "prefill") == 0;
-    const std::string model = words[i + 1], format = words[i + 2];
+    const std::string name = words[i + 1], format = words[i + 2];
     const int batch = prefill ? 1 : std::atoi(words[i + 3]);
     const int context = std::atoi(words[i + (prefill ? 3 : 4)]);
     i += prefill ? 4 : 5;
-    const DecoderShape shape = shape_of(model);
+    const ModelShape shape = shape_of(name);
     const int page_count = context / 16 + 1;
-    if (model + format != loaded) {
-      decoder.reset();
-      decoder = Decoder::make(shape, format_of(format), 128 * 65);
-      decoder->randomize(1, 0);
-      decoder->randomize_cache(3);
-      loaded = model + format;
+    if (name + format != loaded) {
+      model.reset();
+      model = DeviceModel::make(shape, format_of(format), 128 * 65);
+      model->randomize(1, 0);
+      model->randomize_cache(3);
+      loaded = name + format;
     }
     std::vector<int> tokens;
     for (int t = 0; t < std::max(batch, context); ++t) tokens.push_back(t * 37 % shape.vocab);
@@ -149,7 +149,7 @@ int run(int count, char** words) {
       slices.push_back({&tokens[s], prefill ? context : 1, prefill ? 0 : context, pages[s].data(),
                         page_count, 1});
     }
-    const double seconds = median(decoder->time_forward(slices, 15));
+    const double seconds = median(model->time_forward(slices, 15));
     if (prefill) {
       const double linear =
           2.0 * shape.layers * context *
@@ -158,22 +158,22 @@ int run(int count, char** words) {
       const double attention =
           2.0 * shape.layers * double(context) * context * shape.heads * shape.head_dim;
       const double flops = linear + attention + 2.0 * shape.hidden * shape.vocab;
-      std::printf("%-13s %-5s prefill %6d: %8.3f ms  %6.1f TFLOP/s  %8.0f tok/s\n", model.c_str(),
+      std::printf("%-13s %-5s prefill %6d: %8.3f ms  %6.1f TFLOP/s  %8.0f tok/s\n", name.c_str(),
                   format.c_str(), context, seconds * 1e3, flops / seconds * 1e-12,
                   context / seconds);
-      std::printf("RESULT prefill/%s/%s/%d %.4f ms -\n", model.c_str(), format.c_str(), context,
+      std::printf("RESULT prefill/%s/%s/%d %.4f ms -\n", name.c_str(), format.c_str(), context,
                   seconds * 1e3);
     } else {
       const double bytes =
-          decoder->weight_bytes() + decoder->cache_bytes_per_token() * batch * (context + 1);
+          model->weight_bytes() + model->cache_bytes_per_token() * batch * (context + 1);
       std::printf(
           "%-13s %-5s batch %3d context %5d: %7.3f ms  %5.2f TB/s  %5.1f %% of %.2f  %7.0f tok/s\n",
-          model.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,
+          name.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,
           100 * bytes / seconds / rate, rate * 1e-12, batch / seconds);
-      std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", model.c_str(), format.c_str(), batch,
+      std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", name.c_str(), format.c_str(), batch,
                   context, seconds * 1e3, bytes / seconds / rate);
     }
-    print_operators(*decoder, slices);
+    print_operators(*model, slices);
   }
   return 0;
 }

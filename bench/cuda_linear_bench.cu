@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cuda_models.h"
 #include "engine/cuda/linear.cuh"
 #include "engine/cuda/pack.cuh"
 
@@ -17,12 +18,6 @@ namespace ridge::cuda {
 namespace {
 
 int failures = 0;
-
-const std::pair<WeightFormat, const char*> kFormats[] = {{WeightFormat::bf16, "bf16"},
-                                                         {WeightFormat::fp8, "fp8"},
-                                                         {WeightFormat::int8, "int8"},
-                                                         {WeightFormat::int4, "int4"},
-                                                         {WeightFormat::nf4, "nf4"}};
 
 struct Weights {
   Weights(WeightFormat weight_format, int matrices, int row_count, int column_count, bool pairs)

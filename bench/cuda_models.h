@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 
 namespace ridge::cuda {
 
-inline DecoderShape shape_of(const std::string& name) {
-  DecoderShape s;
+inline ModelShape shape_of(const std::string& name) {
+  ModelShape s;
   double theta = 500000;
   if (name == "llama-2-7b") {
     s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 32, s.head_dim = 128;
@@ -44,12 +44,18 @@ inline DecoderShape shape_of(const std::string& name) {
   return s;
 }
 
+inline constexpr std::pair<WeightFormat, const char*> kFormats[] = {{WeightFormat::bf16, "bf16"},
+                                                                    {WeightFormat::fp8, "fp8"},
+                                                                    {WeightFormat::int8, "int8"},
+                                                                    {WeightFormat::int4, "int4"},
+                                                                    {WeightFormat::nf4, "nf4"}};
+
 inline WeightFormat format_of(const std::string& name) {
-  return name == "fp8"    ? WeightFormat::fp8
-         : name == "int8" ? WeightFormat::int8
-         : name == "int4" ? WeightFormat::int4
-         : name == "nf4"  ? WeightFormat::nf4
-                          : WeightFormat::bf16;
+  for (const auto& [format, its_name] : kFormats) {
+    if (name == its_name) return format;
+  }
+  std::fprintf(stderr, "no format %s\n", name.c_str());
+  std::exit(2);
 }
 
 // Pages of a sequence: not in order, as an allocator that has worked for a while gives them.

@@ -1,5 +1,5 @@
-// The forward pass in doubles on the host, with the weights a Decoder holds: what the decode kernel
-// is checked against.
+// The forward pass in doubles on the host, with the weights a DeviceModel holds: what the decode
+// kernel is checked against.
 #pragma once
 
 #include <algorithm>
@@ -7,29 +7,29 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 
 namespace ridge::cuda {
 
 class Reference {
  public:
-  Reference(Decoder& decoder, const DecoderShape& shape) : s_(shape) {
-    embed_ = decoder.unpacked(Part::embed, 0);
-    head_ = decoder.unpacked(Part::head, 0);
-    final_ = decoder.vector(Vectors::final_norm, 0);
+  Reference(DeviceModel& model, const ModelShape& shape) : s_(shape) {
+    embed_ = model.unpacked(Part::embed, 0);
+    head_ = model.unpacked(Part::head, 0);
+    final_ = model.vector(Vectors::final_norm, 0);
     for (int l = 0; l < s_.layers; ++l) {
       Layer layer;
-      layer.qkv = decoder.unpacked(Part::q, l);
-      layer.out = decoder.unpacked(Part::out, l);
-      layer.gate_up = decoder.unpacked(Part::gate_up, l);
-      layer.down = decoder.unpacked(Part::down, l);
-      layer.attn_norm = decoder.vector(Vectors::attn_norm, l);
-      layer.mlp_norm = decoder.vector(Vectors::mlp_norm, l);
+      layer.qkv = model.unpacked(Part::q, l);
+      layer.out = model.unpacked(Part::out, l);
+      layer.gate_up = model.unpacked(Part::gate_up, l);
+      layer.down = model.unpacked(Part::down, l);
+      layer.attn_norm = model.vector(Vectors::attn_norm, l);
+      layer.mlp_norm = model.vector(Vectors::mlp_norm, l);
       if (s_.qk_norm) {
-        layer.q_norm = decoder.vector(Vectors::q_norm, l);
-        layer.k_norm = decoder.vector(Vectors::k_norm, l);
+        layer.q_norm = model.vector(Vectors::q_norm, l);
+        layer.k_norm = model.vector(Vectors::k_norm, l);
       }
-      if (s_.qkv_bias) layer.bias = decoder.vector(Vectors::qkv_bias, l);
+      if (s_.qkv_bias) layer.bias = model.vector(Vectors::qkv_bias, l);
       layers_.push_back(std::move(layer));
     }
   }
@@ -157,7 +157,7 @@ class Reference {
     return out;
   }
 
-  DecoderShape s_;
+  ModelShape s_;
   std::vector<float> embed_, head_, final_;
   std::vector<Layer> layers_;
 };

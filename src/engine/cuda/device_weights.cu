@@ -26,7 +26,7 @@ float* Matrices::scale_at(int index, int block) const {
                        : nullptr;
 }
 
-DeviceWeights::DeviceWeights(const DecoderShape& s, WeightFormat weight_format, int pages)
+DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, int pages)
     : shape(s), format(weight_format), cache_pages(pages) {
   int dense = 0, sparse = 0;
   for (int layer = 0; layer < s.layers; ++layer) {
@@ -56,7 +56,7 @@ DeviceWeights::DeviceWeights(const DecoderShape& s, WeightFormat weight_format, 
     bias_.fill_bytes(0);
   }
   std::vector<float> frequencies;
-  for (const DecoderShape::Turning& rope : s.ropes) {
+  for (const ModelShape::Turning& rope : s.ropes) {
     frequencies.insert(frequencies.end(), rope.frequency.begin(), rope.frequency.end());
   }
   ropes = Buffer<float>(frequencies.size());

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/decoder.h"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/tiles.cuh"
 
 namespace ridge::cuda {
@@ -27,7 +27,7 @@ struct Matrices {
 
 class DeviceWeights {
  public:
-  DeviceWeights(const DecoderShape& shape, WeightFormat format, int cache_pages);
+  DeviceWeights(const ModelShape& shape, WeightFormat format, int cache_pages);
 
   void load(cudaStream_t stream, Part part, int layer, const FillRows& first,
             const FillRows& second, int expert);
@@ -52,7 +52,7 @@ class DeviceWeights {
   }
   int rope_of(int layer) const { return shape.rope.empty() ? 0 : shape.rope[size_t(layer)]; }
 
-  DecoderShape shape;
+  ModelShape shape;
   WeightFormat format;
   int cache_pages;
   Matrices qkv, out, gate_up, down, head;

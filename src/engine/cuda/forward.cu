@@ -5,7 +5,7 @@
 namespace ridge::cuda {
 namespace {
 
-void check_shape(const DecoderShape& s) {
+void check_shape(const ModelShape& s) {
   const auto refuse = [](const std::string& what) {
     throw Error("the CUDA engine has no code for {}", what);
   };
@@ -44,7 +44,7 @@ Forward::~Forward() {
 }
 
 void Forward::reserve(int tokens, int rows) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   const bool sparse = s.experts > 0;
   if (tokens > room_) {
     room_ = up_to(std::max(tokens, 2 * room_), 256);
@@ -195,7 +195,7 @@ LinearArgs Forward::head_args() const {
 }
 
 void Forward::attend(cudaStream_t stream, int layer) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   mark(stream, "rope_cache");
   const float magnitude = s.ropes[size_t(w_.rope_of(layer))].magnitude;
   turn_and_cache(stream,
@@ -220,7 +220,7 @@ void Forward::mlp(cudaStream_t stream, int layer) {
 }
 
 void Forward::experts(cudaStream_t stream, int layer) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   const int index = w_.place_of(layer);
   mark(stream, "router");
   LinearArgs router;
@@ -256,7 +256,7 @@ bool Forward::chains() const {
 }
 
 void Forward::layers_apart(cudaStream_t stream) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   for (int layer = 0; layer < s.layers; ++layer) {
     normalize_rows(stream, "attn_norm", w_.vector(Vectors::attn_norm, layer),
                    layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr,
@@ -275,7 +275,7 @@ void Forward::layers_apart(cudaStream_t stream) {
 // Who adds to the residual also leaves its product with the next norm's weight and its squares; the
 // norm's scale is applied to the next product's result.
 bool Forward::layers_chained(cudaStream_t stream) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   const auto normed_by = [&](LinearArgs args) {
     args.squares = squares_.data();
     args.square_tiles = (s.hidden + 127) / 128, args.square_columns = s.hidden;
@@ -323,7 +323,7 @@ bool Forward::layers_chained(cudaStream_t stream) {
 }
 
 void Forward::queue(cudaStream_t stream) {
-  const DecoderShape& s = w_.shape;
+  const ModelShape& s = w_.shape;
   used_events_ = 0;
   mark(stream, "embed");
   embed(stream, token_.data(), tokens_, w_.embed.data(), s.hidden, s.embed_scale, residual_.data());

@@ -8,7 +8,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/wide_heads.h"
 #include "engine/device_format.h"
 #include "engine/device_memory.h"
@@ -17,10 +17,10 @@
 namespace ridge {
 namespace {
 
-using cuda::Decoder;
 using cuda::DecodeRow;
-using cuda::DecoderShape;
+using cuda::DeviceModel;
 using cuda::ForwardSlice;
+using cuda::ModelShape;
 using cuda::Part;
 using cuda::rows_of;
 using cuda::Vectors;
@@ -29,8 +29,8 @@ using cuda::WideHeads;
 constexpr int kRows = 16;        // of a launch
 constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
 
-DecoderShape shape_of(const Architecture& a, const WideHeads& heads) {
-  DecoderShape s;
+ModelShape shape_of(const Architecture& a, const WideHeads& heads) {
+  ModelShape s;
   s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
   s.head_dim = heads.wide(), s.ffn = a.ffn, s.vocab = a.vocab;
   s.gelu = a.activation == Activation::gelu_tanh;
@@ -62,12 +62,12 @@ class CudaRunner final : public Runner {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
     if (options.kv != KvStorage::bf16) throw Error("on CUDA the KV cache is bf16");
-    const DecoderShape shape = shape_of(weights_.architecture, heads_);
+    const ModelShape shape = shape_of(weights_.architecture, heads_);
     const cuda::DeviceFound device = cuda::find_device();
     check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
                         options.max_tokens, device.free_bytes, device.name);
-    decoder_ = Decoder::make(shape, options.device_format,
-                             pool_.total() * (options.page_tokens / kPageTokens));
+    model_ = DeviceModel::make(shape, options.device_format,
+                               pool_.total() * (options.page_tokens / kPageTokens));
     load();
     weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
   }
@@ -77,13 +77,13 @@ class CudaRunner final : public Runner {
   PagePool& pool() override { return pool_; }
   void set_profile(Profile* profile) override {
     profile_ = profile;
-    decoder_->keep_stamps(profile != nullptr);
+    model_->keep_stamps(profile != nullptr);
   }
-  void fill_cache(uint64_t seed) override { decoder_->randomize_cache(seed); }
+  void fill_cache(uint64_t seed) override { model_->randomize_cache(seed); }
   std::string device() const override {
-    return decoder_->device() + ", " + stored_format(options_.device_format).name + " weights";
+    return model_->device() + ", " + stored_format(options_.device_format).name + " weights";
   }
-  double repacked_bytes() const override { return decoder_->weight_bytes(); }
+  double repacked_bytes() const override { return model_->weight_bytes(); }
   Plan plan() const override {
     Plan plan;
     plan.weights = stored_format(options_.device_format);
@@ -110,47 +110,47 @@ class CudaRunner final : public Runner {
       throw Error("a step of more than {} tokens", options_.max_tokens);
     }
     if (total == 0) return {};
-    return total <= kRows && decoder_->decodes() ? decode(batch, pages, total)
-                                                 : forward(batch, pages);
+    return total <= kRows && model_->decodes() ? decode(batch, pages, total)
+                                               : forward(batch, pages);
   }
 
  private:
   void load() {
     const auto matrix = [&](Part part, int layer, const Matrix& m, int expert = 0) {
-      decoder_->load(part, layer, rows_of(m), {}, expert);
+      model_->load(part, layer, rows_of(m), {}, expert);
     };
     matrix(Part::embed, 0, weights_.embed);
     matrix(Part::head, 0, weights_.head);
-    decoder_->load(Vectors::final_norm, 0, weights_.final_norm);
+    model_->load(Vectors::final_norm, 0, weights_.final_norm);
     for (int l = 0; l < int(weights_.layers.size()); ++l) {
       const LayerWeights& w = weights_.layers[size_t(l)];
-      decoder_->load(Part::q, l, heads_.rows(w.q));
-      decoder_->load(Part::k, l, heads_.rows(w.k));
-      decoder_->load(Part::v, l, heads_.rows(w.v));
-      decoder_->load(Part::out, l, heads_.columns(w.out));
+      model_->load(Part::q, l, heads_.rows(w.q));
+      model_->load(Part::k, l, heads_.rows(w.k));
+      model_->load(Part::v, l, heads_.rows(w.v));
+      model_->load(Part::out, l, heads_.columns(w.out));
       if (weights_.architecture.layers[size_t(l)].moe) {
         matrix(Part::router, l, w.router);
         for (int e = 0; e < int(w.expert_down.size()); ++e) {
           const size_t i = size_t(e);
-          decoder_->load(Part::expert_gate_up, l, rows_of(w.expert_gate[i]),
-                         rows_of(w.expert_up[i]), e);
+          model_->load(Part::expert_gate_up, l, rows_of(w.expert_gate[i]), rows_of(w.expert_up[i]),
+                       e);
           matrix(Part::expert_down, l, w.expert_down[i], e);
         }
       } else {
-        decoder_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
+        model_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
         matrix(Part::down, l, w.down);
       }
-      decoder_->load(Vectors::attn_norm, l, w.attn_norm);
-      decoder_->load(Vectors::mlp_norm, l, w.mlp_norm);
+      model_->load(Vectors::attn_norm, l, w.attn_norm);
+      model_->load(Vectors::mlp_norm, l, w.mlp_norm);
       if (weights_.architecture.post_norms) {
-        decoder_->load(Vectors::post_attn_norm, l, w.post_attn_norm);
-        decoder_->load(Vectors::post_mlp_norm, l, w.post_mlp_norm);
+        model_->load(Vectors::post_attn_norm, l, w.post_attn_norm);
+        model_->load(Vectors::post_mlp_norm, l, w.post_mlp_norm);
       }
       if (weights_.architecture.qk_norm) {
-        decoder_->load(Vectors::q_norm, l, heads_.norm(w.q_norm));
-        decoder_->load(Vectors::k_norm, l, heads_.norm(w.k_norm));
+        model_->load(Vectors::q_norm, l, heads_.norm(w.q_norm));
+        model_->load(Vectors::k_norm, l, heads_.norm(w.k_norm));
       }
-      if (weights_.architecture.qkv_bias) decoder_->load(Vectors::qkv_bias, l, bias_of(w));
+      if (weights_.architecture.qkv_bias) model_->load(Vectors::qkv_bias, l, bias_of(w));
     }
   }
 
@@ -209,7 +209,7 @@ class CudaRunner final : public Runner {
       }
       launch(rows);
       // The usual step, a token and its logits of each sequence, needs no copy.
-      if (rows.size() == total && wanted == total) return decoder_->logits();
+      if (rows.size() == total && wanted == total) return model_->logits();
       collect(batch, of, first_logit, vocab);
     }
     return logits_;
@@ -225,23 +225,23 @@ class CudaRunner final : public Runner {
                         int(pages[i].size()), slice.logits});
     }
     const Profile::Clock::time_point start = Profile::Clock::now();
-    decoder_->forward(slices);
-    decoder_->wait();
+    model_->forward(slices);
+    model_->wait();
     record(start);
-    return decoder_->logits();
+    return model_->logits();
   }
 
   void launch(const std::vector<DecodeRow>& rows) {
     const Profile::Clock::time_point start = Profile::Clock::now();
-    decoder_->run(rows, 1);
-    decoder_->wait();
+    model_->run(rows, 1);
+    model_->wait();
     record(start);
   }
 
   // The step's operators by the device's clock, from `start` on.
   void record(Profile::Clock::time_point start) {
     if (profile_ == nullptr) return;
-    for (const auto& [name, seconds] : decoder_->operators()) {
+    for (const auto& [name, seconds] : model_->operators()) {
       const auto stop = start + std::chrono::duration_cast<Profile::Clock::duration>(
                                     std::chrono::duration<double>(seconds));
       profile_->add(name, start, stop);
@@ -259,7 +259,7 @@ class CudaRunner final : public Runner {
                      [&](auto& row) { return is_wanted(row.first, row.second); })) {
       return;
     }
-    const std::vector<float>& from = decoder_->logits();
+    const std::vector<float>& from = model_->logits();
     for (size_t r = 0; r < of.size(); ++r) {
       const auto [slice, token] = of[r];
       if (!is_wanted(slice, token)) continue;
@@ -273,7 +273,7 @@ class CudaRunner final : public Runner {
   RunnerOptions options_;
   WideHeads heads_;
   PagePool pool_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DeviceModel> model_;
   std::vector<float> logits_;
   Profile* profile_ = nullptr;
 };

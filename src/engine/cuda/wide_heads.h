@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 #include "engine/weights.h"
 
 namespace ridge::cuda {

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "engine/cuda/decode.cuh"
-#include "engine/cuda/decoder.h"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/device_weights.cuh"
 #include "engine/cuda/forward.cuh"
 
@@ -10,7 +10,7 @@ namespace ridge::cuda {
 namespace {
 
 // Whether the decode kernel has code for it.
-bool decode_has(const DecoderShape& s) {
+bool decode_has(const ModelShape& s) {
   return (s.head_dim == 64 || s.head_dim == 128) && s.heads % s.kv_heads == 0 &&
          s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 && s.ffn % 16 == 0 &&
          s.layers <= kMaxLayers && s.experts == 0 && !s.post_norms && s.ropes.size() == 1;
@@ -40,9 +40,9 @@ class Pinned {
   std::vector<float> values_;
 };
 
-class DeviceDecoder final : public Decoder {
+class HopperModel final : public DeviceModel {
  public:
-  DeviceDecoder(const DecoderShape& shape, WeightFormat format, int cache_pages)
+  HopperModel(const ModelShape& shape, WeightFormat format, int cache_pages)
       : properties_(properties_of_device()),
         w_(shape, format, cache_pages),
         forward_(w_, properties_.multiProcessorCount),
@@ -54,7 +54,7 @@ class DeviceDecoder final : public Decoder {
     check(cudaDeviceSynchronize(), "clearing memory");
   }
 
-  ~DeviceDecoder() override {
+  ~HopperModel() override {
     cudaStreamSynchronize(stream_);
     cudaEventDestroy(start_);
     cudaEventDestroy(stop_);
@@ -189,7 +189,7 @@ class DeviceDecoder final : public Decoder {
   }
 
   void reserve_decode() {
-    const DecoderShape& shape = w_.shape;
+    const ModelShape& shape = w_.shape;
     const int group = shape.heads / shape.kv_heads;
     residual_ = Buffer<float>(size_t(kMaxRows) * shape.hidden);
     // A chunk's columns beyond the matrix meet zero weights, but must be numbers.
@@ -220,7 +220,7 @@ class DeviceDecoder final : public Decoder {
       throw Error("{} tokens in a step of at most {}", rows.size(), kMaxRows);
     }
     if (!decodes_) throw Error("the decode kernel has no code for this model");
-    const DecoderShape& shape = w_.shape;
+    const ModelShape& shape = w_.shape;
     std::vector<Row> table;
     std::vector<int> tokens, pages;
     int most = 0;
@@ -321,10 +321,10 @@ DeviceFound find_device() {
   return {properties.name, double(available)};
 }
 
-std::unique_ptr<Decoder> Decoder::make(const DecoderShape& shape, WeightFormat format,
-                                       int cache_pages) {
+std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFormat format,
+                                               int cache_pages) {
   find_device();
-  return std::make_unique<DeviceDecoder>(shape, format, cache_pages);
+  return std::make_unique<HopperModel>(shape, format, cache_pages);
 }
 
 }  // namespace ridge::cuda

@@ -15,7 +15,7 @@
 
 namespace ridge::cuda {
 
-struct DecoderShape {
+struct ModelShape {
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   bool gelu = false;  // gate: tanh's gelu; otherwise silu
   float norm_eps = 1e-5f, embed_scale = 1, query_scale = 0;
@@ -87,12 +87,12 @@ struct DeviceFound {
 };
 DeviceFound find_device();  // the current one; throws Error where there is none
 
-class Decoder {
+class DeviceModel {
  public:
   // Throws Error: no device, one without the instructions, a shape the kernel has no code for.
-  static std::unique_ptr<Decoder> make(const DecoderShape& shape, WeightFormat format,
-                                       int cache_pages);
-  virtual ~Decoder() = default;
+  static std::unique_ptr<DeviceModel> make(const ModelShape& shape, WeightFormat format,
+                                           int cache_pages);
+  virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
   virtual void load(Part part, int layer, const FillRows& first, const FillRows& second = {},
