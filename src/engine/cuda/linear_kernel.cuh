@@ -138,10 +138,9 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
   }
 }
 
-// One thread: a copy a stage. (A copy for each block of rows, eight a stage, was slower: the copy
-// engine takes about 100 clocks for each, whatever its size.) Nothing but the ring stops it, also
-// between products and before the kernel before this one has ended. (Asking for more ahead of the
-// ring, into L2, cost 6 %.)
+// One thread: a copy a stage (a copy for each block of rows, eight a stage, was slower). Nothing but
+// the ring stops it, also between products and before the kernel before this one has ended. (Asking
+// for more ahead of the ring, into L2, cost 6 %.)
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
