@@ -72,8 +72,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "random:SEED makes any described model runnable without its files")
       ->group(kGroup);
   command
-      .add_option("--format", options.format,
-                  "Random weights: bf16, q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int4")
+      .add_option(
+          "--format", options.format,
+          "Random weights: bf16, q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int8, int4, nf4")
       ->capture_default_str()
       ->group(kGroup);
   command

@@ -17,7 +17,9 @@ struct Named {
 constexpr Named kNamed[] = {
     {"bf16", cuda::WeightFormat::bf16, DType::bf16, 16},
     {"fp8", cuda::WeightFormat::fp8, DType::fp8, 8},
+    {"int8", cuda::WeightFormat::int8, DType::int8, 8},
     {"int4", cuda::WeightFormat::int4, DType::int4, 4 + 16.0 / 64},
+    {"nf4", cuda::WeightFormat::nf4, DType::int4, 4 + 16.0 / 64},
 };
 
 }  // namespace

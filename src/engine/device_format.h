@@ -9,7 +9,7 @@
 
 namespace ridge {
 
-// "bf16", "fp8", "int4". Throws Error with the names.
+// "bf16", "fp8", "int8", "int4", "nf4". Throws Error with the names.
 cuda::WeightFormat device_format_from_name(std::string_view name);
 
 std::vector<cuda::WeightFormat> device_formats();  // the widest first

@@ -235,8 +235,12 @@ struct Kept {
 const Kept kKept[] = {
     // A step of 2^-3 of the value over sqrt(12), averaged over a binade 0.7.
     {"fp8", 0.7 * 0.125 / 3.46},
+    // A 127th of the largest of a row's hundreds of normal values (3.3 deviations) over sqrt(12).
+    {"int8", 3.3 / 127 / 3.46},
     // A 15th of the range of 64 normal values (5 deviations) over sqrt(12).
     {"int4", 5.0 / 15 / 3.46},
+    // Of normal values in blocks of 64, by simulation: levels are closer where most values are.
+    {"nf4", 0.092},
 };
 
 class GpuFormats : public testing::TestWithParam<Kept> {};
