@@ -80,7 +80,7 @@ void settle(Row& row, const Runner& runner, const System& system, const Sequence
   // Generation is held against what the memory gave between its own steps.
   const double rate = row.rates.empty() ? 0 : Row::quantile_of(row.rates, 0.5);
   row.account = ledger.account(runner.weights().model, runner.plan(),
-                               with_read_rate(system, runner, rate), engine_stack(), nullptr);
+                               with_read_rate(system, runner, rate), engine_stack(system), nullptr);
 }
 
 Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {

@@ -139,6 +139,8 @@ System roof_system(const EngineOptions& options, Runner& runner) {
   return find_system(gpus.front().machine);
 }
 
-Stack engine_stack() { return find_stack("ridge"); }
+Stack engine_stack(const System& system) {
+  return find_stack(system.device.kind == MachineKind::cpu ? "ridge" : "ridge-cuda");
+}
 
 }  // namespace ridge

@@ -37,6 +37,6 @@ System roof_system(const EngineOptions& options, Runner& runner);
 System with_read_rate(System system, const Runner& runner, double rate);
 
 // The stack that describes this engine there.
-Stack engine_stack();
+Stack engine_stack(const System& system);
 
 }  // namespace ridge

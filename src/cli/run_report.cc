@@ -13,7 +13,7 @@ namespace {
 
 Account account_of(const Runner& runner, const Ledger& ledger, const System& system,
                    const Profile& profile) {
-  return ledger.account(runner.weights().model, runner.plan(), system, engine_stack(),
+  return ledger.account(runner.weights().model, runner.plan(), system, engine_stack(system),
                         profile.entries().empty() ? nullptr : &profile);
 }
 

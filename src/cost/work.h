@@ -69,6 +69,7 @@ struct Op {
   Work work;                 // of one execution
   double count = 1;          // executions per step (identical layers)
   Dims dims{};               // default, so that tests may write an operator without it
+  double tokens = 0;         // of the whole step; 0: of no step in particular
 
   double intensity() const {
     const double bytes = work.device_bytes();

@@ -116,7 +116,25 @@ void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Sta
   }
 }
 
+Factors make_factors(const Efficiencies& kinds, bool cpu) {
+  Factors f;
+  for (int i = 0; i < kOpKindCount; ++i) {
+    f.compute[i] = 1 / kinds[i].compute;
+    f.memory[i] = 1 / kinds[i].memory;
+    // Ramps are what filling thousands of GPU lanes costs; a core's pipeline fills in nanoseconds.
+    f.ramp[i] = cpu ? 0 : kinds[i].ramp;
+  }
+  return f;
+}
+
 }  // namespace
+
+const Factors& Ceilings::factors_of(double tokens) const {
+  for (const auto& [most, small] : small_steps) {
+    if (tokens > 0 && tokens <= most) return small;
+  }
+  return factors;
+}
 
 Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers) {
   Ceilings c;
@@ -125,11 +143,9 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   set_links(c, system, plan);
   set_launch(c, system.device, plan, stack);
   const bool cpu = system.device.kind == MachineKind::cpu;
-  for (int i = 0; i < kOpKindCount; ++i) {
-    c.compute_factor[i] = 1 / stack.kinds[i].compute;
-    c.memory_factor[i] = 1 / stack.kinds[i].memory;
-    // Ramps are what filling thousands of GPU lanes costs; a core's pipeline fills in nanoseconds.
-    c.ramp[i] = cpu ? 0 : stack.kinds[i].ramp;
+  c.factors = make_factors(stack.kinds, cpu);
+  for (const StepEfficiencies& step : stack.steps) {
+    c.small_steps.emplace_back(step.tokens, make_factors(step.kinds, cpu));
   }
   // Without matrix units (16-bit no faster than fp32) nothing asks for whole tiles.
   const Maybe fp32 = system.device.peak_of(DType::fp32);

@@ -78,6 +78,7 @@ void name_walls(Estimate& e) {
 Estimate estimate(const Op& op, const Ceilings& c) {
   const Work& w = op.work;
   const int kind = static_cast<int>(op.kind);
+  const Factors& f = c.factors_of(op.tokens);
   // Padding is a choice of today's kernels, so it burdens the expected time and not the roof.
   const double flop_s = c.flop_s[static_cast<int>(op.math)];
   const double vector = w.vector_flops * c.vector_s;
@@ -90,15 +91,15 @@ Estimate estimate(const Op& op, const Ceilings& c) {
 
   Estimate e;
   e.roof_s = std::max({compute, memory, host, link});
-  e.on[index(Wall::compute)] = padded * c.compute_factor[kind];
-  e.on[index(Wall::memory)] = memory * c.memory_factor[kind];
-  e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? c.ramp[kind] : 0));
+  e.on[index(Wall::compute)] = padded * f.compute[kind];
+  e.on[index(Wall::memory)] = memory * f.memory[kind];
+  e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? f.ramp[kind] : 0));
   e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor, c.link_extra_s) : 0;
   e.on[index(Wall::host_link)] = host;
 
   const double busy = busiest(e.on);
   const double launch = e.on[index(Wall::launch)];
-  e.expected_s = c.launch_adds ? busy + launch : std::max(busy + w.launches * c.ramp[kind], launch);
+  e.expected_s = c.launch_adds ? busy + launch : std::max(busy + w.launches * f.ramp[kind], launch);
   e.low_s = std::max(e.roof_s, e.expected_s * c.low);
   e.high_s = e.expected_s * c.high;
   if (c.kernels) {

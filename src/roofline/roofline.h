@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cost/work.h"
@@ -38,6 +39,11 @@ std::string_view wall_name(Wall wall);
 inline constexpr int kTimedWalls = 5;
 using WallTimes = std::array<double, kTimedWalls>;
 
+// A stack's efficiencies as factors on the times at full rate.
+struct Factors {
+  std::array<double, kOpKindCount> compute{}, memory{}, ramp{};
+};
+
 // A machine, plan and stack turned into reciprocals, so that timing an operator is a handful of
 // multiplications.
 struct Ceilings {
@@ -52,7 +58,8 @@ struct Ceilings {
   int devices_per_node = 1;
   double launch_s = 0;      // per kernel
   bool launch_adds = true;  // graph edges add; eager launches run ahead and only bound the rate
-  std::array<double, kOpKindCount> compute_factor{}, memory_factor{}, ramp{};  // from the stack
+  Factors factors;
+  std::vector<std::pair<double, Factors>> small_steps;  // up to so many tokens, from small to large
   double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
   bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
   double step_s = 0;
@@ -62,6 +69,9 @@ struct Ceilings {
   std::array<double, kDTypeCount> peak{};            // operations/s after that choice; 0: unknown
   double bandwidth = 0;                              // bytes/s of that level
   std::vector<std::string> notes;                    // what was unknown and what was done about it
+
+  // Of an operator of a step of so many tokens; 0: no step in particular.
+  const Factors& factors_of(double tokens) const;
 };
 
 // For a model of `layers` layers (the host's work per step may grow with them). Throws Error if the

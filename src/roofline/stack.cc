@@ -20,20 +20,47 @@ double seconds(const nlohmann::json& object, std::string_view key, std::string_v
   return number_field(object, key, where, 0, 1).value_or(0);
 }
 
+// What the object does not name stays as it is.
+void read_kinds(Efficiencies& kinds, const nlohmann::json& json, const std::string& where) {
+  if (!json.is_object()) throw Error("{}: efficiencies by operator kind are an object", where);
+  for (const auto& [key, value] : json.items()) {
+    const auto has_name = [&, &name = key](int i) {
+      return op_kind_name(static_cast<OpKind>(i)) == name;
+    };
+    int kind = 0;
+    while (kind < kOpKindCount && !has_name(kind)) ++kind;
+    if (kind == kOpKindCount) throw Error("{}: '{}' is no operator kind", where, key);
+    const std::string place = where + "." + key;
+    kinds[kind] = {share(value, "compute", place), share(value, "memory", place),
+                   seconds(value, "ramp", place)};
+  }
+}
+
+std::vector<StepEfficiencies> read_steps(const nlohmann::json& json, const Efficiencies& kinds,
+                                         const std::string& where) {
+  if (!json.is_array()) throw Error("{}: a list, from small steps to large ones", where);
+  std::vector<StepEfficiencies> steps;
+  for (const auto& each : json) {
+    const std::string place = fmt::format("{}[{}]", where, steps.size());
+    const double least = steps.empty() ? 1 : steps.back().tokens + 1;
+    const auto tokens = number_field(each, "tokens", place, least, 1e9);
+    if (!tokens) throw Error("{}: tokens, the most of such a step, are missing", place);
+    StepEfficiencies step{*tokens, kinds};
+    read_kinds(step.kinds, each.value("kinds", nlohmann::json::object()), place + ".kinds");
+    steps.push_back(step);
+  }
+  return steps;
+}
+
 Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   Stack stack;
   stack.name = string_field(json, "name", where).value_or("");
   stack.title = string_field(json, "title", where).value_or("");
   stack.basis = string_field(json, "basis", where).value_or("");
   stack.calibrated = bool_field(json, "calibrated", where).value_or(false);
-  const auto kinds = json.value("kinds", nlohmann::json::object());
-  for (int i = 0; i < kOpKindCount; ++i) {
-    const std::string key(op_kind_name(static_cast<OpKind>(i)));
-    if (!kinds.contains(key)) continue;
-    const std::string place = where + ": kinds." + key;
-    stack.kinds[i] = {share(kinds[key], "compute", place), share(kinds[key], "memory", place),
-                      seconds(kinds[key], "ramp", place)};
-  }
+  read_kinds(stack.kinds, json.value("kinds", nlohmann::json::object()), where + ": kinds");
+  stack.steps =
+      read_steps(json.value("steps", nlohmann::json::array()), stack.kinds, where + ": steps");
   stack.link = share(json, "link", where);
   stack.link_latency = seconds(json, "link_latency", where);
   stack.counts_launches = bool_field(json, "counts_launches", where).value_or(false);
@@ -64,10 +91,14 @@ std::vector<std::string> stack_names() {
   return names;
 }
 
+Stack stack_from_text(std::string_view text, const std::string& where) {
+  return stack_from_json(parse_json(text, where), where);
+}
+
 Stack find_stack(std::string_view name) {
   const std::string path = fmt::format("{}{}.json", kPrefix, name);
   for (const EmbeddedFile* file = kEmbeddedFiles; file->path; ++file) {
-    if (path == file->path) return stack_from_json(parse_json(file->text, path), path);
+    if (path == file->path) return stack_from_text(file->text, path);
   }
   throw Error("unknown stack '{}'; known: {}", name, fmt::join(stack_names(), ", "));
 }

@@ -17,16 +17,25 @@ struct Efficiency {
   double ramp = 0;     // seconds per kernel to fill and drain the machine
 };
 
+using Efficiencies = std::array<Efficiency, kOpKindCount>;
+
+// Engines have other kernels for small steps.
+struct StepEfficiencies {
+  double tokens = 0;  // of a step, at most
+  Efficiencies kinds;
+};
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
   std::string basis;        // where the numbers come from; printed beside what depends on them
   bool calibrated = false;  // fitted to measured data
-  std::array<Efficiency, kOpKindCount> kinds;
-  double link = 1;               // share of a link's bandwidth
-  double link_latency = 0;       // seconds a message costs beyond the link's own latency
-  bool counts_launches = false;  // launch costs add to the expected time
-  double graph_launch = 0;       // seconds per kernel where the machine's own figure is unknown
+  Efficiencies kinds;
+  std::vector<StepEfficiencies> steps;  // from small to large; `kinds` is for larger ones
+  double link = 1;                      // share of a link's bandwidth
+  double link_latency = 0;              // seconds a message costs beyond the link's own latency
+  bool counts_launches = false;         // launch costs add to the expected time
+  double graph_launch = 0;  // seconds per kernel where the machine's own figure is unknown
   double stream_launch = 0;
   double cpu_launch = 0;     // a parallel region on a CPU
   double step = 0;           // seconds of host work per step (scheduling, sampling, sync)
@@ -43,5 +52,7 @@ struct Stack {
 // Throws Error naming the nearest stacks.
 Stack find_stack(std::string_view name);
 std::vector<std::string> stack_names();
+// A file of atlas/stacks; `where` names it in errors.
+Stack stack_from_text(std::string_view text, const std::string& where);
 
 }  // namespace ridge

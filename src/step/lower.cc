@@ -64,7 +64,7 @@ class Writer {
     return push(name, kind, work, math, count_);
   }
   Op& push(const char* name, OpKind kind, const Work& work, DType math, double count) {
-    return ops_.emplace_back(Op{name, kind, math, work, count, {}});
+    return ops_.emplace_back(Op{name, kind, math, work, count, {}, tokens_});
   }
 
   // With fusion the residual add rides along; without it is a kernel of its own.

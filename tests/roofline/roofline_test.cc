@@ -46,7 +46,7 @@ TEST(Roofline, ExpectedIsNeverBelowTheRoof) {
          {"8xh100-sxm", "8xa100-sxm-80gb", "8xmi300x", "4xl40s", "8xtpu-v5e", "4xv100-sxm2"}) {
       for (const Plan& plan : {Plan{}, eager, narrow, staged}) {
         const Rank rank = make_rank(model, plan);
-        for (const char* stack : {"ideal", "typical"}) {
+        for (const char* stack : {"ideal", "typical", "ridge-cuda"}) {
           const Ceilings c = make_ceilings(find_system(machine), plan, find_stack(stack));
           for (const Sequences& s : steps) {
             std::vector<Op> ops;
