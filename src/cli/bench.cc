@@ -25,8 +25,8 @@ constexpr const char* kFooter = R"(Examples:
   ridge bench model.gguf --csv > bench.csv
 
 Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
-hold `context` tokens (random keys and values). Times are the median step; spread is the share by
-which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings;
+hold `context` tokens (random keys and values), each giving its likeliest token. Times are the median
+step; spread is the share by which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings;
 for generation on a CPU the memory's is the median of plain reads of the weights, one after each
 step.
 
@@ -112,7 +112,7 @@ Row bench_generate(Runner& runner, const System& system, int batch, int context,
       slices[s] = {{&tokens[s], 1}, context, sequences[s]->pages(), 1};
     }
     const auto start = std::chrono::steady_clock::now();
-    runner.step(slices);
+    runner.step_greedy(slices);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (step >= kWarm) row.seconds.push_back(took.count());
     if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)
@@ -155,7 +155,7 @@ void bench(const Options& options, const Global& global) {
   if (room > (1 << 26))
     throw Error("{} sequences of {} tokens are more than a cache holds", batch, context);
   EngineOptions engine = options.engine;
-  engine.chunk = std::max<int>(engine.chunk, int(batch));
+  engine.chunk = std::max<int>(chunk_of(engine), int(batch));
 
   const auto start = std::chrono::steady_clock::now();
   const std::unique_ptr<Runner> runner = make_runner(engine, int(room));

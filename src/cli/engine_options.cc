@@ -87,10 +87,15 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--chunk", options.chunk, "Prompt tokens of a step")
+  command
+      .add_option("--chunk", options.chunk,
+                  "Prompt tokens of a step (512, with --device cuda 4096)")
       ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str()
       ->group(kGroup);
+}
+
+int chunk_of(const EngineOptions& options) {
+  return options.chunk > 0 ? options.chunk : options.device == "cuda" ? 4096 : 512;
 }
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens) {
@@ -103,7 +108,7 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   wanted.kv = kv_storage(options.kv, cuda);
   wanted.page_tokens = options.page_tokens;
   wanted.cache_tokens = cache_tokens;
-  wanted.max_tokens = options.chunk;
+  wanted.max_tokens = chunk_of(options);
   // On a device the format is packed while loading, from bf16 where the weights are random.
   if (cuda) wanted.device_format = device_format(options.format);
   const auto random = [&] {

@@ -17,7 +17,8 @@ struct EngineOptions {
   std::string weights;  // "random:SEED"; empty: the model's own
   std::string format = "bf16";
   std::string kv;  // empty: f16, on CUDA bf16
-  int threads = 0, page_tokens = 16, chunk = 512;
+  int threads = 0, page_tokens = 16;
+  int chunk = 0;  // 0: by the device, see chunk_of
 };
 
 // The seed of --weights "random:SEED". Throws OptionError.
@@ -25,6 +26,7 @@ uint64_t random_seed(const std::string& weights);
 
 void add_engine_options(CLI::App& command, EngineOptions& options);
 
+int chunk_of(const EngineOptions& options);  // prompt tokens of a step
 // Loads (saying so on stderr where that takes long) and makes the backend ready for
 // `cache_tokens` tokens in all sequences. Throws Error.
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens);

@@ -40,7 +40,7 @@ struct Options {
 void perplexity(const Options& options, const Global& global) {
   const std::string text = read_file(options.file, kMaxText);
   EngineOptions engine = options.engine;
-  engine.chunk = std::min(engine.chunk, options.window);
+  engine.chunk = std::min(chunk_of(engine), options.window);
   const std::unique_ptr<Runner> runner = make_runner(engine, options.window);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   const auto start = std::chrono::steady_clock::now();

@@ -50,6 +50,9 @@ class Runner {
   // products in tiles of 32, 64, 128 or 256 tokens, cut between the SMs by how many there are:
   // there sums may round otherwise in a step of another size.
   virtual std::span<const float> step(std::span<const Slice> batch) = 0;
+  // The same step, but only the likeliest token of each wanted row, the lower of equals: a device
+  // chooses it where the logits are. Valid until the next step.
+  virtual std::span<const Token> step_greedy(std::span<const Slice> batch);
   virtual PagePool& pool() = 0;
   virtual void set_profile(Profile* profile) = 0;  // null: none
   virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
@@ -59,6 +62,10 @@ class Runner {
   virtual double read_rate() { return 0; }
   virtual double repacked_bytes() const = 0;  // copied into another layout on loading
   virtual Plan plan() const = 0;              // what the predictor must assume to describe this run
+
+ protected:
+  std::span<const Token> likeliest_of(std::span<const float> logits);  // [rows][vocab]
+  std::vector<Token> chosen_;
 };
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);

@@ -139,6 +139,23 @@ TEST_P(RunnerOf, ABatchOfEightGivesWhatEachGivesAlone) {
   }
 }
 
+TEST_P(RunnerOf, GreedyStepsGiveTheLikeliestTokens) {
+  const auto engine = runner(Storage::bf16);
+  CachedSequence sequence(engine->pool());
+  const std::vector<Token> tokens = prompt(9);
+  sequence.extend(9);
+  const Slice slice{tokens, 0, sequence.pages(), 4};
+  std::vector<Token> likeliest;
+  const std::span<const float> rows = engine->step({&slice, 1});
+  const size_t vocab = rows.size() / 4;
+  for (size_t at = 0; at < rows.size(); at += vocab) {
+    const auto row = rows.subspan(at, vocab);
+    likeliest.push_back(Token(std::max_element(row.begin(), row.end()) - row.begin()));
+  }
+  const std::span<const Token> chosen = engine->step_greedy({&slice, 1});
+  EXPECT_EQ(std::vector<Token>(chosen.begin(), chosen.end()), likeliest);
+}
+
 // Against double arithmetic over the same stored weights. Every layer adds a relative error of a
 // few roundings of what it stores (f16 cache: 2^-11) and of its activations (bf16 weights may run
 // on bf16 activations: 2^-9; int8 blocks: half of 1/127), and random signs make them grow with the

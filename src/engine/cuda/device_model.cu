@@ -101,9 +101,11 @@ class HopperModel final : public DeviceModel {
     return to;
   }
   std::vector<int> chosen() override {
+    std::vector<int> all(size_t(logit_rows_) * (decoded_ ? args_.steps : 1));
+    check(cudaMemcpyAsync(all.data(), decoded_ ? chosen_.data() : forward_.chosen(),
+                          all.size() * sizeof(int), cudaMemcpyDeviceToHost, stream_),
+          "copying tokens");
     wait();
-    std::vector<int> all = chosen_.host();
-    all.resize(size_t(args_.steps) * args_.row_count);
     return all;
   }
 

@@ -116,7 +116,8 @@ class DeviceModel {
   virtual void wait() = 0;
   // Of the last step, [row][vocab]; waits.
   virtual const std::vector<float>& logits() = 0;
-  virtual std::vector<int> chosen() = 0;  // [step][row]
+  // The likeliest tokens, [step][row] of run(), [row] of forward(); waits.
+  virtual std::vector<int> chosen() = 0;
 
   // Seconds of one run() by the device's clock; the least and the median of `repeats`.
   virtual std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) = 0;

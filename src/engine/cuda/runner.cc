@@ -94,6 +94,18 @@ class CudaRunner final : public Runner {
   }
 
   std::span<const float> step(std::span<const Slice> batch) override {
+    return run(batch) ? std::span<const float>(model_->logits()) : logits_;
+  }
+  std::span<const Token> step_greedy(std::span<const Slice> batch) override {
+    if (!run(batch)) return likeliest_of(logits_);
+    chosen_ = model_->chosen();
+    return chosen_;
+  }
+
+ private:
+  // Whether the wanted rows are those of the last launch, still on the device; otherwise logits_
+  // has them.
+  bool run(std::span<const Slice> batch) {
     const size_t vocab = size_t(weights_.architecture.vocab);
     size_t total = 0;
     std::vector<std::vector<int>> pages;
@@ -109,12 +121,13 @@ class CudaRunner final : public Runner {
     if (total > size_t(options_.max_tokens)) {
       throw Error("a step of more than {} tokens", options_.max_tokens);
     }
-    if (total == 0) return {};
-    return total <= kRows && model_->decodes() ? decode(batch, pages, total)
-                                               : forward(batch, pages);
+    logits_.clear();
+    if (total == 0) return false;
+    if (total <= kRows && model_->decodes()) return decode(batch, pages, total);
+    forward(batch, pages);
+    return true;
   }
 
- private:
   void load() {
     const auto matrix = [&](Part part, int layer, const Matrix& m, int expert = 0) {
       model_->load(part, layer, rows_of(m), {}, expert);
@@ -180,8 +193,8 @@ class CudaRunner final : public Runner {
 
   // Launches of the decode kernel: each takes the next tokens of every slice that has some. A
   // slice's part of a launch stays within a page, as the kernel wants it.
-  std::span<const float> decode(std::span<const Slice> batch,
-                                const std::vector<std::vector<int>>& pages, size_t total) {
+  bool decode(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages,
+              size_t total) {
     const size_t vocab = size_t(weights_.architecture.vocab);
     size_t wanted = 0;
     std::vector<size_t> done(batch.size()), first_logit(batch.size());
@@ -209,14 +222,13 @@ class CudaRunner final : public Runner {
       }
       launch(rows);
       // The usual step, a token and its logits of each sequence, needs no copy.
-      if (rows.size() == total && wanted == total) return model_->logits();
+      if (rows.size() == total && wanted == total) return true;
       collect(batch, of, first_logit, vocab);
     }
-    return logits_;
+    return false;
   }
 
-  std::span<const float> forward(std::span<const Slice> batch,
-                                 const std::vector<std::vector<int>>& pages) {
+  void forward(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages) {
     std::vector<ForwardSlice> slices;
     for (size_t i = 0; i < batch.size(); ++i) {
       const Slice& slice = batch[i];
@@ -228,7 +240,6 @@ class CudaRunner final : public Runner {
     model_->forward(slices);
     model_->wait();
     record(start);
-    return model_->logits();
   }
 
   void launch(const std::vector<DecodeRow>& rows) {

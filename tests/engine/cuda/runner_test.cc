@@ -333,5 +333,33 @@ TEST(GpuForward, DependsOnTheSequenceAndTheTile) {
   EXPECT_EQ(beside(34, 5), found);
 }
 
+// One launch, several (rows cross a page), and the forward path.
+TEST(GpuGreedy, StepsGiveTheLikeliestTokens) {
+  const Config config(family_of("llama").config);
+  std::string why;
+  const auto runner = cuda_runner(config, why);
+  if (!runner) GTEST_SKIP() << why;
+  const size_t vocab = size_t(runner->weights().architecture.vocab);
+  for (const int count : {1, 5, 14, 40}) {
+    for (const int wanted : {1, count}) {
+      CachedSequence sequence(runner->pool());
+      const std::vector<Token> tokens = prompt(10 + count, count, int(vocab));
+      sequence.extend(10);
+      const Slice before{std::span(tokens).first(10), 0, sequence.pages(), 0};
+      runner->step({&before, 1});
+      sequence.extend(count);
+      const Slice slice{std::span(tokens).subspan(10), 10, sequence.pages(), wanted};
+      const std::span<const float> found = runner->step({&slice, 1});
+      std::vector<Token> likeliest;
+      for (size_t at = 0; at < found.size(); at += vocab) {
+        const auto row = found.subspan(at, vocab);
+        likeliest.push_back(Token(std::max_element(row.begin(), row.end()) - row.begin()));
+      }
+      const std::span<const Token> chosen = runner->step_greedy({&slice, 1});
+      EXPECT_EQ(std::vector<Token>(chosen.begin(), chosen.end()), likeliest) << count << wanted;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ridge
