@@ -45,7 +45,7 @@ class Runner {
   // Runs all layers for all slices (at most max_tokens tokens together), writes their keys and
   // values, returns logits [rows][vocab] in the order of the slices; valid until the next step.
   // On the CPU each token's result depends only on its own sequence: not on the batch, the chunking
-  // or the threads. On CUDA equal steps give equal bits, and so does every step of at most 16
+  // or the threads. On CUDA equal steps give equal bits, and so does every step of at most 8
   // tokens (of models with a decode kernel) whatever else is in it. Larger steps take their
   // products in tiles of 32, 64, 128 or 256 tokens, cut between the SMs by how many there are:
   // there sums may round otherwise in a step of another size.

@@ -1,4 +1,4 @@
-// The runner on CUDA: steps of at most 16 tokens by the decode kernel, where it has code for the
+// The runner on CUDA: steps of at most 8 tokens by the decode kernel, where it has code for the
 // model; all others operator by operator.
 #ifdef RIDGE_HAS_CUDA
 
@@ -26,7 +26,9 @@ using cuda::rows_of;
 using cuda::Vectors;
 using cuda::WideHeads;
 
-constexpr int kRows = 16;        // of a launch
+// Tokens of a step that the decode kernel takes. It has code for 16, but from 9 on the other way is
+// faster: at 16 and context 1024 Llama-3-8B took 6.5 ms, while 32 took 6.1 that way.
+constexpr int kRows = 8;
 constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
 
 ModelShape shape_of(const Architecture& a, const WideHeads& heads) {

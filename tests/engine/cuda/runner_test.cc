@@ -277,7 +277,7 @@ TEST_P(GpuFormats, KeepWeightsAsAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuFormats, testing::ValuesIn(kKept),
                          [](const auto& each) { return std::string(each.param.format); });
 
-// Up to 16 tokens a step, which the decode kernel takes.
+// Up to 8 tokens a step, which the decode kernel takes.
 TEST(GpuDecode, DependsOnTheSequenceAlone) {
   const Config config(family_of("llama").config);
   std::string why;
@@ -289,18 +289,18 @@ TEST(GpuDecode, DependsOnTheSequenceAlone) {
   const std::vector<Token> tokens = prompt(150, 1, vocab);
   const std::vector<float> alone = logits(*runner, tokens, 1);
   EXPECT_EQ(logits(*runner, tokens, 1), alone) << "the same again";
-  EXPECT_EQ(logits(*runner, tokens, 16), alone) << "in whole pages";
+  EXPECT_EQ(logits(*runner, tokens, 8), alone) << "in half pages";
   EXPECT_EQ(logits(*runner, tokens, 7), alone) << "in chunks";
 
   // Beside other sequences, of which one prefills.
-  const std::vector<Token> others[] = {prompt(8, 5, vocab), prompt(5, 9, vocab)};
+  const std::vector<Token> others[] = {prompt(3, 5, vocab), prompt(2, 9, vocab)};
   CachedSequence mine(runner->pool()), first(runner->pool()), second(runner->pool());
   std::vector<float> all;
   for (size_t at = 0; at < tokens.size(); at += 3) {
     const auto part = std::span(tokens).subspan(at, std::min<size_t>(3, tokens.size() - at));
     std::vector<Slice> batch;
     first.cut(0), second.cut(0);
-    first.extend(8), second.extend(5);
+    first.extend(3), second.extend(2);
     const int past = mine.length();
     mine.extend(int(part.size()));
     batch.push_back({others[0], 0, first.pages(), 1});
