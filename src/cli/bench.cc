@@ -22,13 +22,14 @@ constexpr const char* kFooter = R"(Examples:
   ridge bench model.gguf -p 512 -n 32
   ridge bench tinyllama-1.1b --weights random:1 --format q4_0
   ridge bench model.gguf -b 1,2,4..16 -c 128,1024   generation over batch and context
+  ridge bench llama-3-8b --device cuda --weights random:1 --format int4 -b 1,8,32
   ridge bench model.gguf --csv > bench.csv
 
 Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
 hold `context` tokens (random keys and values), each giving its likeliest token. Times are the median
-step; spread is the share by which the slowest quarter exceeds it. Roof: the same operators at this machine's measured ceilings;
-for generation on a CPU the memory's is the median of plain reads of the weights, one after each
-step.
+step; spread is the share by which the slowest quarter exceeds it. Roof: the same operators at this
+machine's measured ceilings; for generation on a CPU the memory's is the median of plain reads of the
+weights, one after each step.
 
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
