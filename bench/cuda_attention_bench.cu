@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench/cuda_ceiling.cuh"
+#include "bench/cuda_models.h"
 #include "engine/cuda/attention.cuh"
 
 namespace ridge::cuda {
@@ -379,11 +380,4 @@ int run(int count, char** words) {
 }  // namespace
 }  // namespace ridge::cuda
 
-int main(int count, char** words) {
-  try {
-    return ridge::cuda::run(count, words);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return ridge::cuda::run_bench(ridge::cuda::run, count, words); }

@@ -340,11 +340,4 @@ int run(int count, char** words) {
 }  // namespace
 }  // namespace ridge::cuda
 
-int main(int count, char** words) {
-  try {
-    return ridge::cuda::run(count, words);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return ridge::cuda::run_bench(ridge::cuda::run, count, words); }

@@ -243,17 +243,13 @@ void time_all() {
   }
 }
 
+int run(int count, char** words) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  count > 1 && std::string(words[1]) == "time" ? time_all() : check_all();
+  return failures != 0;
+}
+
 }  // namespace
 }  // namespace ridge::cuda
 
-int main(int count, char** words) {
-  try {
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    const std::string what = count > 1 ? words[1] : "check";
-    what == "time" ? ridge::cuda::time_all() : ridge::cuda::check_all();
-    return ridge::cuda::failures != 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** words) { return ridge::cuda::run_bench(ridge::cuda::run, count, words); }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,17 @@ inline std::vector<int> pages_of(int sequence, int count) {
   std::vector<int> pages(count);
   for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
   return pages;
+}
+
+// A benchmark's main: what it throws becomes a line and 1.
+template <typename Run>
+int run_bench(const Run& run, int count, char** words) {
+  try {
+    return run(count, words);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }
 
 }  // namespace ridge::cuda

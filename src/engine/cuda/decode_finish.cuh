@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cuda/decode_shared.cuh"
+#include "engine/cuda/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
@@ -136,13 +137,9 @@ struct Finisher {
       } else if (op.kind == Kind::gate_up) {
         const float value = sum[each] * normed;
         const float up = __shfl_down_sync(0xffffffffu, value, 8);
-        const float gated =
-            args.gate == Gate::silu
-                ? value / (1 + __expf(-value))
-                : 0.5f * value *
-                      (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
+        const float gate = gated(args.gate, value);
         if (is_result(each) && lane % 16 < 8) {
-          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gated * up);
+          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gate * up);
         }
       } else if (op.kind == Kind::qkv) {
         const int columns = tiles.blocks * kBlockRows;
@@ -160,12 +157,6 @@ struct Finisher {
     }
   }
 
-  // Orders by value, then by the lower index.
-  __device__ static unsigned long long key_of(float value, int index) {
-    const uint32_t bits = __float_as_uint(value);
-    const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - index);
-  }
   __device__ static unsigned long long best_across(unsigned long long key, int lanes) {
     for (int across = lanes / 2; across; across /= 2) {
       key = max(key, __shfl_xor_sync(0xffffffffu, key, across));
@@ -209,7 +200,7 @@ struct Finisher {
         key = max(key, __ldcg(args.best + size_t(n) * count + i));
       }
       key = best_across(key, 32);
-      const int token = static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
+      const int token = index_of(key);
       if (lane == 0) {
         shared.fixed.token[n] = token;
         if (blockIdx.x == 0) args.chosen[step * args.row_count + n] = token;

@@ -1,5 +1,6 @@
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/mma.cuh"
+#include "engine/cuda/scalar.cuh"
 #include "engine/cuda/tokens.cuh"
 
 namespace ridge::cuda {
@@ -127,9 +128,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* row = logits + size_t(blockIdx.x) * vocab;
   unsigned long long key = 0;
   for (int i = blockIdx.y * kThreads + threadIdx.x; i < vocab; i += kParts * kThreads) {
-    const uint32_t bits = __float_as_uint(row[i]);
-    const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    key = max(key, static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - i));
+    key = max(key, key_of(row[i], i));
   }
   for (int across = 16; across; across /= 2) {
     key = max(key, __shfl_xor_sync(0xffffffffu, key, across));
@@ -141,7 +140,7 @@ __global__ void choose_kernel(unsigned long long* best, int rows, int* chosen) {
   let_next_begin();
   after_previous();
   for (int row = threadIdx.x; row < rows; row += blockDim.x) {
-    chosen[row] = static_cast<int>(0xffffffffu - static_cast<uint32_t>(best[row]));
+    chosen[row] = index_of(best[row]);
     best[row] = 0;  // for the next time
   }
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/cuda/on_device.h"
 #include "engine/cuda/wide_heads.h"
 #include "engine/reference/forward.h"
 #include "engine/runner.h"
@@ -85,18 +86,12 @@ std::vector<float> generated(Runner& runner, const Golden& golden) {
   return all;
 }
 
-// Null with the reason where there is no device. No golden is refused.
+// Null, with the reason, where there is no device.
 std::unique_ptr<Runner> cuda_runner(const Golden& golden, std::string& why) {
   RunnerOptions options;
   options.kv = KvStorage::bf16;
   options.cache_tokens = 256;
-  try {
-    return make_cuda_runner(load_weights(golden.folder), options);
-  } catch (const Error& error) {
-    why = error.what();
-    EXPECT_EQ(why.find("has no code for"), std::string::npos) << why;
-    return nullptr;
-  }
+  return on_device(load_weights(golden.folder), options, why);
 }
 
 class WidenedGolden : public testing::TestWithParam<Golden> {};

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "engine/cuda/on_device.h"
 #include "engine/device_format.h"
 
 namespace ridge {
@@ -78,12 +79,7 @@ class Config {
 std::unique_ptr<Runner> cuda_runner(const Config& config, std::string& why,
                                     RunnerOptions options = {}) {
   options.kv = KvStorage::bf16;
-  try {
-    return make_cuda_runner(config.weights(), options);
-  } catch (const Error& error) {
-    why = error.what();
-    return nullptr;
-  }
+  return on_device(config.weights(), options, why);
 }
 
 std::unique_ptr<Runner> cpu_runner(const Config& config) {
@@ -185,7 +181,13 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   const Config config(kRefused);
   std::string why;
   // This one is refused with a device, everything without one: one line in both cases.
-  EXPECT_EQ(cuda_runner(config, why), nullptr);
+  try {
+    RunnerOptions options;
+    options.kv = KvStorage::bf16;
+    make_cuda_runner(config.weights(), options);
+  } catch (const Error& error) {
+    why = error.what();
+  }
   EXPECT_FALSE(why.empty());
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }

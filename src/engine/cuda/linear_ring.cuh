@@ -1,0 +1,196 @@
+// The parts of linear.cuh's kernel that say what a block does and bring it there: its walk over
+// tiles, its shared memory, the two producing threads.
+#pragma once
+
+#include "engine/cuda/linear.cuh"
+#include "engine/cuda/ring.cuh"
+
+namespace ridge::cuda {
+
+constexpr int kTileRows = 128;
+constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each multiplying warp
+constexpr int kStageColumns = 64;
+constexpr int kUnit = 4;  // K is split at multiples of so many stages
+constexpr int kProducts = kTileBlocks * 32;
+constexpr int kLinearThreads = kProducts + 128;  // registers move between whole warpgroups
+constexpr int kTokenGroup = 8;  // tiles of tokens that go together over all rows, for L2's sake
+
+// Results on their way out, for each warp: tokens, and their 16 rows with room between the banks.
+constexpr int kStaged = 32, kStagedRow = kBlockRows + 4;
+constexpr int kStagingBytes = kTileBlocks * kStaged * kStagedRow * 4;
+
+// Registers of a producing and of a multiplying thread: 168 on average.
+constexpr int kFew = 40, kMany = 232;
+
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+
+// Steps of more tokens come one product a launch: the code for chains is left out.
+template <int kTokens>
+constexpr bool kChained = kTokens <= Linear::kMostChained;
+template <int kTokens>
+__host__ __device__ constexpr int products_of(const Chain& chain) {
+  return kChained<kTokens> ? chain.count : 1;
+}
+
+template <WeightFormat kFormat, int kTokens>
+struct Stage {
+  static constexpr int kChunks = kStageColumns / format_info(kFormat).columns;
+  static constexpr int kBlockBytes = kChunks * format_info(kFormat).chunk_bytes;
+  static constexpr int kWeightBytes = kTileBlocks * kBlockBytes;
+  static constexpr int kTokenBytes = kTokens * kStageColumns * 2;
+  static constexpr int kBytes = kWeightBytes + kTokenBytes;
+  static constexpr int kSlots = min_of(16, (226 * 1024 - kStagingBytes - 40 * kTokens) / kBytes);
+  // Copies of weights under way: what latency needs. More queue at the memory, and the small reads
+  // between operators behind them.
+  static constexpr int kInFlight = min_of(kSlots, (72 * 1024 + kWeightBytes - 1) / kWeightBytes);
+};
+
+#ifdef RIDGE_HOPPER
+
+// What a block does, piece by piece: stages [begin, end) of a tile.
+struct Segment {
+  int tile, begin, end;
+};
+struct Walk {
+  const LinearArgs& args;
+  int tiles, blocks, at, last;
+
+  __device__ explicit Walk(const LinearArgs& a, int token_tiles)
+      : args(a), tiles(a.row_tiles * token_tiles) {
+    blocks = min(static_cast<int>(gridDim.x), tiles * units());  // that have something to do
+    if (args.split) {
+      at = start_of(blockIdx.x), last = start_of(blockIdx.x + 1);
+    } else {
+      at = blockIdx.x, last = tiles;
+    }
+  }
+  __device__ int units() const { return (args.stages_of_k + kUnit - 1) / kUnit; }
+  __device__ int start_of(int block) const {
+    return static_cast<int>(static_cast<long long>(tiles) * units() * min(block, blocks) / blocks);
+  }
+  __device__ bool next(Segment& segment) {
+    if (at >= last) return false;
+    if (!args.split) {
+      segment = {at, 0, args.stages_of_k};
+      at += gridDim.x;
+      return true;
+    }
+    const int tile = at / units(), first = at % units(), count = min(units() - first, last - at);
+    segment = {tile, first * kUnit, min(args.stages_of_k, (first + count) * kUnit)};
+    at += count;
+    return true;
+  }
+};
+
+// Where a tile lies.
+struct TileAt {
+  int row, token;  // in tiles
+  __device__ TileAt(const LinearArgs& args, int token_tiles, int tile) {
+    const int together = kTokenGroup * args.row_tiles, group = tile / together;
+    const int width = min(kTokenGroup, token_tiles - group * kTokenGroup);
+    row = tile % together / width;
+    token = group * kTokenGroup + tile % together % width;
+  }
+};
+
+// A block's shared memory.
+template <WeightFormat kFormat, int kTokens>
+struct LinearShared {
+  using Part = Stage<kFormat, kTokens>;
+  uint64_t weights_full[Part::kSlots], tokens_full[Part::kSlots], empty[Part::kSlots];
+  uint64_t scaled;                   // the tokens' scales are there
+  unsigned met;                      // products that all blocks have finished
+  alignas(16) float scale[kTokens];  // of the tokens
+  float squares[kTileBlocks][kTokens];
+  alignas(16) float staging[kTileBlocks][kStaged * kStagedRow];
+  alignas(128) uint8_t ring[Part::kSlots][Part::kBytes];
+
+  __device__ uint8_t* weights(int slot) { return ring[slot]; }
+  __device__ uint8_t* tokens(int slot) { return ring[slot] + Part::kWeightBytes; }
+};
+
+// Until all blocks have finished so many products of the chain.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void wait_met(const LinearShared<kFormat, kTokens>& shared, int products) {
+  while (*reinterpret_cast<const volatile unsigned*>(&shared.met) < unsigned(products)) {
+  }
+}
+
+// Calls function(args, tile, stage of K, slot's place) for every stage of this block, in order; for
+// experts only after the kernel before has chosen them. `begin` is called before each product.
+template <WeightFormat kFormat, int kTokens, typename Begin, typename Function>
+__device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
+                                      const Function& function) {
+  Place place;
+  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
+    const LinearArgs& args = chain.ops[op];
+    begin(op);
+    const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
+    Walk walk(args, token_tiles);
+    Segment segment;
+    while (walk.next(segment)) {
+      const TileAt at(args, token_tiles, segment.tile);
+      for (int k = segment.begin; k < segment.end; ++k) {
+        function(args, at, k, place);
+        place.advance(Stage<kFormat, kTokens>::kSlots);
+      }
+    }
+  }
+}
+
+// One thread: a copy a stage (a copy for each block of rows, eight a stage, was slower). Nothing
+// but the ring stops it, also between products and before the kernel before this one has ended.
+// (Asking for more ahead of the ring, into L2, cost 6 %.)
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
+  using Part = Stage<kFormat, kTokens>;
+  Place behind;  // the oldest copy under way
+  int under_way = 0;
+  for_each_stage<kFormat, kTokens>(
+      chain,
+      [&](int op) {
+        if (chain.ops[op].tile_count) after_previous();
+      },
+      [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
+        if (under_way == Part::kInFlight) {
+          wait(&shared.weights_full[behind.slot], behind.parity);
+          behind.advance(Part::kSlots);
+          --under_way;
+        }
+        wait(&shared.empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.weights_full[place.slot], Part::kWeightBytes);
+        fetch_box(shared.weights(place.slot), &args.weights, k * (Part::kBlockBytes / 8),
+                  at.row * kTileBlocks, args.tile_count ? args.tile_matrix[at.token] : 0,
+                  &shared.weights_full[place.slot]);
+        ++under_way;
+      });
+}
+
+// Another: the tokens, which the product before in the chain, or the kernel before, has to finish.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
+  using Part = Stage<kFormat, kTokens>;
+  for_each_stage<kFormat, kTokens>(
+      chain,
+      [&](int op) {
+        if (op == 0) {
+          after_previous();
+        } else {
+          grid_wait(chain.meeting, chain.met + static_cast<unsigned>(op) * gridDim.x);
+          __threadfence();
+          fence_proxy();  // other SMs wrote the tokens; bulk copies read them
+          *const_cast<volatile unsigned*>(&shared.met) = op;
+        }
+      },
+      [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
+        wait(&shared.empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.tokens_full[place.slot], Part::kTokenBytes);
+        const size_t from = (size_t(k) * (args.padded / 8) + at.token * (kTokens / 8)) * 512;
+        fetch(shared.tokens(place.slot), args.x + from, Part::kTokenBytes,
+              &shared.tokens_full[place.slot]);
+      });
+}
+
+#endif
+
+}  // namespace ridge::cuda
