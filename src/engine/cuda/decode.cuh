@@ -17,6 +17,7 @@ namespace ridge::cuda {
 
 constexpr int kMaxRows = 16;  // tokens of a step
 constexpr int kMaxLayers = 256;
+constexpr uint16_t kAbsent = 0xffff;  // as bf16 a NaN that no conversion makes
 
 // One token of a step. Several of one sequence follow each other, lie in one page, and see each
 // other: a token's sums are then the same however its sequence was cut into steps.
@@ -55,8 +56,11 @@ struct DecodeArgs {
   int most_position;  // over the rows
   int steps;          // > 1: each row goes on with the likeliest token; rows of different sequences
 
-  float* residual;      // [row][hidden]
-  uint16_t* normed;     // [hidden] as B: residual times the next norm's weight, not yet its scale
+  float* residual;  // [row][hidden]
+  // Activations as B. What has not been written yet is kAbsent, for every operator that reads them
+  // anew: readers wait for the data itself.
+  uint16_t* normed;     // [3][hidden]: residual times the next norm's weight, not yet its scale
+  int normed_stride;    // the three: for qkv, gate_up, head
   float* squares;       // [row][hidden / 16]: of the residual, summed by block
   float* qkv_rows;      // [row][qkv rows]
   uint16_t* attended;   // [heads * head_dim] as B

@@ -56,12 +56,12 @@ struct Finisher {
 
   // New residual of this row and token: keeps it, its product with the next norm's weight, and the
   // block's sum of squares.
-  __device__ void keep(int each, int row, float value, float weight) {
+  __device__ void keep(int each, int row, float value, float weight, uint16_t* normed) {
     const int token = token_of(each);
     float square = 0;
     if (is_result(each)) {
+      normed[activation_at(row, token, kRows)] = bf16_bits(value * weight);
       __stcg(args.residual + size_t(token) * args.hidden + row, value);
-      args.normed[activation_at(row, token, kRows)] = bf16_bits(value * weight);
       square = value * value;
     }
     for (int across = 8; across; across /= 2) {
@@ -82,7 +82,7 @@ struct Finisher {
           const size_t token = shared.fixed.token[token_of(each)];
           value = bf16_value(args.embed[token * args.hidden + row]) * args.embed_scale;
         }
-        keep(each, row, value, args.attn_norm[row]);
+        keep(each, row, value, args.attn_norm[row], activations_of(args, Kind::qkv));
       }
     }
   }
@@ -99,15 +99,17 @@ struct Finisher {
   __device__ void finish(const Op& op, int block, float scale) {
     const Tiles& tiles = tiles_of(args, op.kind);
     const bool adds = op.kind == Kind::out || op.kind == Kind::down;
+    const Kind next = op.kind == Kind::out         ? Kind::gate_up
+                      : op.layer + 1 < args.layers ? Kind::qkv
+                                                   : Kind::head;
     const int row = block * kBlockRows + lane % 16;
     // Before the wait, what can be read before it.
     float other = 0, weight = 0, old[kEach];
     if (adds) {
-      const float* next = op.kind == Kind::out ? args.mlp_norm + op.layer * args.hidden
-                          : op.layer + 1 < args.layers
-                              ? args.attn_norm + (op.layer + 1) * args.hidden
-                              : args.final_norm;
-      weight = next[row];
+      const float* norm = next == Kind::gate_up ? args.mlp_norm + op.layer * args.hidden
+                          : next == Kind::qkv   ? args.attn_norm + (op.layer + 1) * args.hidden
+                                                : args.final_norm;
+      weight = norm[row];
 #pragma unroll
       for (int each = 0; each < kEach; ++each) {
         old[each] = is_result(each)
@@ -133,7 +135,7 @@ struct Finisher {
       const int token = token_of(each);
       const float normed = shared.fixed.scale[which][token < kRows ? token : 0];
       if (adds) {
-        keep(each, row, old[each] + sum[each], weight);
+        keep(each, row, old[each] + sum[each], weight, activations_of(args, next));
       } else if (op.kind == Kind::gate_up) {
         const float value = sum[each] * normed;
         const float up = __shfl_down_sync(0xffffffffu, value, 8);
@@ -209,6 +211,19 @@ struct Finisher {
     __syncwarp();
   }
 
+  // Makes what `kind` has read absent again, this SM's share. When all SMs have finished it, and an
+  // operator before the one that writes there next.
+  __device__ void forget(Kind kind) {
+    const int columns = kind == Kind::out    ? args.heads * args.head_dim
+                        : kind == Kind::down ? args.ffn
+                                             : args.hidden;
+    static_assert(kAbsent == 0xffff);
+    uint4* at = reinterpret_cast<uint4*>(activations_of(args, kind));
+    for (int i = blockIdx.x * 32 + lane; i < columns * kRows / 8; i += gridDim.x * 32) {
+      __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
+    }
+  }
+
   // All SMs have finished this operator.
   __device__ void meet_all(const Op& op) {
     __syncwarp();
@@ -226,6 +241,12 @@ struct Finisher {
   __device__ void run() {
     for_each_op(args, [&](const Op& op) {
       wait_met(shared.fixed, op.index, lane);
+      if (which == kFinishers - 1) {
+        if (op.kind == Kind::qkv || op.kind == Kind::head) forget(Kind::down);
+        if (op.kind == Kind::attention) forget(Kind::qkv);
+        if (op.kind == Kind::gate_up) forget(Kind::out);
+        if (op.kind == Kind::down) forget(Kind::gate_up);
+      }
       if (op.kind == Kind::embed) {
         if (which == 0) embed(op);
       } else if (op.kind == Kind::attention) {
@@ -239,7 +260,10 @@ struct Finisher {
       meet<3>(kFinishers * 32);
       if (which > 0) return;
       meet_all(op);
-      if (op.kind == Kind::head) choose(op.step);
+      if (op.kind == Kind::head) {
+        forget(Kind::head);
+        choose(op.step);
+      }
     });
   }
 };

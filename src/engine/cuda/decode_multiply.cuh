@@ -1,5 +1,5 @@
-// The decode kernel's multiplying warps: chunk c of a stage belongs to warp c mod 8, which adds up
-// its share of K for a block of 16 rows; the finishing warp sums the shares.
+// The decode kernel's multiplying warps: 64 columns g belong to warp g mod 8, which reads their
+// activations and adds up its share of K for a block of 16 rows; a finishing warp sums the shares.
 #pragma once
 
 #include "engine/cuda/decode_attention.cuh"
@@ -28,9 +28,10 @@ struct Multiplier {
   // and multiplying adds up.
   template <bool kFull>
   __device__ void stage(Sums& acc, int chunks, const typename Use::Lane& at) {
+    const int first = warp * Use::kChunksOfGroup;
     wait(&shared.fixed.full[place.slot], place.parity);
-    Use::template multiply<kFull>(acc, shared.ring + place.slot * kStage + warp * kChunk, at, lane,
-                                  chunks - warp);
+    Use::template multiply<kFull>(acc, shared.ring + place.slot * kStage + first * kChunk, at, lane,
+                                  chunks - first);
     __syncwarp();
     if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
     place.advance(args.ring_slots);
@@ -65,64 +66,65 @@ struct Multiplier {
     sum_place.advance(kSums);
   }
 
-  // Activations into shared memory: past L1, which may hold those of a step before.
-  __device__ void take_x(const uint8_t* from, int bytes) {
-    const uint4* source = reinterpret_cast<const uint4*>(from);
-    const int count = bytes / 16;
-    if constexpr (Use::kOperand == Operand::bf16) {
-      constexpr int kAtOnce = 4;
-      for (int base = threadIdx.x; base < count; base += kAtOnce * kThreadsHere) {
-        uint4 v[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int at = base + i * kThreadsHere;
-          if (at < count) v[i] = __ldcg(source + at);
-        }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int at = base + i * kThreadsHere;
-          if (at < count) reinterpret_cast<uint4*>(shared.x)[at] = v[i];
-        }
-      }
-    } else {
-      take_scaled(source, count);
+  static __device__ bool absent(const uint4& v) {
+    uint32_t most = v.x;
+    for (const uint32_t pair : {v.y, v.z, v.w}) {
+      asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(pair));
     }
-    meet<1>(kThreadsHere);
+    return most >> 16 == kAbsent || (most & 0xffff) == kAbsent;
   }
 
-  // Raw into shared memory, then each warp makes operands of its units in their place: a short
-  // loop, which was faster than unrolled code, perhaps because it runs once an operator. Units of
-  // more than four rows do not stay in their place; those go through registers.
-  __device__ void take_scaled(const uint4* source, int count) {
+  // This warp's activations into shared memory, past L1, which may hold those of a step before:
+  // all, then again those that had not been written.
+  __device__ void take_x(const uint16_t* from, int bytes) {
     using Source = typename Use::Source;
-    const int units = Source::units(count);
+    const uint4* const source = reinterpret_cast<const uint4*>(from);
     uint4* const raw = reinterpret_cast<uint4*>(shared.x);
-    if (kRows <= 4) {
+    const int count = bytes / 16, units = Source::units(count);
 #pragma unroll 1
-      for (int unit = warp; unit < units; unit += kConsumers) {
-        const int at = Source(unit, lane).index();
-        if (at < count) copy_16(raw + at, source + at);
-      }
-      wait_copies();
+    for (int unit = 0; unit < units; ++unit) {
+      const int at = Source(unit, warp, lane).index();
+      if (at < count) copy_16(raw + at, source + at);
     }
-    constexpr int kPairs = kRows <= 4 ? 1 : 4;
+    bool again;
+    do {
+      wait_copies();
+      again = false;
 #pragma unroll 1
-    for (int base = warp; base < units; base += kPairs * 2 * kConsumers) {
+      for (int unit = 0; unit < units; ++unit) {
+        const Source s(unit, warp, lane);
+        const int at = s.index();
+        if (at < count && s.token < args.row_count && absent(raw[at])) {
+          copy_16(raw + at, source + at);
+          again = true;
+        }
+      }
+    } while (again);
+    __syncwarp();
+    if constexpr (Use::kOperand != Operand::bf16) scale(raw, count, units);
+  }
+
+  // Makes operands of raw activations in their place: units of the same columns at a time. A short
+  // loop, which was faster than unrolled code, perhaps because it runs once an operator.
+  __device__ void scale(const uint4* raw, int count, int units) {
+    using Source = typename Use::Source;
+    constexpr int kPairs = Source::kUnits > 2 ? Source::kUnits / 2 : 1;
+#pragma unroll 1
+    for (int base = 0; base < units; base += kPairs * 2) {
       uint4 v[kPairs][2];
 #pragma unroll
       for (int i = 0; i < kPairs * 2; ++i) {
-        const int at = Source(base + i * kConsumers, lane).index();
-        v[i / 2][i % 2] = uint4{0, 0, 0, 0};
-        if (at < count) v[i / 2][i % 2] = kRows <= 4 ? raw[at] : __ldcg(source + at);
+        const int at = Source(base + i, warp, lane).index();
+        v[i / 2][i % 2] = at < count ? raw[at] : uint4{0, 0, 0, 0};
       }
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kPairs * 2; i += 2) {
-        if (base + i * kConsumers >= units) break;
-        const Source at[2] = {{base + i * kConsumers, lane}, {base + (i + 1) * kConsumers, lane}};
+        const Source at[2] = {{base + i, warp, lane}, {base + i + 1, warp, lane}};
         Use::place(shared, at, v[i / 2], count);
       }
     }
+    __syncwarp();
   }
 
   static __device__ void clear(Sums& acc) {
@@ -137,7 +139,7 @@ struct Multiplier {
   }
 
   // Activations in pieces, each for a group of blocks whose sums are held.
-  __device__ void in_pieces(const Op& op, int chunks, int piece, const uint8_t* x) {
+  __device__ void in_pieces(const Op& op, int chunks, int piece, const uint16_t* x) {
     const int grid = gridDim.x;
     for (int item = op.first; item < op.items; item += grid * kGroup) {
       Sums acc[kGroup];
@@ -145,8 +147,8 @@ struct Multiplier {
       for (int held = 0; held < kGroup; ++held) clear(acc[held]);
       for (int begin = 0; begin < chunks; begin += piece) {
         const int end = min(begin + piece, chunks);
-        meet<1>(kThreadsHere);  // all have used the last
-        take_x(x + size_t(begin) * kChunkBytes, (end - begin) * kChunkBytes);
+        __syncwarp();  // all have used the last
+        take_x(x + size_t(begin) * kChunkBytes / 2, (end - begin) * kChunkBytes);
 #pragma unroll
         for (int held = 0; held < kGroup; ++held) {
           if (item + held * grid >= op.items) break;
@@ -163,10 +165,9 @@ struct Multiplier {
   __device__ void matrix(const Op& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
-    const uint8_t* x = reinterpret_cast<const uint8_t*>(op.kind == Kind::out    ? args.attended
-                                                        : op.kind == Kind::down ? args.activated
-                                                                                : args.normed);
-    wait_met(shared.fixed, op.index, lane);
+    const uint16_t* x = activations_of(args, op.kind);
+    // They were made absent before the last operator but one, or long before.
+    wait_met(shared.fixed, op.index - 1, lane);
     if (kRows > 1 && piece < tiles.chunks) {  // one row's always fit
       in_pieces(op, tiles.chunks, piece, x);
     } else {

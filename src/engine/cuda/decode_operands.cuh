@@ -67,19 +67,21 @@ struct Operands {
   }
 
   // Where a lane's 16 bytes of activations, half of 16 columns of a token, come from: a group of a
-  // token lies in eight lanes of a warp. Units of 32 of them, one for each warp in turn.
+  // token lies in eight lanes of a warp. Units of 32 of them, of the warp's own groups.
   static constexpr int kUnitRows = kRows < 4 ? kRows : 4;
   struct Source {
-    static constexpr int kUnits = kRows / kUnitRows;   // in the same columns
-    static constexpr int kUnitSteps = 16 / kUnitRows;  // of 16 columns
+    static constexpr int kUnits = kRows / kUnitRows;  // in the same columns
+    static constexpr int kGroups = 4 / kUnitRows;     // in a unit
     static __device__ int units(int count) {
-      const int steps = count / (2 * kRows);
-      return (steps + kUnitSteps - 1) / kUnitSteps * kUnits;
+      constexpr int kEach = 8 * kRows * kConsumers * kGroups;
+      return (count + kEach - 1) / kEach * kUnits;
     }
 
-    int step, token, t;  // t: of the first 8 bytes
-    __device__ Source(int unit, int lane) {
-      step = unit / kUnits * kUnitSteps + lane / (2 * kUnitRows);
+    int step, token, t;  // step: of 16 columns; t: of the first 8 bytes
+    __device__ Source(int unit, int warp, int lane) {
+      const int of_unit = lane / (2 * kUnitRows);
+      const int group = (unit / kUnits * kGroups + of_unit / 4) * kConsumers + warp;
+      step = group * 4 + of_unit % 4;
       token = unit % kUnits * kUnitRows + lane / 2 % kUnitRows;
       t = lane % 2 * 2;
     }
@@ -177,8 +179,8 @@ struct Operands {
         place = g / 2 % 2 * 4 + t;
         undo = shared.undo + t % 2;
       }
-      undo += warp / kChunksOfGroup * kColumns;
-      x = shared.x + warp * kXChunk + place * kLoadBytes;
+      undo += warp * kColumns;
+      x = shared.x + warp * kChunksOfGroup * kXChunk + place * kLoadBytes;
     }
     __device__ void advance() {
       x += kChunksPerStage * kXChunk;
@@ -186,12 +188,16 @@ struct Operands {
     }
   };
 
-  // A warp's part of a stage: its chunks, at `from` and every kConsumers-th on; of those that are
-  // not there (kFull: none) nothing is added.
+  // A warp's chunks of a stage, from its first on: those of every kConsumers-th group.
+  static __device__ constexpr int chunk_at(int u) {
+    return u / kChunksOfGroup * kConsumers * kChunksOfGroup + u % kChunksOfGroup;
+  }
+
+  // A warp's part of a stage: its chunks, `chunks` from its first to the stage's end; of those that
+  // are not there (kFull: none) nothing is added.
   template <bool kFull>
   static __device__ void multiply(Sums& acc, const uint8_t* from, const Lane& at, int lane,
                                   int chunks) {
-    static_assert(kConsumers % kChunksOfGroup == 0);
     // Or registers run out; nf4 has enough to do with one.
     constexpr int kAtOnce = kFormat == WeightFormat::nf4 || kTiles > 2 ? 1 : 4;
     constexpr int kUnrolled = kFormat == WeightFormat::nf4 ? 1 : kChunksPerWarp;
@@ -204,8 +210,8 @@ struct Operands {
 #pragma unroll
       for (int n = 0; n < kAtOnce; ++n) {
         const int u = first + n;
-        const bool there = kFull || u * kConsumers < chunks;
-        const uint8_t* chunk = from + u * kConsumers * kChunk;
+        const bool there = kFull || chunk_at(u) < chunks;
+        const uint8_t* chunk = from + chunk_at(u) * kChunk;
         a[n] = there ? *reinterpret_cast<const uint4*>(chunk + lane * 16) : uint4{0, 0, 0, 0};
         scale[n] = __half2{};
         if (has_group_scale(kFormat) && there) {
@@ -215,12 +221,11 @@ struct Operands {
         for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
           for (int l = 0; l < kLoads; ++l) {
-            const uint8_t* x =
-                at.x + u * kConsumers * kXChunk + l * kRows * 64 + i * 32 * kLoadBytes;
+            const uint8_t* x = at.x + chunk_at(u) * kXChunk + l * kRows * 64 + i * 32 * kLoadBytes;
             b[n][l][i] = there ? *reinterpret_cast<const Loaded*>(x) : Loaded{};
           }
           if constexpr (kFormat != WeightFormat::bf16) {
-            load_undo(undo[n][i], at.undo + u * (kConsumers / kChunksOfGroup) * kColumns + i * 8,
+            load_undo(undo[n][i], at.undo + u / kChunksOfGroup * kConsumers * kColumns + i * 8,
                       there);
           }
         }

@@ -216,6 +216,16 @@ __device__ inline Span span_of(const DecodeArgs& args, const Row* rows, const Op
   return span;
 }
 
+// The activations that an operator multiplies.
+__device__ inline uint16_t* activations_of(const DecodeArgs& args, Kind kind) {
+  return kind == Kind::out    ? args.attended
+         : kind == Kind::down ? args.activated
+                              : args.normed + (kind == Kind::qkv       ? 0
+                                               : kind == Kind::gate_up ? 1
+                                                                       : 2) *
+                                                  args.normed_stride;
+}
+
 // Clocks of SM 0 by operator: 0 activations there, 1 last product done, 2 results written,
 // 3 all SMs met.
 __device__ inline void stamp(const DecodeArgs& args, const Op& op, int which) {

@@ -194,15 +194,9 @@ class HopperModel final : public DeviceModel {
     const ModelShape& shape = w_.shape;
     const int group = shape.heads / shape.kv_heads;
     residual_ = Buffer<float>(size_t(kMaxRows) * shape.hidden);
-    // A chunk's columns beyond the matrix meet zero weights, but must be numbers.
-    const auto activations = [](int columns) {
-      Buffer<uint16_t> buffer(size_t(kMaxRows) * (columns + 64));
-      buffer.fill_bytes(0);
-      return buffer;
-    };
-    normed_ = activations(shape.hidden);
-    attended_ = activations(w_.q_columns());
-    activated_ = activations(shape.ffn);
+    normed_ = Buffer<uint16_t>(3 * activations(shape.hidden));
+    attended_ = Buffer<uint16_t>(activations(w_.q_columns()));
+    activated_ = Buffer<uint16_t>(activations(shape.ffn));
     squares_ = Buffer<float>(size_t(kMaxRows) * shape.hidden / kBlockRows);
     qkv_rows_ = Buffer<float>(size_t(kMaxRows) * w_.qkv_rows());
     partial_ = Buffer<float>(size_t(kMaxRows) * std::max(sms(), shape.kv_heads) * group *
@@ -215,6 +209,17 @@ class HopperModel final : public DeviceModel {
     meeting_.fill_bytes(0);
     rows_ = Buffer<Row>(kMaxRows);
     tokens_ = Buffer<int>(kMaxRows);
+  }
+
+  // Elements of a buffer. A chunk's columns beyond the matrix meet zero weights, but must be
+  // numbers.
+  static int activations(int columns) { return kMaxRows * (columns + 64); }
+  // The matrix's columns are absent, those beyond zero.
+  void clear(uint16_t* x, int columns) {
+    const size_t bytes = size_t(columns) * padded_rows_ * 2;
+    check(cudaMemsetAsync(x, kAbsent & 0xff, bytes, stream_), "clearing");
+    check(cudaMemsetAsync(x + bytes / 2, 0, size_t(activations(columns)) * 2 - bytes, stream_),
+          "clearing");
   }
 
   void prepare(const std::vector<DecodeRow>& rows, int steps) {
@@ -242,12 +247,12 @@ class HopperModel final : public DeviceModel {
     tokens_.copy_from(tokens.data(), tokens.size(), stream_);
     pages_.copy_from(pages.data(), pages.size(), stream_);
 
-    // Columns that pad a chunk must be zeros, and lie elsewhere for another number of rows.
     if (const int padded = padded_rows(static_cast<int>(rows.size())); padded != padded_rows_) {
-      for (Buffer<uint16_t>* x : {&normed_, &attended_, &activated_}) {
-        check(cudaMemsetAsync(x->data(), 0, x->size() * 2, stream_), "clearing");
-      }
       padded_rows_ = padded;
+      for (int i = 0; i < 3; ++i)
+        clear(normed_.data() + i * activations(shape.hidden), shape.hidden);
+      clear(attended_.data(), w_.q_columns());
+      clear(activated_.data(), shape.ffn);
     }
 
     DecodeArgs a = {};
@@ -271,6 +276,7 @@ class HopperModel final : public DeviceModel {
     a.rows = rows_.data(), a.pages = pages_.data(), a.tokens = tokens_.data();
     a.row_count = static_cast<int>(rows.size()), a.most_position = most, a.steps = steps;
     a.residual = residual_.data(), a.normed = normed_.data(), a.squares = squares_.data();
+    a.normed_stride = activations(shape.hidden);
     a.qkv_rows = qkv_rows_.data(), a.attended = attended_.data(), a.activated = activated_.data();
     a.partial = partial_.data(), a.arrived = arrived_.data(), a.logits = logits_.data();
     a.best = best_.data(), a.chosen = chosen_.data(), a.meeting = meeting_.data();
