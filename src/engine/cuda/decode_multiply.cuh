@@ -162,6 +162,33 @@ struct Multiplier {
     }
   }
 
+  // All blocks with activations in registers.
+  __device__ void held(const Op& op) {
+    if constexpr (Use::kHeldStages > 0) {
+      typename Use::Held x[Use::kHeldStages];
+      typename Use::Lane at(shared, warp, lane);
+#pragma unroll
+      for (auto& stage : x) {
+        Use::hold(stage, at);
+        at.advance();
+      }
+#pragma unroll 1
+      for (int item = op.first; item < op.items; item += gridDim.x) {
+        Sums acc;
+        clear(acc);
+#pragma unroll
+        for (const auto& stage : x) {
+          wait(&shared.fixed.full[place.slot], place.parity);
+          Use::multiply_held(acc, shared.ring + place.slot * kStage + warp * kChunk, stage, lane);
+          __syncwarp();
+          if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
+          place.advance(args.ring_slots);
+        }
+        hand_over(acc);
+      }
+    }
+  }
+
   __device__ void matrix(const Op& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
@@ -173,11 +200,15 @@ struct Multiplier {
     } else {
       take_x(x, tiles.chunks * kChunkBytes);
       if (warp == 0 && lane == 0) stamp(args, op, 0);
-      for (int item = op.first; item < op.items; item += gridDim.x) {
-        Sums acc;
-        clear(acc);
-        stages(acc, tiles.chunks);
-        hand_over(acc);
+      if (Use::kHeldStages > 0 && tiles.chunks == Use::kHeldStages * kChunksPerStage) {
+        held(op);
+      } else {
+        for (int item = op.first; item < op.items; item += gridDim.x) {
+          Sums acc;
+          clear(acc);
+          stages(acc, tiles.chunks);
+          hand_over(acc);
+        }
       }
     }
     if (warp == 0 && lane == 0) stamp(args, op, 1);

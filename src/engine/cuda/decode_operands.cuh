@@ -40,16 +40,17 @@ struct Operands {
   static __device__ uint32_t integer(uint32_t high_half, float scale) {
     return __float_as_uint(__fmaf_rn(__uint_as_float(high_half), scale, kMagic + 128));
   }
-  // Returns the sum of the integers.
-  static __device__ uint32_t digits(uint32_t (&to)[kDigits], uint32_t first, uint32_t second,
-                                    float scale) {
+  // Returns the sums of the digits, the higher one's from bit 16 on.
+  static __device__ int digits(uint32_t (&to)[kDigits], uint32_t first, uint32_t second,
+                               float scale) {
     const uint32_t a = integer(first << 16, scale), b = integer(second << 16, scale);
     const uint32_t c = integer(first & 0xffff0000u, scale);
     const uint32_t d = integer(second & 0xffff0000u, scale);
     const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
     to[0] = __byte_perm(ab, cd, 0x5410) ^ 0x80808080u;
     to[1] = __byte_perm(ab, cd, 0x7632);
-    return a + b + c + d - 4u * (kMagicBits + 128);
+    constexpr int kOnes = 0x01010101;
+    return __dp4a(static_cast<int>(to[0]), kOnes, __dp4a(static_cast<int>(to[1]), kOnes, 0) << 16);
   }
 
   // Of 8 activations, as bits.
@@ -123,7 +124,8 @@ struct Operands {
         if (first[j]) shared.undo[at[j].step / 4 * kRows + at[j].token] = undo[j];
       }
     } else {
-      uint32_t low[2][kDigits], high[2][kDigits], sum[2];
+      uint32_t low[2][kDigits], high[2][kDigits];
+      int sum[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         sum[j] =
@@ -135,9 +137,6 @@ struct Operands {
 #pragma unroll
           for (int j = 0; j < 2; ++j) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], across(bit));
         }
-        // Makes q into q - 8; counts with the lower digit.
-#pragma unroll
-        for (int j = 0; j < 2; ++j) undo[j].add = -8 * static_cast<float>(static_cast<int>(sum[j]));
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -150,9 +149,11 @@ struct Operands {
           to[kNext] = low[j][1], to[kNext + kSteps] = high[j][1];
         }
         if (first[j]) {
+          // Makes q into q - 8. At most 64 * 128 in each half of the sum.
           Undo* its = shared.undo + at[j].step / 4 * kColumns + at[j].token;
-          its[0] = undo[j];
-          its[kRows] = {undo[j].factor * 256, 0};
+          const int lower = static_cast<int16_t>(sum[j]);
+          its[0] = {undo[j].factor, -8 * lower};
+          its[kRows] = {undo[j].factor * 256, -8 * ((sum[j] - lower) >> 16)};
         }
       }
     }
@@ -251,14 +252,70 @@ struct Operands {
     if (kRows == 1) {
       to[0] = *from;
     } else {
-      const float4 both = *reinterpret_cast<const float4*>(from);
-      to[0] = {both.x, both.y}, to[1] = {both.z, both.w};
+      const int4 both = *reinterpret_cast<const int4*>(from);
+      to[0] = {__int_as_float(both.x), both.y}, to[1] = {__int_as_float(both.z), both.w};
     }
   }
 
-  // One chunk. int4: a byte has q of row g, and above it q' of row g + 8. Multiplied as they are
+  // int4: what an MMA begins with, so that q - 8 comes out in its rows g + 8, and in rows g less
+  // those.
+  static __device__ int4 beginning(const Undo (&undo)[2]) {
+    const int other[2] = {undo[0].add * 16 + kMagicBits, undo[1].add * 16 + kMagicBits};
+    return {other[0] + undo[0].add, other[1] + undo[1].add, other[0], other[1]};
+  }
+
+  // One chunk of int4: a byte has q of row g, and above it q' of row g + 8. Multiplied as they are
   // they make row g's sum and 16 times the other's, from which the other's, of the upper halves
-  // alone, is taken away. The largest stay below 64 * 255 * 128 < 2^21.
+  // alone, is taken away. The largest stay below 64 * 128 * (255 + 17 * 8) < 2^22.
+  static __device__ int4 int4_product(const uint4& a, const uint4& b, const int4& begin) {
+    constexpr uint32_t kUpper = 0xf0f0f0f0u;
+    const int4 half = mma_u8(begin, a.x, a.x & kUpper, a.y, a.y & kUpper, b.x, b.y);
+    return mma_u8(half, a.z, a.z & kUpper, a.w, a.w & kUpper, b.z, b.w);
+  }
+
+  // One token's int4: a warp's columns are the same for every block, so their activations stay in
+  // registers where they fit, so many stages of them.
+  static constexpr int kHeldStages = kFormat == WeightFormat::int4 && kRows == 1 ? 2 : 0;
+  struct Held {
+    uint4 b[kChunksPerWarp];
+    int4 begin[kChunksPerWarp];
+    float factor[kChunksPerWarp];
+  };
+  static __device__ void hold(Held& held, const Lane& at) {
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; ++u) {
+      Undo undo[2];
+      load_undo(undo, at.undo + u * kConsumers * kColumns, true);
+      undo[1].add = undo[0].add;
+      held.b[u] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u) * kXChunk);
+      held.begin[u] = beginning(undo);
+      held.factor[u] = undo[0].factor;
+    }
+  }
+  static __device__ void multiply_held(Sums& acc, const uint8_t* from, const Held& held, int lane) {
+    uint4 a[kChunksPerWarp];
+    __half2 scale[kChunksPerWarp];
+    int4 product[kChunksPerWarp];
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; ++u) {
+      const uint8_t* chunk = from + chunk_at(u) * kChunk;
+      a[u] = *reinterpret_cast<const uint4*>(chunk + lane * 16);
+      scale[u] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+    }
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; ++u) {
+      product[u] = int4_product(a[u], held.b[u], held.begin[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; ++u) {
+      const float2 d = __half22float2(scale[u]);
+      const float both = __int_as_float(product[u].x), other = __int_as_float(product[u].z);
+      acc[0][0][0] += d.x * held.factor[u] * (both - other);
+      acc[0][0][2] += d.y * held.factor[u] * (other - kMagic);
+    }
+  }
+
+  // One chunk.
   static __device__ void chunk(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
                                const Loaded (&b)[kLoads][kTiles], const Undo (&undo)[kTiles][2]) {
     constexpr int kEach = kRows == 1 ? 1 : 2;  // columns that count
@@ -274,27 +331,16 @@ struct Operands {
         }
       }
     } else if constexpr (kFormat == WeightFormat::int4) {
-      constexpr uint32_t kUpper = 0xf0f0f0f0u;
       const float2 d = __half22float2(scale);
-      int4 product[kTiles];
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        product[i] = mma_u8(int4{kMagicBits, kMagicBits, kMagicBits, kMagicBits}, a.x, a.x & kUpper,
-                            a.y, a.y & kUpper, b[0][i].x, b[0][i].y);
-      }
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        product[i] = mma_u8(product[i], a.z, a.z & kUpper, a.w, a.w & kUpper, b[0][i].z, b[0][i].w);
-      }
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const float both[2] = {__int_as_float(product[i].x), __int_as_float(product[i].y)};
-        const float other[2] = {__int_as_float(product[i].z), __int_as_float(product[i].w)};
+        const int4 product = int4_product(a, b[0][i], beginning(undo[i]));
+        const float both[2] = {__int_as_float(product.x), __int_as_float(product.y)};
+        const float other[2] = {__int_as_float(product.z), __int_as_float(product.w)};
 #pragma unroll
         for (int e = 0; e < kEach; ++e) {
-          const Undo& u = undo[i][e];
-          acc[i][e] += d.x * u.factor * (both[e] - other[e] + u.add);
-          acc[i][2 + e] += d.y * u.factor * __fmaf_rn(16, u.add, other[e] - kMagic);
+          acc[i][e] += d.x * undo[i][e].factor * (both[e] - other[e]);
+          acc[i][2 + e] += d.y * undo[i][e].factor * (other[e] - kMagic);
         }
       }
     } else {

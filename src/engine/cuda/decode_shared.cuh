@@ -63,7 +63,8 @@ __host__ __device__ constexpr int tiles_of_rows(WeightFormat format, int rows) {
 }
 // What a group's sums of a column are multiplied with, and int4: what is added before.
 struct Undo {
-  float factor, add;
+  float factor;
+  int add;
 };
 __host__ __device__ constexpr int undo_bytes(WeightFormat format, int rows, int x_bytes) {
   if (operand_of(format) == Operand::bf16) return 0;
