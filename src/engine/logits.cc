@@ -69,8 +69,9 @@ void find_best(std::span<const float> logits, const Ask& ask, Best& to) {
   if (to.broken) return;
   const float max = largest(logits);
   const bool any = max > -kInfinity;
-  to.log_sum = any ? double{max} + std::log(weigh(logits, max, 1, nullptr)) : -kInfinity;
-  to.scaled = any ? weigh(logits, max, ask.scale, nullptr) : 0;
+  const double sum = any ? weigh(logits, max, 1, nullptr) : 0;
+  to.log_sum = double{max} + std::log(sum);
+  to.scaled = any && ask.scale != 1 ? weigh(logits, max, ask.scale, nullptr) : sum;
   const size_t count = std::min(logits.size(), static_cast<size_t>(ask.count));
   const auto thin_out = [&] {
     std::nth_element(to.best.begin(), to.best.begin() + static_cast<ptrdiff_t>(count) - 1,

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/cuda/best.cuh"
 #include "engine/cuda/scalar.cuh"
@@ -13,6 +12,8 @@ using Key = unsigned long long;  // of key_of: never 0, which stands for no logi
 constexpr int kGroup = 32, kPartThreads = 256;  // logits of a thread, threads of a part
 constexpr int kPart = kGroup * kPartThreads;
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
+static_assert(kMostBest <= kPartThreads && kMostAsked <= kPartThreads);
+constexpr int kMostKept = kThreads / 2;
 constexpr int kMostGroups = 16 * kThreads;  // a vocabulary of 512 Ki
 
 __device__ float max_of_warp(float value) {
@@ -29,13 +30,14 @@ __device__ Number sum_of_warp(Number value) {
 
 // A block a part of a row: its sums, and the best key of each thread's logits.
 __global__ void __launch_bounds__(kPartThreads)
-    part_kernel(const float* logits, int vocab, const AskRow* asks, BestPart* parts, Key* groups) {
+    part_kernel(const float* logits, int vocab, const AskRow* asks, BestPart* parts, Key* groups,
+                BestRow* found) {
   __shared__ float of_warps[3][kPartThreads / 32];
   let_next_begin();
   after_previous();
   const int row = blockIdx.y, part = row * gridDim.x + blockIdx.x;
   const int begin = blockIdx.x * kPart + threadIdx.x, warp = threadIdx.x / 32;
-  const float scale = asks[row].scale;
+  const AskRow& ask = asks[row];
   const float* from = logits + size_t(row) * vocab;
   float values[kGroup];
 #pragma unroll
@@ -62,18 +64,21 @@ __global__ void __launch_bounds__(kPartThreads)
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       sum += expf(values[i] - most);
-      scaled += expf((values[i] - most) * scale);
+      scaled += expf((values[i] - most) * ask.scale);
     }
+  }
+  if (blockIdx.x == 0 && threadIdx.x < ask.token_count) {
+    found[row].logits[threadIdx.x] = from[ask.tokens[threadIdx.x]];
   }
   sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
   if (threadIdx.x % 32 == 0) of_warps[1][warp] = sum, of_warps[2][warp] = scaled;
   __syncthreads();
   if (threadIdx.x > 0) return;
-  BestPart found = {most, {0, 0}, broken};
+  BestPart left = {most, {0, 0}, broken};
   for (int w = 0; w < kPartThreads / 32; ++w) {
-    for (int n = 0; n < 2; ++n) found.sums[n] += of_warps[1 + n][w];
+    for (int n = 0; n < 2; ++n) left.sums[n] += of_warps[1 + n][w];
   }
-  parts[part] = found;
+  parts[part] = left;
 }
 
 // Over the block; each call uses other `counts` than the one before.
@@ -85,7 +90,7 @@ __device__ int sum_of_block(int value, int* counts) {
 }
 
 // A key that exactly `count` of the block's keys reach; all keys differ, at least `count` reach
-// `low`, and fewer reach `high`.
+// `low`, and fewer reach `high`. Thread's keys from `used` on are none.
 template <int kEach>
 __device__ Key reached_by(int count, const Key (&keys)[kEach], int used, Key low, Key high,
                           int (&counts)[2][kWarps]) {
@@ -94,7 +99,8 @@ __device__ Key reached_by(int count, const Key (&keys)[kEach], int used, Key low
     int reaching = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (i < used) reaching += keys[i] >= middle;
+      if (i == used) break;
+      reaching += keys[i] >= middle;
     }
     reaching = sum_of_block(reaching, counts[turn]);
     (reaching >= count ? low : high) = middle;
@@ -104,46 +110,23 @@ __device__ Key reached_by(int count, const Key (&keys)[kEach], int used, Key low
   return low;
 }
 
-// A block a row. Of n groups, the n best logits lie in the n groups whose best are best: these
-// groups alone are looked at, a lane a logit.
+// A block a row. The n best logits lie in the n groups whose best are best: these groups alone are
+// looked at, a lane a logit. (A row of at least n logits has n groups, for n up to kPartThreads.)
 __global__ void __launch_bounds__(kThreads)
     best_kernel(const float* logits, int vocab, int part_count, const AskRow* asks,
                 const BestPart* parts, const Key* groups, BestRow* found) {
   constexpr int kEach = kMostBest * kGroup / kThreads;
   __shared__ int counts[2][kWarps], chosen[kMostBest], chosen_count, kept_count;
-  __shared__ Key kept[kMostBest], highest[kWarps], lowest[kWarps];
+  __shared__ Key kept[kMostKept], highest[kWarps], lowest[kWarps];
   let_next_begin();
   after_previous();
   const int row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const float* from = logits + size_t(row) * vocab;
   const AskRow& ask = asks[row];
   BestRow& to = found[row];
-  if (threadIdx.x == 0) chosen_count = kept_count = 0;
-
   parts += row * part_count;
-  bool broken = false;
-  for (int i = threadIdx.x; i < part_count; i += kThreads) broken |= parts[i].broken;
-  if (__syncthreads_or(broken)) {
-    if (threadIdx.x == 0) to.broken = 1, to.count = 0;
-    return;
-  }
-  if (warp == kWarps - 1) {
-    float most = -INFINITY;
-    for (int i = lane; i < part_count; i += 32) most = fmaxf(most, parts[i].max);
-    most = max_of_warp(most);
-    double sum = 0, scaled = 0;
-    for (int i = lane; i < part_count; i += 32) {
-      const BestPart part = parts[i];
-      if (part.max == -INFINITY) continue;
-      sum += double(expf(part.max - most)) * part.sums[0];
-      scaled += double(expf((part.max - most) * ask.scale)) * part.sums[1];
-    }
-    sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
-    if (lane == 0) to.sums[0] = sum, to.sums[1] = scaled;
-  }
-  for (int i = threadIdx.x; i < ask.token_count; i += kThreads) to.logits[i] = from[ask.tokens[i]];
-
   const int group_count = part_count * kPartThreads, used = (group_count + kThreads - 1) / kThreads;
+  const int count = min(ask.count, vocab);
   Key bests[kMostGroups / kThreads];
   Key high = 0, low = ~Key{0};
   groups += size_t(row) * group_count;
@@ -153,6 +136,11 @@ __global__ void __launch_bounds__(kThreads)
     bests[i] = at < group_count ? groups[at] : 0;
     high = max(high, bests[i]);
     if (bests[i]) low = min(low, bests[i]);
+  }
+  if (threadIdx.x == 0) chosen_count = kept_count = 0;
+  if (__syncthreads_or(threadIdx.x < part_count && parts[threadIdx.x].broken)) {
+    if (threadIdx.x == 0) to.broken = 1;
+    return;
   }
   for (int across = 16; across; across /= 2) {
     high = max(high, __shfl_xor_sync(0xffffffffu, high, across));
@@ -166,13 +154,11 @@ __global__ void __launch_bounds__(kThreads)
     low = min(low, __shfl_xor_sync(0xffffffffu, low, across));
   }
 
-  const int count = min(ask.count, vocab);
-  // Fewer groups than wanted: each has its logits looked at, and all are kept if need be.
-  const int used_groups = min(vocab, group_count);
-  if (used_groups > count) low = reached_by(count, bests, used, low, high + 1, counts);
+  low = reached_by(count, bests, used, low, high + 1, counts);
 #pragma unroll
   for (int i = 0; i < kMostGroups / kThreads; ++i) {
-    if (i < used && bests[i] >= low) {
+    if (i == used) break;
+    if (bests[i] >= low) {
       chosen[atomicAdd(&chosen_count, 1)] = i * kThreads + threadIdx.x;
     }
   }
@@ -188,21 +174,42 @@ __global__ void __launch_bounds__(kThreads)
     const int at = group / kPartThreads * kPart + group % kPartThreads + lane * kPartThreads;
     if (at < vocab) keys[i] = key_of(from[at], at);
   }
-  const int places = (chosen_count + kWarps - 1) / kWarps;
-  low = used_groups > count ? low : 1;
-  low = reached_by(count, keys, places, low, high + 1, counts);
+  // Hardly more than `count` reach the groups' limit, unless few groups hold most of the best.
+  int reaching = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) reaching += keys[i] >= low;
+  if (sum_of_block(reaching, counts[0]) > kMostKept) {
+    __syncthreads();
+    low = reached_by(count, keys, kEach, low, high + 1, counts);
+  }
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     if (keys[i] >= low) kept[atomicAdd(&kept_count, 1)] = keys[i];
   }
   __syncthreads();
-  if (threadIdx.x < count) {
-    const Key key = kept[threadIdx.x];
-    int place = 0;
-    for (int i = 0; i < count; ++i) place += kept[i] > key;
-    to.keys[place] = key;
+  if (warp == kWarps - 1) {  // it has no key to place, as a rule
+    float most = -INFINITY;
+    for (int i = lane; i < part_count; i += 32) most = fmaxf(most, parts[i].max);
+    most = max_of_warp(most);
+    double sum = 0, scaled = 0;
+    for (int i = lane; i < part_count; i += 32) {
+      const BestPart part = parts[i];
+      if (part.max == -INFINITY) continue;
+      sum += double(expf(part.max - most)) * part.sums[0];
+      scaled += double(expf((part.max - most) * ask.scale)) * part.sums[1];
+    }
+    sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
+    if (lane == 0) to.broken = 0, to.count = count, to.sums[0] = sum, to.sums[1] = scaled;
   }
-  if (threadIdx.x == 0) to.broken = 0, to.count = count;
+  // Each key's place by counting, a pair of lanes a key.
+  const Key key = threadIdx.x / 2 < kept_count ? kept[threadIdx.x / 2] : 0;
+  int place = 0;
+#pragma unroll 8
+  for (int i = threadIdx.x % 2; i < kept_count; i += 2) place += kept[i] > key;
+  place += __shfl_xor_sync(0xffffffffu, place, 1);
+  if (key && place < count && threadIdx.x % 2 == 0) {
+    to.best[place] = {logit_of(key), index_of(key)};
+  }
 }
 
 }  // namespace
@@ -227,7 +234,7 @@ void BestFinder::reserve(int rows, int vocab) {
 void BestFinder::queue(cudaStream_t stream, const float* logits, int vocab, int rows) const {
   const int parts = (vocab + kPart - 1) / kPart;
   launch_dependent(part_kernel, dim3(parts, rows), kPartThreads, 0, stream, logits, vocab,
-                   asks_.data(), parts_.data(), groups_.data());
+                   asks_.data(), parts_.data(), groups_.data(), found_.data());
   launch_dependent(best_kernel, dim3(rows), kThreads, 0, stream, logits, vocab, parts, asks_.data(),
                    parts_.data(), groups_.data(), found_.data());
 }
@@ -259,9 +266,7 @@ const std::vector<Best>& BestFinder::find(cudaStream_t stream, const float* logi
     to.broken = from.broken;
     to.best.clear(), to.asked.clear();
     if (to.broken) continue;
-    for (int i = 0; i < from.count; ++i) {
-      to.best.push_back({logit_of(from.keys[i]), index_of(from.keys[i])});
-    }
+    to.best.assign(from.best, from.best + from.count);
     to.log_sum = double(to.best[0].logit) + std::log(from.sums[0]);
     to.scaled = from.sums[1];
     to.asked.assign(from.logits, from.logits + questions_[row].token_count);

@@ -18,9 +18,9 @@ struct AskRow {
   int tokens[kMostAsked];
 };
 struct BestRow {
-  double sums[2];                      // of exp(x - largest) and exp(scale (x - largest))
-  unsigned long long keys[kMostBest];  // key_of, the first `count`, best first
-  float logits[kMostAsked];
+  double sums[2];             // of exp(x - largest) and exp(scale (x - largest))
+  Candidate best[kMostBest];  // `count` of them
+  float logits[kMostAsked];   // of the tokens asked for
   int broken, count;
 };
 // What a block of the first kernel leaves of its part of a row.

@@ -1,8 +1,6 @@
 // Formulas of single numbers that both ways of running a step use.
 #pragma once
 
-#include <cstring>
-
 #include "engine/cuda/decode.cuh"
 
 namespace ridge::cuda {
@@ -20,15 +18,12 @@ __device__ inline unsigned long long key_of(float value, int index) {
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - index);
 }
-__host__ __device__ inline int index_of(unsigned long long key) {
+__device__ inline int index_of(unsigned long long key) {
   return static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
 }
-inline float logit_of(unsigned long long key) {
+__device__ inline float logit_of(unsigned long long key) {
   const uint32_t ordered = static_cast<uint32_t>(key >> 32);
-  const uint32_t bits = ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
+  return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
 }  // namespace ridge::cuda
