@@ -105,9 +105,9 @@ void check_rows(int rows, int vocab, int count, float scale) {
   }
   expect(wrong == 0, "rows with other best", wrong, 0);
   expect(wrong_asked == 0, "other logits of asked tokens", wrong_asked, 0);
-  // The device's share of kSumError: sums of 41 floats, exponents, exponentials.
-  expect(log_error < 6e-6, "log of the sum", log_error, 6e-6);
-  expect(scaled_error < 6e-6, "the scaled sum", scaled_error, 6e-6);
+  // The device's share of kSumError.
+  expect(log_error < 8e-6, "log of the sum", log_error, 8e-6);
+  expect(scaled_error < 8e-6, "the scaled sum", scaled_error, 8e-6);
 
   int moved = 0;
   for (int i = 0; i < 20; ++i) {

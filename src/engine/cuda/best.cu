@@ -9,10 +9,10 @@ namespace {
 
 using Key = unsigned long long;  // of key_of: never 0, which stands for no logit
 
-constexpr int kGroup = 32, kPartThreads = 256;  // logits of a thread, threads of a part
-constexpr int kPart = kGroup * kPartThreads;
+// Threads of a part and logits of each; a group is 32 of a warp's side by side.
+constexpr int kPartThreads = 256, kGroup = 32, kPart = kGroup * kPartThreads;
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-static_assert(kMostBest <= kPartThreads && kMostAsked <= kPartThreads);
+static_assert(kMostAsked <= kPartThreads);
 constexpr int kMostKept = kThreads / 2;
 constexpr int kMostGroups = 16 * kThreads;  // a vocabulary of 512 Ki
 
@@ -28,54 +28,61 @@ __device__ Number sum_of_warp(Number value) {
   return value;
 }
 
-// A block a part of a row: its sums, and the best key of each thread's logits.
+// A block a part of a row: its sums, and the best key of each group of 32 logits side by side.
 __global__ void __launch_bounds__(kPartThreads)
     part_kernel(const float* logits, int vocab, const AskRow* asks, BestPart* parts, Key* groups,
                 BestRow* found) {
-  __shared__ float of_warps[3][kPartThreads / 32];
+  constexpr int kPartWarps = kPartThreads / 32;
+  __shared__ float of_warps[3][kPartWarps];
   let_next_begin();
   after_previous();
   const int row = blockIdx.y, part = row * gridDim.x + blockIdx.x;
-  const int begin = blockIdx.x * kPart + threadIdx.x, warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int begin = blockIdx.x * kPart + warp * 32 * kGroup;
   const AskRow& ask = asks[row];
   const float* from = logits + size_t(row) * vocab;
   float values[kGroup];
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
-    const int at = begin + i * kPartThreads;
+    const int at = begin + i * 32 + lane;
     values[i] = at < vocab ? from[at] : -INFINITY;
   }
   float most = -INFINITY;
-  int first = begin;  // the first of equals
   bool broken = false;
+  Key best = 0;  // of group `lane`
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
     broken |= !(values[i] < INFINITY);
-    if (values[i] > most) most = values[i], first = begin + i * kPartThreads;
+    most = fmaxf(most, values[i]);
+    const uint32_t ordered = key_of(values[i], 0) >> 32;
+    const uint32_t highest = __reduce_max_sync(0xffffffffu, ordered);
+    const int first = __ffs(__ballot_sync(0xffffffffu, ordered == highest)) - 1;
+    if (lane == i) best = Key{highest} << 32 | (0xffffffffu - (begin + i * 32 + first));
   }
-  groups[size_t(part) * kPartThreads + threadIdx.x] = begin < vocab ? key_of(most, first) : 0;
+  const int group = begin + lane * 32;
+  groups[size_t(part) * kPartThreads + threadIdx.x] = group < vocab ? best : 0;
 
   most = max_of_warp(most);
-  if (threadIdx.x % 32 == 0) of_warps[0][warp] = most;
+  if (lane == 0) of_warps[0][warp] = most;
   broken = __syncthreads_or(broken);
-  most = max_of_warp(of_warps[0][threadIdx.x % (kPartThreads / 32)]);
+  most = max_of_warp(of_warps[0][lane % kPartWarps]);
   float sum = 0, scaled = 0;
   if (most > -INFINITY) {
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      sum += expf(values[i] - most);
-      scaled += expf((values[i] - most) * ask.scale);
+      sum += __expf(values[i] - most);
+      scaled += __expf((values[i] - most) * ask.scale);
     }
   }
   if (blockIdx.x == 0 && threadIdx.x < ask.token_count) {
     found[row].logits[threadIdx.x] = from[ask.tokens[threadIdx.x]];
   }
   sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
-  if (threadIdx.x % 32 == 0) of_warps[1][warp] = sum, of_warps[2][warp] = scaled;
+  if (lane == 0) of_warps[1][warp] = sum, of_warps[2][warp] = scaled;
   __syncthreads();
   if (threadIdx.x > 0) return;
   BestPart left = {most, {0, 0}, broken};
-  for (int w = 0; w < kPartThreads / 32; ++w) {
+  for (int w = 0; w < kPartWarps; ++w) {
     for (int n = 0; n < 2; ++n) left.sums[n] += of_warps[1 + n][w];
   }
   parts[part] = left;
@@ -90,7 +97,7 @@ __device__ int sum_of_block(int value, int* counts) {
 }
 
 // A key that exactly `count` of the block's keys reach; all keys differ, at least `count` reach
-// `low`, and fewer reach `high`. Thread's keys from `used` on are none.
+// `low`, and fewer reach `high`. A thread's keys from `used` on are none.
 template <int kEach>
 __device__ Key reached_by(int count, const Key (&keys)[kEach], int used, Key low, Key high,
                           int (&counts)[2][kWarps]) {
@@ -110,14 +117,28 @@ __device__ Key reached_by(int count, const Key (&keys)[kEach], int used, Key low
   return low;
 }
 
+// Where in a list of the block's that has `next` entries the `count` of this thread go.
+__device__ int place_in(int* next, int count) {
+  int until = count;
+  for (int across = 1; across < 32; across *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, until, across);
+    if (threadIdx.x % 32 >= across) until += before;
+  }
+  int begin = 0;
+  if (threadIdx.x % 32 == 31) begin = atomicAdd(next, until);
+  return __shfl_sync(0xffffffffu, begin, 31) + until - count;
+}
+
 // A block a row. The n best logits lie in the n groups whose best are best: these groups alone are
-// looked at, a lane a logit. (A row of at least n logits has n groups, for n up to kPartThreads.)
+// looked at, a lane a logit.
 __global__ void __launch_bounds__(kThreads)
     best_kernel(const float* logits, int vocab, int part_count, const AskRow* asks,
                 const BestPart* parts, const Key* groups, BestRow* found) {
-  constexpr int kEach = kMostBest * kGroup / kThreads;
+  constexpr int kEach = kMostBest * 32 / kThreads, kGroupsEach = kMostGroups / kThreads;
   __shared__ int counts[2][kWarps], chosen[kMostBest], chosen_count, kept_count;
-  __shared__ Key kept[kMostKept], highest[kWarps], lowest[kWarps];
+  __shared__ uint32_t highest[kWarps], lowest[kWarps];
+  __shared__ Key kept[kMostKept];
+  __shared__ Candidate sorted[kMostBest];
   let_next_begin();
   after_previous();
   const int row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -126,90 +147,93 @@ __global__ void __launch_bounds__(kThreads)
   BestRow& to = found[row];
   parts += row * part_count;
   const int group_count = part_count * kPartThreads, used = (group_count + kThreads - 1) / kThreads;
-  const int count = min(ask.count, vocab);
-  Key bests[kMostGroups / kThreads];
-  Key high = 0, low = ~Key{0};
+  const int wanted = min(ask.count, vocab), wanted_groups = min(wanted, (vocab + 31) / 32);
+  Key bests[kGroupsEach];
+  uint32_t most = 0, least = ~0u;
   groups += size_t(row) * group_count;
 #pragma unroll
-  for (int i = 0; i < kMostGroups / kThreads; ++i) {
+  for (int i = 0; i < kGroupsEach; ++i) {
     const int at = i * kThreads + threadIdx.x;
     bests[i] = at < group_count ? groups[at] : 0;
-    high = max(high, bests[i]);
-    if (bests[i]) low = min(low, bests[i]);
+    const uint32_t value = bests[i] >> 32;
+    most = max(most, value);
+    if (value) least = min(least, value);
   }
+  most = __reduce_max_sync(0xffffffffu, most), least = __reduce_min_sync(0xffffffffu, least);
+  if (lane == 0) highest[warp] = most, lowest[warp] = least;
   if (threadIdx.x == 0) chosen_count = kept_count = 0;
   if (__syncthreads_or(threadIdx.x < part_count && parts[threadIdx.x].broken)) {
     if (threadIdx.x == 0) to.broken = 1;
     return;
   }
-  for (int across = 16; across; across /= 2) {
-    high = max(high, __shfl_xor_sync(0xffffffffu, high, across));
-    low = min(low, __shfl_xor_sync(0xffffffffu, low, across));
-  }
-  if (lane == 0) highest[warp] = high, lowest[warp] = low;
-  __syncthreads();
-  high = highest[lane], low = lowest[lane];
-  for (int across = 16; across; across /= 2) {
-    high = max(high, __shfl_xor_sync(0xffffffffu, high, across));
-    low = min(low, __shfl_xor_sync(0xffffffffu, low, across));
-  }
+  const Key high = (Key{__reduce_max_sync(0xffffffffu, highest[lane])} + 1) << 32;
+  Key low = Key{__reduce_min_sync(0xffffffffu, lowest[lane])} << 32;
 
-  low = reached_by(count, bests, used, low, high + 1, counts);
+  low = reached_by(wanted_groups, bests, used, low, high, counts);
+  int mine = 0;
 #pragma unroll
-  for (int i = 0; i < kMostGroups / kThreads; ++i) {
-    if (i == used) break;
-    if (bests[i] >= low) {
-      chosen[atomicAdd(&chosen_count, 1)] = i * kThreads + threadIdx.x;
-    }
+  for (int i = 0; i < kGroupsEach; ++i) mine += bests[i] >= low;
+  int at = place_in(&chosen_count, mine);
+#pragma unroll
+  for (int i = 0; i < kGroupsEach; ++i) {
+    if (bests[i] >= low) chosen[at++] = i * kThreads + threadIdx.x;
   }
   __syncthreads();
 
   Key keys[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    keys[i] = 0;
     const int place = i * kWarps + warp;
-    if (place >= chosen_count) continue;
-    const int group = chosen[place];
-    const int at = group / kPartThreads * kPart + group % kPartThreads + lane * kPartThreads;
-    if (at < vocab) keys[i] = key_of(from[at], at);
+    const int token = place < wanted_groups ? chosen[place] * 32 + lane : vocab;
+    keys[i] = token < vocab ? key_of(from[token], token) : 0;
   }
-  // Hardly more than `count` reach the groups' limit, unless few groups hold most of the best.
-  int reaching = 0;
+  // Of few groups all logits may be wanted. Otherwise hardly more than wanted reach the groups'
+  // limit, unless a few groups hold most of the best.
+  if (wanted_groups < wanted) low = 1;
+  mine = 0;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) reaching += keys[i] >= low;
-  if (sum_of_block(reaching, counts[0]) > kMostKept) {
+  for (int i = 0; i < kEach; ++i) mine += keys[i] >= low;
+  if (sum_of_block(mine, counts[0]) > kMostKept) {
     __syncthreads();
-    low = reached_by(count, keys, kEach, low, high + 1, counts);
+    low = reached_by(wanted, keys, kEach, low, high, counts);
+    mine = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) mine += keys[i] >= low;
   }
+  at = place_in(&kept_count, mine);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    if (keys[i] >= low) kept[atomicAdd(&kept_count, 1)] = keys[i];
+    if (keys[i] >= low) kept[at++] = keys[i];
   }
   __syncthreads();
+
+  // Each key's place by counting, a pair of lanes a key.
+  if (warp * 16 < kept_count) {
+    const Key key = threadIdx.x / 2 < kept_count ? kept[threadIdx.x / 2] : 0;
+    int place = 0;
+#pragma unroll 8
+    for (int i = threadIdx.x % 2; i < kept_count; i += 2) place += kept[i] > key;
+    place += __shfl_xor_sync(0xffffffffu, place, 1);
+    if (key && place < wanted && threadIdx.x % 2 == 0) {
+      sorted[place] = {logit_of(key), index_of(key)};
+    }
+  }
   if (warp == kWarps - 1) {  // it has no key to place, as a rule
-    float most = -INFINITY;
-    for (int i = lane; i < part_count; i += 32) most = fmaxf(most, parts[i].max);
-    most = max_of_warp(most);
+    float largest = -INFINITY;
+    for (int i = lane; i < part_count; i += 32) largest = fmaxf(largest, parts[i].max);
+    largest = max_of_warp(largest);
     double sum = 0, scaled = 0;
     for (int i = lane; i < part_count; i += 32) {
       const BestPart part = parts[i];
       if (part.max == -INFINITY) continue;
-      sum += double(expf(part.max - most)) * part.sums[0];
-      scaled += double(expf((part.max - most) * ask.scale)) * part.sums[1];
+      sum += double(expf(part.max - largest)) * part.sums[0];
+      scaled += double(expf((part.max - largest) * ask.scale)) * part.sums[1];
     }
     sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
-    if (lane == 0) to.broken = 0, to.count = count, to.sums[0] = sum, to.sums[1] = scaled;
+    if (lane == 0) to.broken = 0, to.count = wanted, to.sums[0] = sum, to.sums[1] = scaled;
   }
-  // Each key's place by counting, a pair of lanes a key.
-  const Key key = threadIdx.x / 2 < kept_count ? kept[threadIdx.x / 2] : 0;
-  int place = 0;
-#pragma unroll 8
-  for (int i = threadIdx.x % 2; i < kept_count; i += 2) place += kept[i] > key;
-  place += __shfl_xor_sync(0xffffffffu, place, 1);
-  if (key && place < count && threadIdx.x % 2 == 0) {
-    to.best[place] = {logit_of(key), index_of(key)};
-  }
+  __syncthreads();
+  if (threadIdx.x < wanted) to.best[threadIdx.x] = sorted[threadIdx.x];  // side by side: they cross
 }
 
 }  // namespace
@@ -219,7 +243,6 @@ void BestFinder::reserve(int rows, int vocab) {
   if (rows > rows_room_) {
     rows_room_ = std::max(rows, 2 * rows_room_);
     asks_ = Buffer<AskRow>(rows_room_);
-    found_ = Buffer<BestRow>(rows_room_);
     check(cudaFreeHost(answers_), "freeing memory");
     answers_ = nullptr;
     check(cudaMallocHost(&answers_, rows_room_ * sizeof(BestRow)), "pinning memory");
@@ -234,9 +257,9 @@ void BestFinder::reserve(int rows, int vocab) {
 void BestFinder::queue(cudaStream_t stream, const float* logits, int vocab, int rows) const {
   const int parts = (vocab + kPart - 1) / kPart;
   launch_dependent(part_kernel, dim3(parts, rows), kPartThreads, 0, stream, logits, vocab,
-                   asks_.data(), parts_.data(), groups_.data(), found_.data());
+                   asks_.data(), parts_.data(), groups_.data(), answers_);
   launch_dependent(best_kernel, dim3(rows), kThreads, 0, stream, logits, vocab, parts, asks_.data(),
-                   parts_.data(), groups_.data(), found_.data());
+                   parts_.data(), groups_.data(), answers_);
 }
 
 const std::vector<Best>& BestFinder::find(cudaStream_t stream, const float* logits, int vocab,
@@ -256,9 +279,6 @@ const std::vector<Best>& BestFinder::find(cudaStream_t stream, const float* logi
   }
   asks_.copy_from(questions_.data(), questions_.size(), stream);
   queue(stream, logits, vocab, rows);
-  check(cudaMemcpyAsync(answers_, found_.data(), rows * sizeof(BestRow), cudaMemcpyDeviceToHost,
-                        stream),
-        "copying the best");
   check(cudaStreamSynchronize(stream), "finding the best");
   for (size_t row = 0; row < asks.size(); ++row) {
     const BestRow& from = answers_[row];

@@ -49,8 +49,7 @@ class BestFinder {
   Buffer<AskRow> asks_;
   Buffer<BestPart> parts_;
   Buffer<unsigned long long> groups_;
-  Buffer<BestRow> found_;
-  BestRow* answers_ = nullptr;  // pinned
+  BestRow* answers_ = nullptr;  // the host's memory, which the device writes
   std::vector<AskRow> questions_;
   std::vector<Best> best_;
 };
