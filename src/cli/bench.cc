@@ -113,7 +113,8 @@ Row bench_generate(Runner& runner, const System& system, int batch, int context,
       slices[s] = {{&tokens[s], 1}, context, sequences[s]->pages(), 1};
     }
     const auto start = std::chrono::steady_clock::now();
-    runner.step_greedy(slices);
+    runner.run(slices);
+    runner.likeliest();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (step >= kWarm) row.seconds.push_back(took.count());
     if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)

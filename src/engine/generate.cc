@@ -14,6 +14,15 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// From the best of the row where that settles it, so that a device keeps the rest.
+const Sampled& next_token(Runner& runner, Sampler& sampler, std::span<const Token> recent) {
+  if (const Ask* ask = sampler.ask(recent)) {
+    const Best& best = runner.best({ask, 1}).front();
+    if (const Sampled* sampled = sampler.sample(best, recent)) return *sampled;
+  }
+  return sampler.sample(runner.logits(), recent);
+}
+
 }  // namespace
 
 std::string_view end_reason_name(EndReason reason) {
@@ -58,9 +67,8 @@ std::string StopFilter::push(std::string_view text) {
 
 std::string StopFilter::finish() { return stopped_ ? std::string() : std::exchange(held_, {}); }
 
-std::span<const float> prefill(Runner& runner, CachedSequence& sequence,
-                               std::span<const Token> tokens, int logits, Ledger& ledger) {
-  std::span<const float> rows;
+void prefill(Runner& runner, CachedSequence& sequence, std::span<const Token> tokens, int logits,
+             Ledger& ledger) {
   const auto chunk = static_cast<size_t>(runner.options().max_tokens);
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     const std::span<const Token> part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
@@ -69,11 +77,10 @@ std::span<const float> prefill(Runner& runner, CachedSequence& sequence,
     sequence.extend(static_cast<int>(part.size()));
     const Slice slice{part, past, sequence.pages(), last ? logits : 0};
     const Clock::time_point start = Clock::now();
-    rows = runner.step({&slice, 1});
+    runner.run({&slice, 1});
     const Sequences work{1, double(part.size()), double(past), double(slice.logits)};
     ledger.record({&work, 1}, seconds_since(start));
   }
-  return rows;
 }
 
 Generated generate(Runner& runner, CachedSequence& sequence, std::span<const Token> prompt,
@@ -109,10 +116,10 @@ Generated generate(Runner& runner, CachedSequence& sequence, std::span<const Tok
   };
 
   runner.set_profile(options.profile ? &made.prompt_profile : nullptr);
-  std::span<const float> logits = prefill(runner, sequence, prompt, 1, made.prompt);
+  prefill(runner, sequence, prompt, 1, made.prompt);
   runner.set_profile(options.profile ? &made.generation_profile : nullptr);
   while (true) {
-    made.sampled.push_back(sampler.sample(logits, recent));
+    made.sampled.push_back(next_token(runner, sampler, recent));
     const Token token = made.sampled.back().token;
     made.tokens.push_back(token);
     recent.push_back(token);
@@ -131,7 +138,7 @@ Generated generate(Runner& runner, CachedSequence& sequence, std::span<const Tok
       made.end = EndReason::context;
       break;
     }
-    logits = prefill(runner, sequence, {&token, 1}, 1, made.generation);
+    prefill(runner, sequence, {&token, 1}, 1, made.generation);
   }
   runner.set_profile(nullptr);
   made.generation_s = seconds_since(begin) - made.first_token_s;

@@ -43,10 +43,10 @@ Generated generate(Runner& runner, CachedSequence& sequence, std::span<const Tok
                    const std::function<void(std::string_view)>& show,
                    std::span<const Token> history = {});
 
-// Runs `tokens` after what `sequence` holds, in chunks of the runner's step; the last `logits` rows
-// of the last chunk are returned. Records every step.
-std::span<const float> prefill(Runner& runner, CachedSequence& sequence,
-                               std::span<const Token> tokens, int logits, Ledger& ledger);
+// Runs `tokens` after what `sequence` holds, in chunks of the runner's step; of the last `logits`
+// tokens of the last chunk rows are wanted. Records every step.
+void prefill(Runner& runner, CachedSequence& sequence, std::span<const Token> tokens, int logits,
+             Ledger& ledger);
 
 // Holds back text that may turn out to be the beginning of a stop string.
 class StopFilter {

@@ -37,8 +37,8 @@ TextScore score_text(Runner& runner, std::string_view text, int window,
     CachedSequence sequence(runner.pool());
     for (size_t first = 0; first < part.size(); first += chunk) {
       const size_t count = std::min(chunk, part.size() - first);
-      const std::span<const float> logits =
-          prefill(runner, sequence, std::span(part).subspan(first, count), int(count), unused);
+      prefill(runner, sequence, std::span(part).subspan(first, count), int(count), unused);
+      const std::span<const float> logits = runner.logits();
       for (size_t i = 0; i < count && first + i + 1 < part.size(); ++i) {
         const double nll =
             negative_log_likelihood(logits.subspan(i * vocab, vocab), part[first + i + 1]);

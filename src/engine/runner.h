@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/best.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/pages.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -42,17 +43,24 @@ class Runner {
   virtual ~Runner() = default;
   virtual const Weights& weights() const = 0;
   virtual const RunnerOptions& options() const = 0;
-  // Runs all layers for all slices (at most max_tokens tokens together), writes their keys and
-  // values, returns logits [rows][vocab] in the order of the slices; valid until the next step.
+  // Runs all layers for all slices (at most max_tokens tokens together) and writes their keys and
+  // values. Of the wanted rows, in the order of the slices, one may then ask until the next run:
+  // what is asked for is valid as long, or until the same is asked for again.
   // On the CPU each token's result depends only on its own sequence: not on the batch, the chunking
   // or the threads. On CUDA equal steps give equal bits, and so does every step of at most 8
   // tokens (of models with a decode kernel) whatever else is in it. Larger steps take their
   // products in tiles of 32, 64, 128 or 256 tokens, cut between the SMs by how many there are:
   // there sums may round otherwise in a step of another size.
-  virtual std::span<const float> step(std::span<const Slice> batch) = 0;
-  // The same step, but only the likeliest token of each wanted row, the lower of equals: a device
-  // chooses it where the logits are. Valid until the next step.
-  virtual std::span<const Token> step_greedy(std::span<const Slice> batch);
+  virtual void run(std::span<const Slice> batch) = 0;
+  virtual std::span<const float> logits() = 0;  // [rows][vocab]
+  // A device finds these where the logits are: the likeliest token of each row, the lower of
+  // equals, and what each row is asked.
+  virtual std::span<const Token> likeliest();
+  virtual std::span<const Best> best(std::span<const Ask> asks);
+  std::span<const float> step(std::span<const Slice> batch) {
+    run(batch);
+    return logits();
+  }
   virtual PagePool& pool() = 0;
   virtual void set_profile(Profile* profile) = 0;  // null: none
   virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
@@ -63,9 +71,9 @@ class Runner {
   virtual double repacked_bytes() const = 0;  // copied into another layout on loading
   virtual Plan plan() const = 0;              // what the predictor must assume to describe this run
 
- protected:
-  std::span<const Token> likeliest_of(std::span<const float> logits);  // [rows][vocab]
-  std::vector<Token> chosen_;
+ private:
+  std::vector<Token> likeliest_;
+  std::vector<Best> best_;
 };
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);

@@ -1,13 +1,12 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cassert>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
+#include "engine/logits.h"
 
 namespace ridge {
 namespace {
@@ -15,8 +14,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Temperatures beyond act as these: 1 / T must be neither infinite nor 0 in f32.
 constexpr double kColdest = 1e-30, kHottest = 1e30;
-// Sums that do not wait for each other; also what compilers vectorise.
-constexpr int kLanes = 8;
+constexpr size_t kMostKnown = size_t{kMostBest} + kMostAsked;
+// Sums of up to 10^5 doubles in any order, with room to spare: each rounds by 2^-53.
+constexpr double kRounding = 1e-10;
 
 void require(bool holds, const char* option, const char* message) {
   if (!holds) throw OptionError(option, message);
@@ -44,76 +44,6 @@ void validate(const SamplerOptions& o, int vocab) {
   }
 }
 
-// exp(x) for x <= 0 to 2 ulp, without a call or a branch, so that the loops over the vocabulary
-// become vectors: 2^n times the polynomial of Cephes' expf on |r| <= ln 2 / 2.
-inline float exp_negative(float x) {
-  constexpr float kMagic = 12582912;  // 1.5 x 2^23: adding it rounds to an integer
-  const uint32_t mask = 0u - static_cast<uint32_t>(x >= -87.0f);  // below: 0
-  const float kept = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & mask);
-  const float n = (kept * 1.44269504f + kMagic) - kMagic;
-  const float r = (kept - n * 0.693359375f) + n * 2.12194440e-4f;
-  float y = 1.9875691500e-4f;
-  y = y * r + 1.3981999507e-3f;
-  y = y * r + 8.3334519073e-3f;
-  y = y * r + 4.1665795894e-2f;
-  y = y * r + 1.6666665459e-1f;
-  y = y * r + 5.0000001201e-1f;
-  y = y * r * r + r + 1;
-  const float power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(y * power) & mask);
-}
-
-// Weights exp(scale (x - max)) into `weights` (where given) and their sum.
-double weigh(std::span<const float> logits, float max, float scale, float* weights) {
-  constexpr size_t kChunk = 1024;  // a chunk's sums stay in f32, chunks are added in double
-  std::array<float, kChunk> chunk;
-  double total = 0;
-  for (size_t begin = 0; begin < logits.size(); begin += kChunk) {
-    const size_t count = std::min(kChunk, logits.size() - begin);
-    float* to = weights ? weights + begin : chunk.data();
-    for (size_t i = 0; i < count; ++i) to[i] = exp_negative((logits[begin + i] - max) * scale);
-    std::array<float, kLanes> sums{};
-    size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += to[i + lane];
-    }
-    for (; i < count; ++i) sums[0] += to[i];
-    for (const float sum : sums) total += static_cast<double>(sum);
-  }
-  return total;
-}
-
-float largest(std::span<const float> values) {
-  std::array<float, kLanes> most;
-  most.fill(-kInfinity);
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      most[lane] = values[i + lane] > most[lane] ? values[i + lane] : most[lane];
-    }
-  }
-  for (; i < values.size(); ++i) most[0] = std::max(most[0], values[i]);
-  return *std::max_element(most.begin(), most.end());
-}
-
-// NaN and +inf cannot be drawn from; -inf is a token that cannot be.
-void check(std::span<const float> logits) {
-  std::array<uint32_t, kLanes> bad{};
-  constexpr uint32_t kPositiveInfinity = 0x7f800000u, kSign = 0x80000000u;
-  const auto is_bad = [](float x) {  // bits beyond infinity are NaN; +inf is one of the two
-    const auto bits = std::bit_cast<uint32_t>(x);
-    return uint32_t{(bits & ~kSign) > kPositiveInfinity} | uint32_t{bits == kPositiveInfinity};
-  };
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) bad[lane] |= is_bad(logits[i + lane]);
-  }
-  for (; i < logits.size(); ++i) bad[0] |= is_bad(logits[i]);
-  if (std::any_of(bad.begin(), bad.end(), [](uint32_t b) { return b != 0; })) {
-    throw Error("the model produced not-a-number");
-  }
-}
-
 }  // namespace
 
 Sampler::Sampler(SamplerOptions options, int vocab)
@@ -125,46 +55,46 @@ Sampler::Sampler(SamplerOptions options, int vocab)
   seen_.assign(size, 0);
   sampled_.best.reserve(static_cast<size_t>(options_.logprobs));
   scale_ = static_cast<float>(1 / std::clamp(options_.temperature, kColdest, kHottest));
-  if (options_.temperature > 0) {
-    weight_.resize(size);
-    candidates_.reserve(size);
-  }
+  if (options_.temperature > 0) weight_.resize(size);
+  candidates_.reserve(options_.temperature > 0 ? std::max(size, kMostKnown) : kMostKnown);
 }
 
 const Sampled& Sampler::sample(std::span<const float> logits, std::span<const Token> recent) {
   assert(logits.size() == static_cast<size_t>(vocab_));
-  check(logits);
+  if (is_broken(logits)) throw Error("the model produced not-a-number");
   const float model_max = largest(logits);
-  adjust(logits, recent);
+  std::copy(logits.begin(), logits.end(), logits_.begin());
+  adjust(recent);
   max_ = largest(logits_);
   if (max_ == -kInfinity) throw Error("every token is banned: nothing is left to draw from");
-  const bool cuts = options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0;
   if (options_.temperature == 0) {
     const auto best = std::find(logits_.begin(), logits_.end(), max_);  // the first of equals
     sampled_.token = static_cast<Token>(best - logits_.begin());
   } else {
-    sampled_.token = cuts ? draw_from_best() : draw_from_all();
+    sampled_.token = cuts() ? draw_from_best() : draw_from_all();
   }
   report(logits, model_max);
   return sampled_;
 }
 
+// What of `recent` step 2 looks at.
+std::span<const Token> Sampler::penalised(std::span<const Token> recent) const {
+  if (options_.repetition_penalty == 1) return {};
+  if (options_.repeat_last_n < 0) return recent;
+  return recent.last(std::min(recent.size(), static_cast<size_t>(options_.repeat_last_n)));
+}
+
 // Steps 1 and 2.
-void Sampler::adjust(std::span<const float> logits, std::span<const Token> recent) {
-  std::copy(logits.begin(), logits.end(), logits_.begin());
+void Sampler::adjust(std::span<const Token> recent) {
   for (const LogitBias& bias : options_.logit_bias) {
     logits_[static_cast<size_t>(bias.token)] += bias.bias;
-  }
-  if (options_.repetition_penalty == 1) return;
-  if (options_.repeat_last_n >= 0) {
-    recent = recent.last(std::min(recent.size(), static_cast<size_t>(options_.repeat_last_n)));
   }
   if (++call_ == 0) {  // 2^32 calls: old marks could be mistaken for this one
     std::fill(seen_.begin(), seen_.end(), 0);
     call_ = 1;
   }
   const auto penalty = static_cast<float>(options_.repetition_penalty);
-  for (const Token token : recent) {
+  for (const Token token : penalised(recent)) {
     if (token < 0 || token >= vocab_) continue;
     const auto at = static_cast<size_t>(token);
     if (seen_[at] == call_) continue;
@@ -225,6 +155,9 @@ double Sampler::weight_of(const Candidate& candidate) const {
   return static_cast<double>(exp_negative((candidate.logit - max_) * scale_));
 }
 
+// Whether a weight, and by rounding any below it, is under min_p.
+bool Sampler::too_light(double weight) const { return weight < options_.min_p * (1 - 1e-6); }
+
 double Sampler::mass(size_t begin, size_t end) const {
   double sum = 0;
   for (size_t i = begin; i < end; ++i) sum += weight_of(candidates_[i]);
@@ -257,12 +190,13 @@ void Sampler::gather_enough(double total) {
   // exp(-8) = 0.0003 and exp(-16) = 1e-7 of the first's probability: the first is enough for a
   // sure model, the second for most.
   for (const double depth : {8.0, 16.0, std::numeric_limits<double>::infinity()}) {
-    gather({static_cast<float>(double{max_} - depth / double{scale_}), vocab_});
+    const Candidate last{static_cast<float>(double{max_} - depth / double{scale_}), vocab_};
+    gather(last);
     if (options_.top_k > 0) {
       if (candidates_.size() >= static_cast<size_t>(options_.top_k)) return;
     } else if (options_.top_p < 1) {
       if (mass(0, candidates_.size()) >= options_.top_p * total) return;
-    } else if (-std::log(options_.min_p) <= depth) {
+    } else if (too_light(weight_of(last))) {
       return;
     }
   }
@@ -287,6 +221,11 @@ Token Sampler::draw_from_best() {
     candidates_.resize(count);
   }
   gather(*std::max_element(candidates_.begin(), candidates_.end()));  // the last of the order
+  return draw_from_candidates();
+}
+
+// Steps 6 and 7, the candidates in the order of their ids.
+Token Sampler::draw_from_candidates() {
   if (options_.min_p > 0) {
     std::erase_if(candidates_, [&](const Candidate& c) {
       return c.logit < max_ && weight_of(c) < options_.min_p;
@@ -299,6 +238,127 @@ Token Sampler::draw_from_best() {
     if (reached > wanted) return c.token;
   }
   return candidates_.back().token;
+}
+
+const Ask* Sampler::ask(std::span<const Token> recent) {
+  const bool greedy = options_.temperature == 0;
+  if (!greedy && !cuts()) return nullptr;
+  if (std::max(options_.top_k, options_.logprobs) > kMostBest) return nullptr;
+  auto& tokens = ask_.tokens;  // all that steps 1 and 2 change
+  tokens.clear();
+  for (const LogitBias& bias : options_.logit_bias) tokens.push_back(bias.token);
+  for (const Token token : penalised(recent)) {
+    if (token >= 0 && token < vocab_) tokens.push_back(token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  if (tokens.size() > size_t{kMostAsked}) return nullptr;
+  // At worst all of these fall behind.
+  const int changed = static_cast<int>(tokens.size());
+  const int wanted = greedy               ? 1 + changed
+                     : options_.top_k > 0 ? options_.top_k + changed
+                                          : kMostBest;
+  ask_.count = std::min(std::max(wanted, options_.logprobs), kMostBest);
+  ask_.scale = greedy ? 1 : scale_;
+  return &ask_;
+}
+
+// Adjusted logits of all tokens that are known, in order. What is not known lies behind the last of
+// the best, and so those before it are the first of the whole vocabulary.
+const Sampled* Sampler::sample(const Best& best, std::span<const Token> recent) {
+  if (best.broken) throw Error("the model produced not-a-number");
+  for (const Candidate& c : best.best) logits_[static_cast<size_t>(c.token)] = c.logit;
+  for (size_t i = 0; i < best.asked.size(); ++i) {
+    logits_[static_cast<size_t>(ask_.tokens[i])] = best.asked[i];
+  }
+  adjust(recent);
+  candidates_.clear();
+  const auto add = [&](Token token) {
+    const float logit = logits_[static_cast<size_t>(token)];
+    if (logit > -kInfinity) candidates_.push_back({logit, token});
+  };
+  for (const Candidate& c : best.best) add(c.token);
+  if (!ask_.tokens.empty()) {
+    for (const Token token : ask_.tokens) add(token);
+    std::sort(candidates_.begin(), candidates_.end());
+    const auto same = [](const Candidate& a, const Candidate& b) { return a.token == b.token; };
+    candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
+  }
+  const Candidate& last = best.best.back();
+  const bool all_known =
+      best.best.size() == static_cast<size_t>(vocab_) || last.logit == -kInfinity;
+  if (!all_known) {
+    candidates_.erase(std::upper_bound(candidates_.begin(), candidates_.end(), last),
+                      candidates_.end());
+  }
+  if (candidates_.empty() || candidates_.front().logit == kInfinity) return nullptr;
+  max_ = candidates_.front().logit;
+  sampled_.token = candidates_.front().token;
+  if (options_.temperature > 0) {
+    const size_t count = kept(best, all_known);
+    if (count == 0) return nullptr;
+    candidates_.resize(count);
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+    sampled_.token = draw_from_candidates();
+  }
+  report(best);
+  return &sampled_;
+}
+
+// How many candidates steps 4 and 5 keep; 0: in doubt.
+size_t Sampler::kept(const Best& best, bool all_known) const {
+  size_t count = candidates_.size();
+  const auto top_k = static_cast<size_t>(options_.top_k);
+  if (top_k > 0) {
+    if (count < top_k && !all_known) return 0;
+    count = std::min(count, top_k);
+  }
+  if (options_.top_p == 1) {
+    const bool enough = top_k > 0 || all_known || too_light(weight_of(best.best.back()));
+    return enough ? count : 0;
+  }
+  const double head = mass(0, count);
+  const auto [total, doubt] = top_k > 0 ? std::pair(head, head * kRounding) : total_of(best);
+  double reached = 0;
+  for (size_t i = 0; i < count; ++i) {
+    reached += weight_of(candidates_[i]);
+    if (reached >= options_.top_p * (total + doubt)) return i + 1;
+    if (reached >= options_.top_p * (total - doubt)) return 0;
+  }
+  return 0;
+}
+
+// The weight of all adjusted logits, and how far a sum over the whole row may be from it.
+std::pair<double, double> Sampler::total_of(const Best& best) const {
+  const auto weight = [&](float logit) {
+    return std::exp((double{logit} - double{max_}) * double{scale_});
+  };
+  double total = best.scaled * weight(best.best.front().logit), added = total;
+  for (size_t i = 0; i < best.asked.size(); ++i) {
+    const double now = weight(logits_[static_cast<size_t>(ask_.tokens[i])]);
+    total += now - weight(best.asked[i]);
+    added += now;
+  }
+  return {total, added * kSumError};
+}
+
+void Sampler::report(const Best& best) {
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(double{logit} - best.log_sum);
+  };
+  const auto listed = std::find_if(best.best.begin(), best.best.end(),
+                                   [&](const Candidate& c) { return c.token == sampled_.token; });
+  if (listed != best.best.end()) {
+    sampled_.logprob = logprob(listed->logit);
+  } else {
+    const auto at = std::lower_bound(ask_.tokens.begin(), ask_.tokens.end(), sampled_.token);
+    sampled_.logprob = logprob(best.asked[static_cast<size_t>(at - ask_.tokens.begin())]);
+  }
+  sampled_.best.clear();
+  for (size_t i = 0; i < static_cast<size_t>(options_.logprobs); ++i) {
+    sampled_.best.emplace_back(best.best[i].token, logprob(best.best[i].logit));
+  }
 }
 
 // SplitMix64 (Steele, Lea, Flood 2014): the same numbers everywhere, 53 bits of each.

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/best.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace ridge {
@@ -55,24 +56,30 @@ class Sampler {
   // logits are not numbers or nothing is left to draw from. Allocates nothing after the first call.
   const Sampled& sample(std::span<const float> logits, std::span<const Token> recent);
 
+  // The same from the best of the row alone. ask(): what must be known of it, null where only the
+  // whole row will do; valid until the next call. sample() of the answer, with the same `recent`:
+  // null where that leaves the token in doubt, and then nothing has been drawn.
+  const Ask* ask(std::span<const Token> recent);
+  const Sampled* sample(const Best& best, std::span<const Token> recent);
+
   const SamplerOptions& options() const { return options_; }
 
  private:
-  struct Candidate {
-    float logit;
-    Token token;
-    bool operator<(const Candidate& other) const {  // a total order: best first
-      return logit != other.logit ? logit > other.logit : token < other.token;
-    }
-  };
-  void adjust(std::span<const float> logits, std::span<const Token> recent);
+  bool cuts() const { return options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0; }
+  std::span<const Token> penalised(std::span<const Token> recent) const;
+  void adjust(std::span<const Token> recent);
   void report(std::span<const float> logits, float max);
+  void report(const Best& best);
   Token draw_from_all();
   Token draw_from_best();
+  Token draw_from_candidates();
+  size_t kept(const Best& best, bool all_known) const;
+  std::pair<double, double> total_of(const Best& best) const;
   void gather(const Candidate& last);
   void gather_enough(double total);
   size_t fewest(double wanted);
   double weight_of(const Candidate& candidate) const;
+  bool too_light(double weight) const;
   double mass(size_t begin, size_t end) const;
   double uniform();  // [0, 1)
 
@@ -81,11 +88,12 @@ class Sampler {
   uint64_t state_;
   float scale_ = 1;            // 1 / temperature
   float max_ = 0;              // of the adjusted logits
-  std::vector<float> logits_;  // adjusted
+  std::vector<float> logits_;  // adjusted; from a Best: of the tokens it knows
   std::vector<float> weight_;  // exp((logit - max) scale)
   std::vector<Candidate> candidates_;
   std::vector<uint32_t> seen_;  // by token: the call that penalised it last
   uint32_t call_ = 0;
+  Ask ask_;
   Sampled sampled_;
 };
 

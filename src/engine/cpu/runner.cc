@@ -102,7 +102,7 @@ class CpuRunner final : public Runner {
     return plan;
   }
 
-  std::span<const float> step(std::span<const Slice> batch) override {
+  void run(std::span<const Slice> batch) override {
     OperatorClock clock(profile_);
     const int tokens = lay_out(batch);
     clock.begin("embed");
@@ -116,8 +116,9 @@ class CpuRunner final : public Runner {
         mlp(l, tokens, clock);
       }
     }
-    return head(batch, clock);
+    rows_ = head(batch, clock);
   }
+  std::span<const float> logits() override { return rows_; }
 
   double read_rate() override;
   void fill_cache(uint64_t seed) override { cache_.fill(workers_, seed); }
@@ -165,6 +166,7 @@ class CpuRunner final : public Runner {
   Input input_, inner_input_;
   std::unique_ptr<Rows> logits_;
   int logit_rows_ = 0;
+  std::span<const float> rows_;  // of the last run
   std::vector<cpu::AttentionSlice> slices_;
   std::vector<Token> token_ids_;
   std::vector<int32_t> chosen_;

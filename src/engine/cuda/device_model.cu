@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/cuda/best.cuh"
 #include "engine/cuda/decode.cuh"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/device_weights.cuh"
@@ -107,6 +108,9 @@ class HopperModel final : public DeviceModel {
           "copying tokens");
     wait();
     return all;
+  }
+  const std::vector<Best>& best(const std::vector<Ask>& asks) override {
+    return best_finder_.find(stream_, logits_at_, w_.shape.vocab, asks);
   }
 
   std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) override {
@@ -301,6 +305,7 @@ class HopperModel final : public DeviceModel {
   int logit_rows_ = 0;
   bool decoded_ = false;  // the last step by the decode kernel
   Pinned host_logits_;
+  BestFinder best_finder_;
   Buffer<uint16_t> normed_, attended_, activated_;
   Buffer<float> residual_, squares_, qkv_rows_, partial_, logits_;
   Buffer<unsigned> arrived_, meeting_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/best.h"
 #include "engine/cuda/weight_format.h"
 
 namespace ridge::cuda {
@@ -118,6 +119,8 @@ class DeviceModel {
   virtual const std::vector<float>& logits() = 0;
   // The likeliest tokens, [step][row] of run(), [row] of forward(); waits.
   virtual std::vector<int> chosen() = 0;
+  // What is asked of the rows of the last step, one ask each; waits. Valid until the next.
+  virtual const std::vector<Best>& best(const std::vector<Ask>& asks) = 0;
 
   // Seconds of one run() by the device's clock; the least and the median of `repeats`.
   virtual std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) = 0;

@@ -95,19 +95,18 @@ class CudaRunner final : public Runner {
     return plan;
   }
 
-  std::span<const float> step(std::span<const Slice> batch) override {
-    return run(batch) ? std::span<const float>(model_->logits()) : logits_;
+  std::span<const float> logits() override { return on_device_ ? model_->logits() : logits_; }
+  std::span<const Token> likeliest() override {
+    if (!on_device_) return Runner::likeliest();
+    likeliest_ = model_->chosen();
+    return likeliest_;
   }
-  std::span<const Token> step_greedy(std::span<const Slice> batch) override {
-    if (!run(batch)) return likeliest_of(logits_);
-    chosen_ = model_->chosen();
-    return chosen_;
+  std::span<const Best> best(std::span<const Ask> asks) override {
+    if (!on_device_) return Runner::best(asks);
+    return model_->best({asks.begin(), asks.end()});
   }
 
- private:
-  // Whether the wanted rows are those of the last launch, still on the device; otherwise logits_
-  // has them.
-  bool run(std::span<const Slice> batch) {
+  void run(std::span<const Slice> batch) override {
     const size_t vocab = size_t(weights_.architecture.vocab);
     size_t total = 0;
     std::vector<std::vector<int>> pages;
@@ -124,12 +123,14 @@ class CudaRunner final : public Runner {
       throw Error("a step of more than {} tokens", options_.max_tokens);
     }
     logits_.clear();
-    if (total == 0) return false;
+    on_device_ = false;
+    if (total == 0) return;
     if (total <= kRows && model_->decodes()) return decode(batch, pages, total);
     forward(batch, pages);
-    return true;
+    on_device_ = true;
   }
 
+ private:
   void load() {
     const auto matrix = [&](Part part, int layer, const Matrix& m, int expert = 0) {
       model_->load(part, layer, rows_of(m), {}, expert);
@@ -195,7 +196,7 @@ class CudaRunner final : public Runner {
 
   // Launches of the decode kernel: each takes the next tokens of every slice that has some. A
   // slice's part of a launch stays within a page, as the kernel wants it.
-  bool decode(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages,
+  void decode(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages,
               size_t total) {
     const size_t vocab = size_t(weights_.architecture.vocab);
     size_t wanted = 0;
@@ -224,10 +225,10 @@ class CudaRunner final : public Runner {
       }
       launch(rows);
       // The usual step, a token and its logits of each sequence, needs no copy.
-      if (rows.size() == total && wanted == total) return true;
+      on_device_ = rows.size() == total && wanted == total;
+      if (on_device_) return;
       collect(batch, of, first_logit, vocab);
     }
-    return false;
   }
 
   void forward(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages) {
@@ -287,7 +288,9 @@ class CudaRunner final : public Runner {
   WideHeads heads_;
   PagePool pool_;
   std::unique_ptr<DeviceModel> model_;
-  std::vector<float> logits_;
+  bool on_device_ = false;     // the wanted rows are those of the last launch
+  std::vector<float> logits_;  // otherwise
+  std::vector<Token> likeliest_;
   Profile* profile_ = nullptr;
 };
 

@@ -1,0 +1,230 @@
+// The best of rows of logits: `check` compares them with a sort on the host, `time` gives the
+// kernels, and the whole call beside the copy of all logits that it saves.
+//   cuda_tokens_bench check
+//   cuda_tokens_bench time
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "bench/cuda_ceiling.cuh"
+#include "bench/cuda_models.h"
+#include "engine/cuda/best.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+int failures = 0;
+void expect(bool right, const char* what, double value, double limit) {
+  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
+  if (!right) ++failures;
+}
+
+enum class Kind { normal, ties, equal, rising, banned, steep };
+const char* const kKinds[] = {"normal", "ties", "equal", "rising", "banned", "steep"};
+
+std::vector<float> some_logits(Kind kind, int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(count);
+  for (int i = 0; i < count; ++i) {
+    const float x = normal(random);
+    switch (kind) {
+      case Kind::normal:
+        logits[i] = x;
+        break;
+      case Kind::ties:  // zeros of both signs among them
+        logits[i] = std::round(x) * (random() % 2 ? 1 : -1);
+        break;
+      case Kind::equal:
+        logits[i] = -7.25f;
+        break;
+      case Kind::rising:
+        logits[i] = float(i) / 100;
+        break;
+      case Kind::banned:
+        logits[i] = random() % 500 ? -INFINITY : x;
+        break;
+      case Kind::steep:
+        logits[i] = x * 1e30f;
+        break;
+    }
+  }
+  return logits;
+}
+
+void check_rows(int rows, int vocab, int count, float scale) {
+  std::printf("%d rows of %d, %d best\n", rows, vocab, count);
+  std::vector<float> logits;
+  std::vector<Ask> asks;
+  std::mt19937 random(unsigned(vocab + count));
+  for (int row = 0; row < rows; ++row) {
+    const std::vector<float> more = some_logits(Kind(row % 6), vocab, unsigned(vocab + row));
+    logits.insert(logits.end(), more.begin(), more.end());
+    Ask ask;
+    ask.count = std::max(1, count - row), ask.scale = scale;
+    for (int i = 0; i < row * 7 % (kMostAsked + 1); ++i) ask.tokens.push_back(random() % vocab);
+    asks.push_back(ask);
+  }
+  Buffer<float> device(logits.size());
+  device.copy_from(logits.data(), logits.size());
+  BestFinder finder;
+  const std::vector<Best> found = finder.find(nullptr, device.data(), vocab, asks);
+  int wrong = 0, wrong_asked = 0;
+  double log_error = 0, scaled_error = 0;
+  for (int row = 0; row < rows; ++row) {
+    const float* x = &logits[size_t(row) * vocab];
+    std::vector<Candidate> all(vocab);
+    for (int i = 0; i < vocab; ++i) all[i] = {x[i], i};
+    std::sort(all.begin(), all.end());
+    all.resize(std::min(vocab, asks[row].count));
+    const Best& best = found[row];
+    const bool same = std::equal(all.begin(), all.end(), best.best.begin(), best.best.end(),
+                                 [](const Candidate& a, const Candidate& b) {
+                                   return a.logit == b.logit && a.token == b.token;
+                                 });
+    if (!same) std::printf("  row %d, %s: differs\n", row, kKinds[row % 6]);
+    wrong += !same || best.broken;
+    for (size_t i = 0; i < asks[row].tokens.size(); ++i) {
+      wrong_asked += best.asked[i] != x[asks[row].tokens[i]];
+    }
+    const double most = all[0].logit;
+    if (std::isinf(most)) continue;
+    double sum = 0, scaled = 0;
+    for (int i = 0; i < vocab; ++i) {
+      sum += std::exp(x[i] - most), scaled += std::exp((x[i] - most) * scale);
+    }
+    const double wanted = most + std::log(sum);
+    log_error =
+        std::max(log_error, std::abs(best.log_sum - wanted) / std::max(1.0, std::abs(wanted)));
+    scaled_error = std::max(scaled_error, std::abs(best.scaled / scaled - 1));
+  }
+  expect(wrong == 0, "rows with other best", wrong, 0);
+  expect(wrong_asked == 0, "other logits of asked tokens", wrong_asked, 0);
+  // The device's share of kSumError.
+  expect(log_error < 8e-6, "log of the sum", log_error, 8e-6);
+  expect(scaled_error < 8e-6, "the scaled sum", scaled_error, 8e-6);
+
+  int moved = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<Best>& again = finder.find(nullptr, device.data(), vocab, asks);
+    for (int row = 0; row < rows; ++row) {
+      moved += again[row].log_sum != found[row].log_sum || again[row].scaled != found[row].scaled;
+      moved += again[row].best.size() != found[row].best.size();
+      for (size_t j = 0; j < found[row].best.size(); ++j) {
+        moved += again[row].best[j].token != found[row].best[j].token;
+      }
+    }
+  }
+  expect(moved == 0, "repeats, moved", moved, 0);
+
+  int unnoticed = 0;
+  for (const float bad : {NAN, -NAN, INFINITY}) {
+    const size_t at = random() % logits.size();
+    device.copy_from(logits.data(), logits.size());
+    check(cudaMemcpy(device.data() + at, &bad, 4, cudaMemcpyHostToDevice), "copying");
+    const std::vector<Best>& broken = finder.find(nullptr, device.data(), vocab, asks);
+    for (int row = 0; row < rows; ++row) {
+      unnoticed += broken[row].broken != (row == int(at / size_t(vocab)));
+    }
+  }
+  expect(unnoticed == 0, "what is not a number, not noticed", unnoticed, 0);
+}
+
+void check_all() {
+  const int vocabs[] = {1,    2,    31,   255,   256,   257,    300,    1000,   8191,
+                        8192, 8193, 8200, 32000, 50257, 128256, 262208, 1 << 19};
+  for (const int vocab : vocabs) {
+    for (const int count : {1, 40, 256}) check_rows(vocab > 100000 ? 7 : 13, vocab, count, 1.4f);
+  }
+  check_rows(70, 20000, 256, 0.5f);
+  check_rows(6, 128256, 256, 1e30f);
+}
+
+template <typename Function>
+double median_of(int repeats, const Function& seconds_of_one) {
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) seconds.push_back(seconds_of_one());
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+// Logits lie in L2, where a product has just left them. The floor: their bytes at the rate of
+// memory.
+void time_rows(int rows, int vocab, int count, double rate) {
+  std::vector<float> logits;
+  for (int row = 0; row < rows; ++row) {
+    const std::vector<float> more = some_logits(Kind::normal, vocab, unsigned(row));
+    logits.insert(logits.end(), more.begin(), more.end());
+  }
+  Buffer<float> device(logits.size());
+  device.copy_from(logits.data(), logits.size());
+  Ask ask;
+  ask.count = count, ask.scale = 1.4f;
+  for (int i = 0; i < 64; ++i) ask.tokens.push_back(i * 37 % vocab);
+  const std::vector<Ask> asks(rows, ask);
+  BestFinder finder;
+  finder.find(nullptr, device.data(), vocab, asks);
+  constexpr int kLaunches = 20;
+  cudaEvent_t start, stop;
+  cudaEventCreate(&start), cudaEventCreate(&stop);
+  const double kernels = median_of(15, [&] {
+    cudaEventRecord(start);
+    for (int i = 0; i < kLaunches; ++i) finder.queue(nullptr, device.data(), vocab, rows);
+    cudaEventRecord(stop);
+    check(cudaDeviceSynchronize(), "timing");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, start, stop);
+    return ms * 1e-3 / kLaunches;
+  });
+  cudaEventDestroy(start), cudaEventDestroy(stop);
+  const auto clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  const double call = median_of(101, [&] {
+    const double begin = clock();
+    finder.find(nullptr, device.data(), vocab, asks);
+    return clock() - begin;
+  });
+  float* pinned;
+  check(cudaMallocHost(&pinned, logits.size() * 4), "pinning memory");
+  const double copy = median_of(31, [&] {
+    const double begin = clock();
+    cudaMemcpyAsync(pinned, device.data(), logits.size() * 4, cudaMemcpyDeviceToHost, nullptr);
+    check(cudaStreamSynchronize(nullptr), "copying");
+    return clock() - begin;
+  });
+  cudaFreeHost(pinned);
+  std::printf(
+      "%3d x %6d, %3d best: kernels %6.1f us (floor %4.1f), the call %6.1f, all logits %7.1f\n",
+      rows, vocab, count, kernels * 1e6, double(logits.size()) * 4 / rate * 1e6, call * 1e6,
+      copy * 1e6);
+}
+
+int run(int words, char** word) {
+  if (words < 2 || std::string(word[1]) == "check") {
+    check_all();
+    std::printf("%d wrong\n", failures);
+    return failures != 0;
+  }
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  const double rate = read_ceiling(properties.multiProcessorCount);
+  std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  for (const int vocab : {32000, 128256, 262144}) {
+    for (const int rows : {1, 8, 64}) {
+      for (const int count : {1, 256}) time_rows(rows, vocab, count, rate);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ridge::cuda
+
+int main(int count, char** words) { return ridge::cuda::run_bench(ridge::cuda::run, count, words); }
