@@ -91,7 +91,7 @@ class DeviceModel {
  public:
   // Throws Error: no device, one without the instructions, a shape the kernel has no code for.
   static std::unique_ptr<DeviceModel> make(const ModelShape& shape, WeightFormat format,
-                                           int cache_pages);
+                                           KvFormat kv_format, int cache_pages);
   virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.

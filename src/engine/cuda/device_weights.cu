@@ -26,8 +26,9 @@ float* Matrices::scale_at(int index, int block) const {
                        : nullptr;
 }
 
-DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, int pages)
-    : shape(s), format(weight_format), cache_pages(pages) {
+DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, KvFormat kept,
+                             int pages)
+    : shape(s), format(weight_format), kv_format(kept), cache_pages(pages) {
   int dense = 0, sparse = 0;
   for (int layer = 0; layer < s.layers; ++layer) {
     place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
@@ -61,7 +62,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, in
   }
   ropes = Buffer<float>(frequencies.size());
   ropes.copy_from(frequencies.data(), frequencies.size());
-  kv = Buffer<uint16_t>(size_t(s.layers) * pages * s.kv_heads * page_elements(s.head_dim));
+  kv = Buffer<uint8_t>(size_t(s.layers) * pages * s.kv_heads * kv_page_bytes());
   kv.fill_bytes(0);
 }
 
@@ -127,7 +128,7 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
 }
 
 void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
-  fill_normal(stream, kv.data(), kv.size(), seed, 1.0f);
+  fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
   check(cudaStreamSynchronize(stream), "filling the cache");
 }
 

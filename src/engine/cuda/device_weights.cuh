@@ -27,7 +27,7 @@ struct Matrices {
 
 class DeviceWeights {
  public:
-  DeviceWeights(const ModelShape& shape, WeightFormat format, int cache_pages);
+  DeviceWeights(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages);
 
   void load(cudaStream_t stream, Part part, int layer, const FillRows& first,
             const FillRows& second, int expert);
@@ -42,9 +42,10 @@ class DeviceWeights {
   int place_of(int layer) const { return place_[size_t(layer)]; }
   int qkv_rows() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
   int q_columns() const { return shape.heads * shape.head_dim; }
-  uint16_t* kv_of(int layer) const {
-    return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * page_elements(shape.head_dim);
+  uint8_t* kv_of(int layer) const {
+    return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * kv_page_bytes();
   }
+  int kv_page_bytes() const { return page_bytes(kv_format, shape.head_dim); }
   // [layer]'s part; null where the model has none.
   float* vector(Vectors which, int layer) const { return vector_at(which, layer).first; }
   const float* frequency_of(int layer) const {
@@ -54,10 +55,12 @@ class DeviceWeights {
 
   ModelShape shape;
   WeightFormat format;
+  KvFormat kv_format;
   int cache_pages;
   Matrices qkv, out, gate_up, down, head;
   Matrices router, expert_gate_up, expert_down;  // the router is always bf16
-  Buffer<uint16_t> embed, kv;
+  Buffer<uint16_t> embed;
+  Buffer<uint8_t> kv;   // [layer][page][kv head][page_bytes]
   Buffer<float> ropes;  // [rope][head_dim / 2]
 
  private:
