@@ -153,6 +153,10 @@ class HopperModel final : public DeviceModel {
   std::vector<float> vector(Vectors which, int layer) override {
     return w_.host_vector(which, layer);
   }
+  std::vector<float> cached(int layer, int page) override {
+    wait();
+    return w_.cached(layer, page);
+  }
   double weight_bytes() const override { return w_.bytes(); }
   double cache_bytes_per_token() const override {
     return double(w_.shape.layers) * w_.shape.kv_heads * w_.kv_page_bytes() / kPageTokens;

@@ -131,6 +131,8 @@ class DeviceModel {
 
   virtual std::vector<float> unpacked(Part part, int layer) = 0;  // in blocks' order, for checks
   virtual std::vector<float> vector(Vectors which, int layer) = 0;
+  // What a page of the cache holds, [kv head][key, value][token][head_dim], for checks.
+  virtual std::vector<float> cached(int layer, int page) = 0;
   virtual double weight_bytes() const = 0;           // read by a step
   virtual double cache_bytes_per_token() const = 0;  // all layers
   virtual std::string device() const = 0;

@@ -1,3 +1,7 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -156,6 +160,36 @@ std::vector<float> DeviceWeights::host_vector(Vectors which, int layer) const {
   const auto [data, size] = vector_at(which, layer);
   std::vector<float> values(size);
   check(cudaMemcpy(values.data(), data, size * 4, cudaMemcpyDeviceToHost), "copying");
+  return values;
+}
+
+std::vector<float> DeviceWeights::cached(int layer, int page) const {
+  const int d = shape.head_dim, each = kv_page_bytes();
+  std::vector<uint8_t> raw(size_t(each) * shape.kv_heads);
+  check(
+      cudaMemcpy(raw.data(), kv_of(layer) + raw.size() * page, raw.size(), cudaMemcpyDeviceToHost),
+      "copying");
+  std::vector<float> values;
+  const auto element = [&](const uint8_t* from, bool key, int token, int i) {
+    if (!kv_bytes(kv_format)) {
+      uint16_t bits;
+      std::memcpy(&bits, from + 2 * (key ? key_at(token, i, d) : value_at(token, i, d)), 2);
+      return kv_format == KvFormat::f16 ? __half2float(__half(__half_raw{bits}))
+                                        : __bfloat162float(__nv_bfloat16(__nv_bfloat16_raw{bits}));
+    }
+    const uint8_t byte = from[key ? key_byte(token, i) : value_byte(token, i, d)];
+    float scale;
+    std::memcpy(&scale, from + (key ? key_scale_byte(token, d) : value_scale_byte(token, d)), 4);
+    if (kv_format == KvFormat::int8) return scale * static_cast<int8_t>(byte);
+    return scale * __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)));
+  };
+  for (int side = 0; side < 2 * shape.kv_heads; ++side) {
+    for (int token = 0; token < kPageTokens; ++token) {
+      for (int i = 0; i < d; ++i) {
+        values.push_back(element(raw.data() + size_t(each) * (side / 2), side % 2 == 0, token, i));
+      }
+    }
+  }
   return values;
 }
 

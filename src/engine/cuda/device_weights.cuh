@@ -36,6 +36,7 @@ class DeviceWeights {
   void randomize_cache(cudaStream_t stream, uint64_t seed);
   std::vector<float> unpacked(cudaStream_t stream, Part part, int layer) const;
   std::vector<float> host_vector(Vectors which, int layer) const;
+  std::vector<float> cached(int layer, int page) const;
   double bytes() const;  // read by a step of many tokens: all matrices
 
   // Of a layer among those of its kind: dense or experts.
