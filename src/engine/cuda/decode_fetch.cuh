@@ -81,28 +81,27 @@ struct Fetcher {
   // Pages of the past, the latest first: they do not depend on this step, so they come early like
   // weights do.
   __device__ void pages(const Op& op, int lane) {
-    const int page_bytes = page_elements(args.head_dim) * 2;
-    const int per_stage = min(32, kStage / page_bytes);
+    const int each = page_bytes(args.kv_format, args.head_dim);
+    const int per_stage = min(32, kStage / each);
     for (int item = op.first; item < op.items; item += gridDim.x) {
       const Span span = span_of(args, shared.fixed.rows, op, item);
       const int* numbers = args.pages + shared.fixed.rows[span.row].pages + span.first_page;
-      const uint16_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads *
-                                            page_elements(args.head_dim);
-      int number = 0;  // of 32 pages at a time: asking for each stage's would cost more than it
+      const uint8_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads * each;
+      // Of 32 pages from `known` on: asking for each stage's would cost more than it.
+      int number = 0, known = -32;
 #pragma unroll 1
       for (int p = 0; p < span.page_count; p += per_stage) {
         const int count = min(per_stage, span.page_count - p);
-        if (p % 32 == 0 && p + lane < span.page_count) {
-          number = numbers[span.page_count - 1 - p - lane];
+        if (p + count > known + 32) {
+          known = p;
+          if (p + lane < span.page_count) number = numbers[span.page_count - 1 - p - lane];
         }
-        const int mine = __shfl_sync(0xffffffffu, number, (p + lane) % 32);
-        if (lane == 0) open(count * page_bytes, [] {});
+        const int mine = __shfl_sync(0xffffffffu, number, (p - known + lane) % 32);
+        if (lane == 0) open(count * each, [] {});
         __syncwarp();
         if (lane < count) {
-          fetch(
-              slot() + lane * page_bytes,
-              layer + (size_t(mine) * args.kv_heads + span.kv_head) * page_elements(args.head_dim),
-              page_bytes, &shared.fixed.full[place.slot]);
+          fetch(slot() + lane * each, layer + (size_t(mine) * args.kv_heads + span.kv_head) * each,
+                each, &shared.fixed.full[place.slot]);
         }
         place.advance(args.ring_slots);
       }
