@@ -35,11 +35,6 @@ struct Case {
   std::vector<Tokens> sequences;
 };
 
-constexpr std::pair<KvFormat, const char*> kKvFormats[] = {{KvFormat::bf16, "bf16"},
-                                                           {KvFormat::f16, "f16"},
-                                                           {KvFormat::fp8, "fp8"},
-                                                           {KvFormat::int8, "int8"}};
-
 int failures = 0;
 void expect(bool right, const char* what, double value, double limit) {
   std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
