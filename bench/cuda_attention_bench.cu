@@ -274,7 +274,7 @@ struct Step {
 // What the step's own keys and values may be off by in the cache, of a vector's norm: half a unit
 // of the last place, and for int8 half a step where the largest element is 5 times the mean.
 double cached_limit(KvFormat format) {
-  return format == KvFormat::bf16  ? 0x1.02p-9
+  return format == KvFormat::bf16  ? 0x1.02p-8
          : format == KvFormat::f16 ? 0x1.1p-11
          : format == KvFormat::fp8 ? 0x1.02p-4
                                    : 0.5 / 127 * 5;

@@ -89,19 +89,17 @@ void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& 
   upload(stream, device_work_, work_);
   if (!work_.empty()) upload(stream, device_begin_, begin_);
 
-  singles_ = !singles.empty();
-  if (!singles_) return;
+  single_begin_.clear();
+  if (singles.empty()) return;
   std::vector<SingleItem> items;
-  std::vector<int> begin;
   int records = 0, counters = 0;
   for (const int window : windows_) {
     const SinglePlan plan = plan_singles(singles, heads_, kv_heads_, window, sms_);
-    for (const int at : plan.begin) begin.push_back(int(items.size()) + at);
+    single_begin_.push_back(items.size());
     items.insert(items.end(), plan.items.begin(), plan.items.end());
     records = std::max(records, plan.records), counters = std::max(counters, plan.counters);
   }
   upload(stream, single_items_, items);
-  upload(stream, single_begin_, begin);
   grow(partial_, size_t(records) * single_record(head_dim_));
   if (grow(arrived_, counters)) {
     check(cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(unsigned), stream),
@@ -183,13 +181,13 @@ void Attention::launch(cudaStream_t stream, const AttentionArgs& args) {
                     plain ? args.pages : unpack_to_.data(), heads_ / kv_heads_, device_work_.data(),
                     device_begin_.data()});
   }
-  if (!singles_) return;
+  if (single_begin_.empty()) return;
   const auto window = std::find(windows_.begin(), windows_.end(), args.window);
   if (window == windows_.end()) throw Error("attention: no plan for a window of {}", args.window);
   launch_singles(stream, sms_,
-                 {args, format_, heads_ / kv_heads_, single_items_.data(),
-                  single_begin_.data() + (window - windows_.begin()) * (sms_ + 1), partial_.data(),
-                  arrived_.data()});
+                 {args, format_, heads_ / kv_heads_,
+                  single_items_.data() + single_begin_[size_t(window - windows_.begin())],
+                  partial_.data(), arrived_.data()});
 }
 
 }  // namespace ridge::cuda

@@ -50,14 +50,13 @@ class Attention {
   std::vector<AttentionWork> work_;  // prompts', by block
   std::vector<int> begin_;           // of each block's part, and the end
   int turn_count_ = 0, unpack_count_ = 0;
-  bool singles_ = false;
+  std::vector<size_t> single_begin_;  // of each window's items; none: no single tokens
   Buffer<AttentionWork> device_work_;
   Buffer<int> device_begin_;
   Buffer<int> turn_rows_;
   Buffer<int> unpack_from_, unpack_to_;  // where in the page numbers; 0, 1, ...
   Buffer<uint16_t> unpacked_;
   Buffer<SingleItem> single_items_;  // of every window
-  Buffer<int> single_begin_;         // [window][block]
   Buffer<float> partial_;
   Buffer<unsigned> arrived_;
 };

@@ -81,10 +81,11 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
       least.push(load);
     }
   }
-  plan.begin.push_back(0);
-  for (const std::vector<SingleItem>& block : blocks) {
-    plan.items.insert(plan.items.end(), block.begin(), block.end());
-    plan.begin.push_back(int(plan.items.size()));
+  size_t rounds = 0;
+  for (const std::vector<SingleItem>& block : blocks) rounds = std::max(rounds, block.size());
+  plan.items.resize((rounds + 1) * size_t(sms), SingleItem{});
+  for (int b = 0; b < sms; ++b) {
+    for (size_t i = 0; i < blocks[b].size(); ++i) plan.items[i * sms + b] = blocks[b][i];
   }
   return plan;
 }

@@ -30,8 +30,9 @@ struct alignas(16) SingleItem {
 };
 
 struct SinglePlan {
+  // [round][block]: a block does its items round by round until there is one without pages. The
+  // last round has none.
   std::vector<SingleItem> items;
-  std::vector<int> begin;  // of each block's items, and the end
   int records = 0, counters = 0;
 };
 SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
@@ -44,10 +45,9 @@ struct SingleLaunch {
   AttentionArgs args;
   KvFormat format;
   Divisor group;
-  const SingleItem* items;
-  const int* begin;
-  float* partial;     // [record][single_record]
-  unsigned* arrived;  // [counter], zero between launches
+  const SingleItem* items;  // [round][block]
+  float* partial;           // [record][single_record]
+  unsigned* arrived;        // [counter], zero between launches
 };
 void launch_singles(cudaStream_t stream, int sms, const SingleLaunch& launch);
 

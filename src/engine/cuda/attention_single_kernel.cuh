@@ -43,26 +43,23 @@ struct SingleShared {
   float most[kAttending][kColumns], sum[kAttending][kColumns];
   uint64_t full[Shape::kSlots], empty[Shape::kSlots];
   uint64_t ready[kAhead], taken[kAhead];  // queries, and the step's own key and value
+  unsigned asked;                         // stages that memory has been asked for
   int last;                               // whether this block joins the spans
 };
 
-// This block's items, read one ahead.
+// This block's items, read one ahead; the last has no pages.
 class SingleShare {
  public:
   __device__ explicit SingleShare(const SingleLaunch& launch)
-      : at_(launch.items + launch.begin[blockIdx.x]),
-        end_(launch.items + launch.begin[blockIdx.x + 1]) {
-    if (more()) next_ = *at_;
-  }
-  __device__ bool more() const { return at_ < end_; }
+      : at_(launch.items + blockIdx.x), next_(*at_) {}
   __device__ SingleItem take() {
     const SingleItem item = next_;
-    if (++at_ < end_) next_ = *at_;
+    if (item.page_count > 0) next_ = *(at_ += gridDim.x);
     return item;
   }
 
  private:
-  const SingleItem *at_, *end_;
+  const SingleItem* at_;
   SingleItem next_;
 };
 
@@ -105,16 +102,13 @@ struct SingleBlock {
   };
   struct PageWalk {
     SingleShare share;
-    SingleItem item;
+    SingleItem item = {};
     int done = 0;
     __device__ Pages next(const SingleLaunch& launch, int lane) {
       Pages pages;
-      if (done >= item.page_count) {
-        if (!share.more()) return pages;
-        item = share.take();
-        done = 0;
-      }
+      if (done >= item.page_count) item = share.take(), done = 0;
       pages.count = min(32, item.page_count - done);
+      if (pages.count == 0) return pages;
       pages.kv_head = item.kv_head;
       pages.late = item.rows > 1;
       const int page = item.first_page + item.page_count - 1 - done - min(lane, pages.count - 1);
@@ -126,7 +120,6 @@ struct SingleBlock {
 
   __device__ void fetch_pages() const {
     PageWalk walk{SingleShare(launch)};
-    walk.item.page_count = 0;
     Pages now = walk.next(launch, lane);
     unsigned n = 0;
 #pragma unroll 1
@@ -139,7 +132,10 @@ struct SingleBlock {
         const int number = __shfl_sync(0xffffffffu, now.number, (p + lane) % 32);
         if (n >= Shape::kFlying) stage(n - Shape::kFlying);
         wait(&shared.empty[slot], n / Shape::kSlots & 1 ^ 1);
-        if (lane == 0) arrive_expecting(&shared.full[slot], count * Shape::kPageBytes);
+        if (lane == 0) {
+          arrive_expecting(&shared.full[slot], count * Shape::kPageBytes);
+          *const_cast<volatile unsigned*>(&shared.asked) = n + 1;
+        }
         __syncwarp();
         if (lane < count) {
           fetch(shared.ring[slot] + lane * Shape::kPageBytes,
@@ -157,8 +153,17 @@ struct SingleBlock {
     const int g = lane / 4, t = lane % 4, group = launch.group.by;
     SingleShare share(launch);
 #pragma unroll 1
-    for (int n = 0; share.more(); ++n) {
+    for (int n = 0;; ++n) {
       const SingleItem item = share.take();
+      const int to = n % kAhead;
+      if (item.page_count == 0) {
+        wait(&shared.taken[to], n / kAhead & 1 ^ 1);
+        if (lane == 0) {
+          shared.items[n % kItemRing].page_count = 0;
+          arrive(&shared.ready[to]);
+        }
+        return;
+      }
       const int packed = item.rows * group, column = item.column + g;
       const int first = launch.group.quotient(item.column);
       const int token = launch.group.quotient(min(column, packed - 1));
@@ -176,7 +181,6 @@ struct SingleBlock {
       turn<kD>(floats, args.q_norm, args.eps, shared.rotation[token - first], t);
       Pairs<kD> q;
       const float factor = pack_query<kD, kFormat>(q, floats);
-      const int to = n % kAhead;
       wait(&shared.taken[to], n / kAhead & 1 ^ 1);
 #pragma unroll
       for (int j = 0; j < kD; ++j) shared.queries[to][j][lane] = {q[j][0], q[j][1]};
@@ -193,7 +197,7 @@ struct SingleBlock {
     SingleShare share(launch);
     unsigned first_stage = 0;
 #pragma unroll 1
-    for (int n = 0; share.more(); ++n) {
+    for (int n = 0;; ++n) {
       const SingleItem item = share.take();
       const int page = item.past / kPageTokens;
       const bool own = item.rows == 1 && item.first_page + item.page_count == page + 1;
@@ -216,6 +220,8 @@ struct SingleBlock {
           value[i] = __ldcg(from + args.kv_heads * kHeadDim + lane + 32 * i);
         }
         turn<kD>(key, args.k_norm, args.eps, shared.own_rotation, lane % 4);
+        // A barrier tells a phase from the next alone: not before its slot's last one is over.
+        while (*const_cast<volatile unsigned*>(&shared.asked) <= first_stage) __nanosleep(64);
         uint8_t* latest = stage(first_stage);
         const int slot = item.past % kPageTokens;
         put_key<kD, kFormat>(key, lane < 4, slot, lane % 4, latest, cached);
@@ -226,17 +232,19 @@ struct SingleBlock {
       wait(&shared.taken[n % kAhead], n / kAhead & 1 ^ 1);
       __syncwarp();
       if (lane == 0) arrive(&shared.ready[n % kAhead]);
+      if (item.page_count == 0) return;
     }
   }
 
   __device__ void attend_pages(int warp) const {
     const AttentionArgs& args = launch.args;
-    const int count = launch.begin[blockIdx.x + 1] - launch.begin[blockIdx.x], t = lane % 4;
+    const int t = lane % 4;
     unsigned first_stage = 0;
 #pragma unroll 1
-    for (int n = 0; n < count; ++n) {
+    for (int n = 0;; ++n) {
       wait(&shared.ready[n % kAhead], n / kAhead & 1);
       const SingleItem& item = shared.items[n % kItemRing];
+      if (item.page_count == 0) return;
       Pairs<kD> q;
 #pragma unroll
       for (int j = 0; j < kD; ++j) {
@@ -378,6 +386,7 @@ __global__ void __launch_bounds__(kSingleThreads, 1)
     init(&shared.full[threadIdx.x], 1);
     init(&shared.empty[threadIdx.x], 1);
   }
+  if (threadIdx.x == 0) shared.asked = 0;
   if (threadIdx.x < kAhead) {
     init(&shared.ready[threadIdx.x], 2);
     init(&shared.taken[threadIdx.x], kAttending);
