@@ -9,10 +9,11 @@ namespace ridge::cuda {
 
 constexpr int kAttending = 8;                          // warps
 constexpr int kSingleThreads = (kAttending + 4) * 32;  // one idles: 168 registers a thread
-constexpr int kColumns = 8;                            // of the MMA
-constexpr int kAhead = 2;                              // items whose queries are ready
-constexpr int kItemRing = 4;                           // those, and the one being written
-constexpr int kUnderWay = 72 * 1024;  // bytes of an SM that memory has been asked for at a time
+constexpr int kAtOnce = 4;            // stages that are asked for together: one by one is too slow
+constexpr int kColumns = 8;           // of the MMA
+constexpr int kAhead = 2;             // items whose queries are ready
+constexpr int kItemRing = 4;          // those, and the one being written
+constexpr int kUnderWay = 96 * 1024;  // bytes of an SM that memory has been asked for at a time
 
 template <int kD, KvFormat kFormat>
 struct SingleShape {
@@ -24,8 +25,12 @@ struct SingleShape {
   static constexpr int kOtherBytes = kAttending * kColumns * kPadded * 4 + kAhead * kD * 32 * 8 +
                                      (kColumns + 1) * 8 * kD * 8 + 3 * 1024;
   static constexpr int kSlots = (227 * 1024 - kOtherBytes) / kStageBytes;
+  // A barrier tells a phase from the next alone: who waits for a slot's next stage must know that
+  // the one before it has arrived. An attending warp knows that of its last stage, and of all that
+  // came kFlying before it.
+  static constexpr int kMostFlying = kSlots % kAttending == 0 ? kSlots : kSlots - kAttending;
   static constexpr int kFlying =
-      kUnderWay / kStageBytes < kSlots ? kUnderWay / kStageBytes : kSlots;
+      kUnderWay / kStageBytes < kMostFlying ? kUnderWay / kStageBytes : kMostFlying;
   static constexpr int kSharedBytes = kOtherBytes + kSlots * kStageBytes;
 };
 
@@ -127,22 +132,26 @@ struct SingleBlock {
       const Pages ahead = walk.next(launch, lane);
       if (now.late) after_previous();
 #pragma unroll 1
-      for (int p = 0; p < now.count; p += Shape::kTogether, ++n) {
-        const int count = min(Shape::kTogether, now.count - p), slot = n % Shape::kSlots;
+      for (int p = 0; p < now.count; p += kAtOnce * Shape::kTogether) {
+        const int count = min(kAtOnce * Shape::kTogether, now.count - p);  // of pages
         const int number = __shfl_sync(0xffffffffu, now.number, (p + lane) % 32);
-        if (n >= Shape::kFlying) stage(n - Shape::kFlying);
-        wait(&shared.empty[slot], n / Shape::kSlots & 1 ^ 1);
-        if (lane == 0) {
-          arrive_expecting(&shared.full[slot], count * Shape::kPageBytes);
-          *const_cast<volatile unsigned*>(&shared.asked) = n + 1;
+        const unsigned its = n + lane / Shape::kTogether;
+        const int slot = its % Shape::kSlots, in_stage = lane % Shape::kTogether;
+        if (lane < count && in_stage == 0) {
+          if (its >= Shape::kFlying) stage(its - Shape::kFlying);
+          wait(&shared.empty[slot], its / Shape::kSlots & 1 ^ 1);
+          arrive_expecting(&shared.full[slot],
+                           min(Shape::kTogether, count - lane) * Shape::kPageBytes);
         }
         __syncwarp();
         if (lane < count) {
-          fetch(shared.ring[slot] + lane * Shape::kPageBytes,
+          fetch(shared.ring[slot] + in_stage * Shape::kPageBytes,
                 launch.args.kv +
                     (size_t(number) * launch.args.kv_heads + now.kv_head) * Shape::kPageBytes,
                 Shape::kPageBytes, &shared.full[slot]);
         }
+        n += (count + Shape::kTogether - 1) / Shape::kTogether;
+        if (lane == 0) *const_cast<volatile unsigned*>(&shared.asked) = n;
       }
       now = ahead;
     }
