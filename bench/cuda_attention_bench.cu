@@ -440,25 +440,20 @@ void check_all(int sms, KvFormat format, const char* format_name) {
   }
 }
 
-// Median seconds of a launch; layers of the cache in turn, so that it comes from memory.
-double time_launches(Attention& attention, AttentionArgs args, size_t layer_bytes, int layers,
-                     int launches) {
+// Median seconds of a call; it is given its number.
+template <typename Function>
+double time_calls(const Function& function, int calls) {
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
   std::vector<double> seconds;
-  uint8_t* kv = args.kv;
   for (int i = 0; i < 12; ++i) {
     cudaEventRecord(start);
-    for (int n = 0; n < launches; ++n) {
-      args.kv = kv + n % layers * layer_bytes;
-      if (attention.turns()) attention.turn(nullptr, args);
-      attention.launch(nullptr, args);
-    }
+    for (int n = 0; n < calls; ++n) function(n);
     cudaEventRecord(stop);
     check(cudaDeviceSynchronize(), "attention");
     float ms = 0;
     cudaEventElapsedTime(&ms, start, stop);
-    if (i > 1) seconds.push_back(ms * 1e-3 / launches);
+    if (i > 1) seconds.push_back(ms * 1e-3 / calls);
   }
   cudaEventDestroy(start), cudaEventDestroy(stop);
   std::sort(seconds.begin(), seconds.end());
@@ -549,13 +544,21 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
               heads, kv_heads, head_dim);
   if (rows > 1) {
     const double flops = 4.0 * batch * rows * (context - rows / 2.0) * heads * head_dim;
-    const double s = time_launches(attention, args, layer, 1, flops > 1e12 ? 4 : 16);
-    std::printf("%9.1f us  %6.1f TFLOP/s\n", s * 1e6, flops / s * 1e-12);
+    const int calls = flops > 1e12 ? 4 : 16;
+    const double turning = time_calls([&](int) { attention.turn(nullptr, args); }, calls);
+    const double seconds = time_calls([&](int) { attention.launch(nullptr, args); }, calls);
+    std::printf("%9.1f us  %6.1f TFLOP/s, before it %.1f us\n", seconds * 1e6,
+                flops / seconds * 1e-12, turning * 1e6);
   } else {
-    const double bytes = double(layer);
-    const double s = time_launches(attention, args, layer, layers, bytes > 1e9 ? 4 : 32);
-    std::printf("%9.1f us  %6.3f TB/s  %5.1f %% of %.3f\n", s * 1e6, bytes / s * 1e-12,
-                100 * bytes / s / rate, rate * 1e-12);
+    // Layers of the cache in turn, so that it comes from memory.
+    const auto launch = [&](int n) {
+      AttentionArgs its = args;
+      its.kv += n % layers * layer;
+      attention.launch(nullptr, its);
+    };
+    const double bytes = double(layer), seconds = time_calls(launch, bytes > 1e9 ? 4 : 32);
+    std::printf("%9.1f us  %6.3f TB/s  %5.1f %% of %.3f\n", seconds * 1e6, bytes / seconds * 1e-12,
+                100 * bytes / seconds / rate, rate * 1e-12);
   }
   std::fflush(stdout);
 }

@@ -7,6 +7,7 @@
 //   1 fetches    keeps the ring full of this SM's pages, item after item, the latest first
 //   1 turns q    a whole item ahead
 //   1 adds k, v  turned, to the latest page in shared memory and to the cache
+//   1 counts     the spans of long sequences that are done
 // Pages of single tokens are asked for before the kernel before this one has ended: of a step, only
 // qkv is new. Whoever wrote to these pages has ended: a step's first kernel (embed) waits for the
 // step before and lets the next kernel begin only then, and this step's other kernels write to

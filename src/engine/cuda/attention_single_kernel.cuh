@@ -7,8 +7,8 @@
 
 namespace ridge::cuda {
 
-constexpr int kAttending = 8;                          // warps
-constexpr int kSingleThreads = (kAttending + 4) * 32;  // one idles: 168 registers a thread
+constexpr int kAttending = 8;  // warps
+constexpr int kSingleThreads = (kAttending + 4) * 32;
 constexpr int kAtOnce = 4;            // stages that are asked for together: one by one is too slow
 constexpr int kColumns = 8;           // of the MMA
 constexpr int kAhead = 2;             // items whose queries are ready
@@ -19,7 +19,8 @@ template <int kD, KvFormat kFormat>
 struct SingleShape {
   static constexpr int kHeadDim = 16 * kD;
   static constexpr int kPageBytes = page_bytes(kFormat, kHeadDim);
-  static constexpr int kTogether = kPageBytes > 5000 ? 1 : kPageBytes > 2500 ? 2 : 4;  // of a stage
+  // Of a stage: small ones would come one by one too slowly.
+  static constexpr int kTogether = kPageBytes > 5000 ? 1 : kPageBytes > 2500 ? 2 : 4;
   static constexpr int kStageBytes = kTogether * kPageBytes;
   static constexpr int kPadded = kHeadDim + 4;  // columns of a quad's lanes in different banks
   static constexpr int kOtherBytes = kAttending * kColumns * kPadded * 4 + kAhead * kD * 32 * 8 +
@@ -49,7 +50,8 @@ struct SingleShared {
   uint64_t full[Shape::kSlots], empty[Shape::kSlots];
   uint64_t ready[kAhead], taken[kAhead];  // queries, and the step's own key and value
   unsigned asked;                         // stages that memory has been asked for
-  int last;                               // whether this block joins the spans
+  uint64_t written, counted;              // an item's part of several spans
+  int last[2];                            // whether all parts are there, of items in turn
 };
 
 // This block's items, read one ahead; the last has no pages.
@@ -82,7 +84,9 @@ __device__ inline void rotations(float2* to, const AttentionArgs& args, int posi
 template <int kD, KvFormat kFormat>
 struct SingleBlock {
   using Shape = SingleShape<kD, kFormat>;
-  static constexpr int kHeadDim = Shape::kHeadDim;
+  static constexpr int kHeadDim = Shape::kHeadDim, kThreads = kAttending * 32;
+  static constexpr int kQuads = kHeadDim / 4;  // of a column's outputs
+  static constexpr int kRecord = single_record(kHeadDim), kSums = kColumns * kHeadDim;
   const SingleLaunch& launch;
   SingleShared<kD, kFormat>& shared;
   const int lane;
@@ -98,6 +102,9 @@ struct SingleBlock {
   __device__ int columns() const {
     return (launch.args.heads + 2 * launch.args.kv_heads) * kHeadDim;
   }
+
+  // Every role calls it once, when it has asked for what it needs first.
+  static __device__ void barriers_ready() { __syncthreads(); }
 
   // Page numbers are read 32 at once and well ahead.
   struct Pages {
@@ -126,6 +133,8 @@ struct SingleBlock {
   __device__ void fetch_pages() const {
     PageWalk walk{SingleShare(launch)};
     Pages now = walk.next(launch, lane);
+    barriers_ready();
+    const uint64_t once = evict_first();
     unsigned n = 0;
 #pragma unroll 1
     while (now.count > 0) {
@@ -148,7 +157,7 @@ struct SingleBlock {
           fetch(shared.ring[slot] + in_stage * Shape::kPageBytes,
                 launch.args.kv +
                     (size_t(number) * launch.args.kv_heads + now.kv_head) * Shape::kPageBytes,
-                Shape::kPageBytes, &shared.full[slot]);
+                Shape::kPageBytes, &shared.full[slot], once);
         }
         n += (count + Shape::kTogether - 1) / Shape::kTogether;
         if (lane == 0) *const_cast<volatile unsigned*>(&shared.asked) = n;
@@ -161,6 +170,7 @@ struct SingleBlock {
     const AttentionArgs& args = launch.args;
     const int g = lane / 4, t = lane % 4, group = launch.group.by;
     SingleShare share(launch);
+    barriers_ready();
 #pragma unroll 1
     for (int n = 0;; ++n) {
       const SingleItem item = share.take();
@@ -204,6 +214,7 @@ struct SingleBlock {
   __device__ void add_own() const {
     const AttentionArgs& args = launch.args;
     SingleShare share(launch);
+    barriers_ready();
     unsigned first_stage = 0;
 #pragma unroll 1
     for (int n = 0;; ++n) {
@@ -248,12 +259,20 @@ struct SingleBlock {
   __device__ void attend_pages(int warp) const {
     const AttentionArgs& args = launch.args;
     const int t = lane % 4;
-    unsigned first_stage = 0;
+    unsigned first_stage = 0, counted = 0;
+    bool spans = false;  // the item before was one of several
+    barriers_ready();
 #pragma unroll 1
     for (int n = 0;; ++n) {
+      const auto join_before = [&] {
+        if (!spans) return;
+        wait(&shared.counted, counted & 1);
+        if (shared.last[counted % 2]) join_spans(shared.items[(n - 1) % kItemRing], warp);
+        ++counted;
+      };
       wait(&shared.ready[n % kAhead], n / kAhead & 1);
       const SingleItem& item = shared.items[n % kItemRing];
-      if (item.page_count == 0) return;
+      if (item.page_count == 0) return join_before();
       Pairs<kD> q;
 #pragma unroll
       for (int j = 0; j < kD; ++j) {
@@ -289,7 +308,10 @@ struct SingleBlock {
       }
       first_stage += stages;
       finish<kD, kFormat>(state);
+      join_before();
       join(item, state, warp);
+      spans = item.spans > 1;
+      if (spans && lane == 0) arrive(&shared.written);
     }
   }
 
@@ -309,11 +331,9 @@ struct SingleBlock {
     to = {to.x + share * v.x, to.y + share * v.y, to.z + share * v.z, to.w + share * v.w};
   }
 
-  // The warps' states; of several spans, the last block to arrive joins all of them.
+  // The warps' states, into the output or a record of a span.
   __device__ void join(const SingleItem& item, const State<kD>& state, int warp) const {
-    constexpr int kQuads = kHeadDim / 4, kThreads = kAttending * 32;
-    constexpr int kRecord = single_record(kHeadDim), kSums = kColumns * kHeadDim;
-    const int g = lane / 4, t = lane % 4, thread = warp * 32 + lane;
+    const int g = lane / 4, t = lane % 4;
     if (g == 0) {
       *reinterpret_cast<float2*>(&shared.most[warp][t * 2]) = {state.most[0], state.most[1]};
       *reinterpret_cast<float2*>(&shared.sum[warp][t * 2]) = {state.sum[0], state.sum[1]};
@@ -326,9 +346,8 @@ struct SingleBlock {
       }
     }
     meet<1>(kThreads);
-    float* records = launch.partial + size_t(item.record) * kRecord;
 #pragma unroll 1
-    for (int o = thread; o < kColumns * kQuads; o += kThreads) {
+    for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
       const int column = o / kQuads, d = o % kQuads * 4;
       float most = kNone, sum = 0;
       float4 out = {0, 0, 0, 0};
@@ -343,42 +362,58 @@ struct SingleBlock {
       if (item.spans == 1) {
         write(item, column, d, out, sum);
       } else {
-        float* to = records + item.span * kRecord;
+        float* to = launch.partial + size_t(item.record + item.span) * kRecord;
         *reinterpret_cast<float4*>(to + o * 4) = out;
         if (d == 0) *reinterpret_cast<float2*>(to + kSums + column * 2) = {most, sum};
       }
     }
-    if (item.spans > 1) {
-      meet<1>(kThreads);
-      if (thread == 0) {
-        unsigned* arrived = launch.arrived + item.counter;
-        shared.last = add_releasing(arrived) == unsigned(item.spans - 1);
-        if (shared.last) *arrived = 0;
-      }
-      meet<1>(kThreads);
-      if (shared.last) {
-#pragma unroll 1
-        for (int o = thread; o < kColumns * kQuads; o += kThreads) {
-          const int column = o / kQuads;
-          float most = kNone, sum = 0;
-          float4 out = {0, 0, 0, 0};
-#pragma unroll 4
-          for (int span = 0; span < item.spans; ++span) {
-            const float* from = records + span * kRecord;
-            const float2 its = __ldcg(reinterpret_cast<const float2*>(from + kSums + column * 2));
-            const float4 v = __ldcg(reinterpret_cast<const float4*>(from + o * 4));
-            const float both = fmaxf(most, its.x);
-            const float keep = exp2f(most - both), share = exp2f(its.x - both);
-            sum = sum * keep + its.y * share;
-            out = {out.x * keep, out.y * keep, out.z * keep, out.w * keep};
-            add(out, share, v);
-            most = both;
-          }
-          write(item, column, o % kQuads * 4, out, sum);
-        }
-      }
-    }
     meet<1>(kThreads);
+  }
+
+  __device__ void join_spans(const SingleItem& item, int warp) const {
+#pragma unroll 1
+    for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
+      const float* from = launch.partial + size_t(item.record) * kRecord;
+      const int column = o / kQuads;
+      float most = kNone, sum = 0;
+      float4 out = {0, 0, 0, 0};
+#pragma unroll 4
+      for (int span = 0; span < item.spans; ++span, from += kRecord) {
+        const float2 its = __ldcg(reinterpret_cast<const float2*>(from + kSums + column * 2));
+        const float4 v = __ldcg(reinterpret_cast<const float4*>(from + o * 4));
+        const float both = fmaxf(most, its.x);
+        const float keep = exp2f(most - both), share = exp2f(its.x - both);
+        sum = sum * keep + its.y * share;
+        out = {out.x * keep, out.y * keep, out.z * keep, out.w * keep};
+        add(out, share, v);
+        most = both;
+      }
+      write(item, column, o % kQuads * 4, out, sum);
+    }
+  }
+
+  // One warp: counts the spans that are done, while the others go on.
+  __device__ void count_spans() const {
+    SingleShare share(launch);
+    barriers_ready();
+#pragma unroll 1
+    for (unsigned n = 0;;) {
+      const SingleItem item = share.take();
+      if (item.page_count == 0) return;
+      if (item.spans == 1) continue;
+      wait(&shared.written, n & 1);
+      if (lane == 0) {
+        unsigned* arrived = launch.arrived + item.counter;
+        const bool last = add_releasing(arrived) == unsigned(item.spans - 1);
+        if (last) {
+          *arrived = 0;
+          __threadfence();
+        }
+        shared.last[n % 2] = last;
+        arrive(&shared.counted);
+      }
+      ++n;
+    }
   }
 };
 
@@ -395,13 +430,16 @@ __global__ void __launch_bounds__(kSingleThreads, 1)
     init(&shared.full[threadIdx.x], 1);
     init(&shared.empty[threadIdx.x], 1);
   }
-  if (threadIdx.x == 0) shared.asked = 0;
+  if (threadIdx.x == 0) {
+    shared.asked = 0;
+    init(&shared.written, kAttending);
+    init(&shared.counted, 1);
+  }
   if (threadIdx.x < kAhead) {
     init(&shared.ready[threadIdx.x], 2);
     init(&shared.taken[threadIdx.x], kAttending);
   }
   fence_proxy();
-  __syncthreads();
   let_next_begin();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const SingleBlock<kD, kFormat> block{launch, shared, lane};
@@ -413,6 +451,8 @@ __global__ void __launch_bounds__(kSingleThreads, 1)
     block.turn_queries();
   } else if (warp == kAttending + 2) {
     block.add_own();
+  } else {
+    block.count_spans();
   }
 #endif
 }

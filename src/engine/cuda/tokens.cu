@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kUnpackThreads)
   after_previous();
   const auto scaled = [](uint32_t halves, float low, float high) {
     const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&halves));
-    return pack_bf16(v.x * kByteUnit<kFormat> * low, v.y * kByteUnit<kFormat> * high);
+    return pack_bf16(v.x * low, v.y * high);
   };
   const auto pair_at = [&](int byte) {
     uint32_t bits = *reinterpret_cast<const uint16_t*>(page + byte);
