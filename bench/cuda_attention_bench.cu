@@ -1,7 +1,10 @@
-// Attention of many tokens alone: `check` compares it with doubles on the host, `time` gives
-// prompts in TFLOP/s and single tokens in TB/s beside the read ceiling of the same call.
-//   cuda_attention_bench check
-//   cuda_attention_bench time [prompts|singles]
+// Attention of any step alone, rotation and cache included: `check` compares it with doubles on the
+// host, `time` gives prompts in TFLOP/s and single tokens in TB/s beside the read ceiling of the
+// same call.
+//   cuda_attention_bench check [KV FORMAT]...
+//   cuda_attention_bench time [prompts|singles] [KV FORMAT]...
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -28,6 +31,7 @@ struct Case {
   int heads, kv_heads, head_dim;
   int window;
   float softcap;
+  bool norms;
   std::vector<Tokens> sequences;
 };
 
@@ -37,7 +41,7 @@ void expect(bool right, const char* what, double value, double limit) {
   if (!right) ++failures;
 }
 
-double value_of(uint16_t bits) {
+float value_of(uint16_t bits) {
   const uint32_t wide = uint32_t{bits} << 16;
   float value;
   std::memcpy(&value, &wide, 4);
@@ -49,18 +53,79 @@ uint16_t bits_of(float value) {
   return uint16_t((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
 }
 
+// A page on the host.
+struct Page {
+  KvFormat format;
+  int head_dim;
+  uint8_t* bytes;
+
+  struct Place {
+    int at, size, scale;  // scale: where; -1: none
+  };
+  Place place(bool value, int token, int d) const {
+    if (kv_bytes(format)) {
+      return {value ? value_byte(token, d, head_dim) : key_byte(token, d), 1,
+              value ? value_scale_byte(token, head_dim) : key_scale_byte(token, head_dim)};
+    }
+    return {2 * (value ? value_at(token, d, head_dim) : key_at(token, d, head_dim)), 2, -1};
+  }
+  double get(bool value, int token, int d) const {
+    const Place p = place(value, token, d);
+    uint16_t bits;
+    std::memcpy(&bits, bytes + p.at, 2 <= p.size ? 2 : 1);
+    if (format == KvFormat::bf16) return value_of(bits);
+    if (format == KvFormat::f16) return __half2float(__ushort_as_half(bits));
+    float scale;
+    std::memcpy(&scale, bytes + p.scale, 4);
+    if (format == KvFormat::int8) return double(int8_t(bytes[p.at])) * scale;
+    __nv_fp8_e4m3 byte;
+    byte.__x = bytes[p.at];
+    return double(float(byte)) * scale;
+  }
+  void put(bool value, int token, const float* v) const {
+    float most = 0;
+    for (int d = 0; d < head_dim; ++d) most = std::max(most, std::abs(v[d]));
+    const float scale = most / (format == KvFormat::fp8 ? 448.0f : 127.0f);
+    for (int d = 0; d < head_dim; ++d) {
+      const Place p = place(value, token, d);
+      uint16_t bits = bits_of(v[d]);
+      if (format == KvFormat::f16) bits = __half_as_ushort(__float2half(v[d]));
+      if (format == KvFormat::int8) bits = uint8_t(int8_t(std::lrint(v[d] / scale)));
+      if (format == KvFormat::fp8) bits = __nv_fp8_e4m3(v[d] / scale).__x;
+      std::memcpy(bytes + p.at, &bits, p.size);
+      if (p.scale >= 0) std::memcpy(bytes + p.scale, &scale, 4);
+    }
+  }
+  // That token as another page has it.
+  void take(const Page& other, bool value, int token) const {
+    for (int d = 0; d < head_dim; ++d) {
+      const Place p = place(value, token, d);
+      std::memcpy(bytes + p.at, other.bytes + p.at, p.size);
+      if (p.scale >= 0) std::memcpy(bytes + p.scale, other.bytes + p.scale, 4);
+    }
+  }
+};
+
 // A step on the host and the device. Pages are scattered, page 0 is nobody's and holds NaN; slots
-// behind a sequence's last token hold large numbers.
+// behind a sequence's past hold large numbers.
 struct Step {
   const Case& c;
+  KvFormat format;
   std::vector<AttentionSequence> sequences;
   std::vector<int> pages;
-  std::vector<uint16_t> q, kv;
+  std::vector<float> qkv, frequency, norms;
+  std::vector<TokenAt> at;
+  std::vector<uint8_t> kv, found_kv;  // before and after the step
+  float magnitude;
   int tokens = 0, padded = 0;
-  Buffer<uint16_t> device_q, device_kv, device_out;
+  Buffer<float> device_qkv, device_frequency, device_norms;
+  Buffer<TokenAt> device_at;
+  Buffer<uint16_t> device_q, device_out;
+  Buffer<uint8_t> device_kv;
   Buffer<int> device_pages;
 
-  explicit Step(const Case& its) : c(its) {
+  Step(const Case& its, KvFormat its_format)
+      : c(its), format(its_format), magnitude(c.norms ? 1.25f : 1.0f) {
     std::mt19937 random(unsigned(c.heads * 7 + c.head_dim + int(c.sequences.size())));
     std::normal_distribution<float> normal;
     std::vector<int> free_pages;
@@ -68,34 +133,55 @@ struct Step {
     for (const Tokens& t : c.sequences) count += (t.past + t.rows + kPageTokens - 1) / kPageTokens;
     for (int i = 1; i <= count; ++i) free_pages.push_back(i);
     std::shuffle(free_pages.begin(), free_pages.end(), random);
-    const size_t page = page_elements(c.head_dim);
-    kv.assign((size_t(count) + 1) * c.kv_heads * page, 0xffff);
+    kv.assign((size_t(count) + 1) * c.kv_heads * page_bytes(format, c.head_dim), 0xff);
+    std::vector<float> v(c.head_dim);
     for (const Tokens& t : c.sequences) {
       sequences.push_back({tokens, t.rows, t.past, int(pages.size())});
       const int length = t.past + t.rows;
       for (int token = 0; token < (length + 15) / 16 * 16; ++token) {
         if (token % kPageTokens == 0) pages.push_back(free_pages[pages.size()]);
-        const float deviation = token < length ? 1.0f : 1000.0f;
+        const float deviation = token < t.past ? 1.0f : 1000.0f;
+        if (token >= t.past && token < length) {
+          at.push_back({token, pages.back(), token % kPageTokens});
+        }
         for (int h = 0; h < c.kv_heads; ++h) {
-          uint16_t* to = &kv[(size_t(pages.back()) * c.kv_heads + h) * page];
-          for (int d = 0; d < c.head_dim; ++d) {
-            to[key_at(token % 16, d, c.head_dim)] = bits_of(normal(random) * deviation);
-            to[value_at(token % 16, d, c.head_dim)] = bits_of(normal(random) * deviation);
+          for (const bool value : {false, true}) {
+            for (float& x : v) x = normal(random) * deviation;
+            page(kv, pages.back(), h).put(value, token % kPageTokens, v.data());
           }
         }
       }
       tokens += t.rows;
     }
-    for (int i = 0; i < tokens * c.heads * c.head_dim; ++i)
-      q.push_back(bits_of(normal(random) * 2));
+    const int columns = (c.heads + 2 * c.kv_heads) * c.head_dim;
+    for (int i = 0; i < tokens * columns; ++i) {
+      qkv.push_back(normal(random) * (i % columns < c.heads * c.head_dim ? 2 : 1));
+    }
+    for (int i = 0; i < c.head_dim / 2; ++i) {
+      frequency.push_back(float(std::pow(500000.0, -2.0 * i / c.head_dim)));
+    }
+    for (int i = 0; i < 2 * c.head_dim; ++i) {  // of q, then of k
+      norms.push_back((i < c.head_dim ? 1.6f : 0.8f) * (1 + 0.2f * normal(random)));
+    }
     padded = (tokens + 7) / 8 * 8 + 8;
-    device_q = Buffer<uint16_t>(q.size());
-    device_kv = Buffer<uint16_t>(kv.size());
-    device_pages = Buffer<int>(pages.size());
+    device_q = Buffer<uint16_t>(size_t(tokens) * c.heads * c.head_dim);
     device_out = Buffer<uint16_t>(size_t(padded) * c.heads * c.head_dim);
-    device_q.copy_from(q.data(), q.size());
-    device_kv.copy_from(kv.data(), kv.size());
-    device_pages.copy_from(pages.data(), pages.size());
+    upload(device_qkv, qkv), upload(device_frequency, frequency), upload(device_norms, norms);
+    upload(device_at, at), upload(device_kv, kv), upload(device_pages, pages);
+  }
+
+  template <typename T>
+  static void upload(Buffer<T>& buffer, const std::vector<T>& values) {
+    buffer = Buffer<T>(values.size());
+    buffer.copy_from(values.data(), values.size());
+  }
+
+  Page page(std::vector<uint8_t>& cache, int number, int h) const {
+    return {format, c.head_dim,
+            &cache[(size_t(number) * c.kv_heads + h) * page_bytes(format, c.head_dim)]};
+  }
+  Page page(const std::vector<uint8_t>& cache, int number, int h) const {
+    return page(const_cast<std::vector<uint8_t>&>(cache), number, h);
   }
 
   AttentionArgs args() const {
@@ -105,6 +191,13 @@ struct Step {
             1 / std::sqrt(float(c.head_dim)),
             c.softcap,
             c.window,
+            device_qkv.data(),
+            c.norms ? device_norms.data() : nullptr,
+            c.norms ? device_norms.data() + c.head_dim : nullptr,
+            1e-5f,
+            device_frequency.data(),
+            magnitude,
+            device_at.data(),
             device_q.data(),
             device_kv.data(),
             device_pages.data(),
@@ -114,27 +207,55 @@ struct Step {
 
   std::vector<uint16_t> run(Attention& attention) {
     device_out.fill_bytes(0xff);
+    if (attention.turns()) attention.turn(nullptr, args());
     attention.launch(nullptr, args());
     check(cudaDeviceSynchronize(), "attention");
     return device_out.host();
   }
 
-  // One head of one token, in doubles.
+  // A head of a token's row, as it is attended with or goes into the cache.
+  std::vector<double> turned(int token, int head) const {
+    const int heads = c.heads + 2 * c.kv_heads, half = c.head_dim / 2;
+    const float* from = &qkv[(size_t(token) * heads + head) * c.head_dim];
+    std::vector<double> v(from, from + c.head_dim);
+    if (head >= c.heads + c.kv_heads) return v;
+    if (c.norms) {
+      double squares = 0;
+      for (const double x : v) squares += x * x;
+      const double scale = 1 / std::sqrt(squares / c.head_dim + 1e-5);
+      for (int d = 0; d < c.head_dim; ++d) {
+        v[d] *= scale * norms[size_t(head < c.heads ? d : c.head_dim + d)];
+      }
+    }
+    for (int i = 0; i < half; ++i) {
+      const float angle = float(at[token].position) * frequency[i];  // rounded, as there
+      const double a = std::cos(double(angle)) * magnitude, b = std::sin(double(angle)) * magnitude;
+      const double x = v[i], y = v[i + half];
+      v[i] = x * a - y * b, v[i + half] = y * a + x * b;
+    }
+    return v;
+  }
+
+  bool prompt(const AttentionSequence& s) const { return s.rows * (c.heads / c.kv_heads) > 64; }
+
+  // One head of one token, in doubles, over the cache as it was found. Prompts take all as bf16.
   std::vector<double> wanted(const AttentionSequence& s, int token, int head) const {
     const int h = head / (c.heads / c.kv_heads), position = s.past + token;
     const int low = c.window > 0 ? std::max(0, position + 1 - c.window) : 0;
-    const uint16_t* row = &q[(size_t(s.row + token) * c.heads + head) * c.head_dim];
-    const auto page_of = [&](int key) {
-      return &kv[(size_t(pages[s.pages + key / 16]) * c.kv_heads + h) * page_elements(c.head_dim)];
+    const bool narrow = prompt(s);
+    std::vector<double> q = turned(s.row + token, head);
+    if (narrow || format == KvFormat::bf16) {
+      for (double& x : q) x = value_of(bits_of(float(x)));
+    }
+    const auto element = [&](bool value, int key, int d) {
+      const double x = page(found_kv, pages[s.pages + key / 16], h).get(value, key % 16, d);
+      return narrow ? double(value_of(bits_of(float(x)))) : x;
     };
     std::vector<double> p, out(c.head_dim);
     double most = -1e300, total = 0;
     for (int key = low; key <= position; ++key) {
-      const uint16_t* page = page_of(key);
       double score = 0;
-      for (int d = 0; d < c.head_dim; ++d) {
-        score += value_of(row[d]) * value_of(page[key_at(key % 16, d, c.head_dim)]);
-      }
+      for (int d = 0; d < c.head_dim; ++d) score += q[d] * element(false, key, d);
       score /= std::sqrt(double(c.head_dim));
       if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
       p.push_back(score);
@@ -142,31 +263,70 @@ struct Step {
     }
     for (double& x : p) total += x = std::exp(x - most);
     for (int key = low; key <= position; ++key) {
-      const uint16_t* page = page_of(key);
       for (int d = 0; d < c.head_dim; ++d) {
-        out[d] += p[key - low] / total * value_of(page[value_at(key % 16, d, c.head_dim)]);
+        out[d] += p[key - low] / total * element(true, key, d);
       }
     }
     return out;
   }
 };
 
+// What the step's own keys and values may be off by in the cache, of a vector's norm: half a unit
+// of the last place, and for int8 half a step where the largest element is 5 times the mean.
+double cached_limit(KvFormat format) {
+  return format == KvFormat::bf16  ? 0x1.02p-8
+         : format == KvFormat::f16 ? 0x1.1p-11
+         : format == KvFormat::fp8 ? 0x1.02p-4
+                                   : 0.5 / 127 * 5;
+}
+
+void check_cache(Step& step) {
+  const Case& c = step.c;
+  double worst = 0;
+  std::vector<uint8_t> rest = step.found_kv;
+  for (int token = 0; token < step.tokens; ++token) {
+    const TokenAt at = step.at[token];
+    for (int h = 0; h < c.kv_heads; ++h) {
+      for (const bool value : {false, true}) {
+        const std::vector<double> wanted =
+            step.turned(token, c.heads + (value ? c.kv_heads : 0) + h);
+        const Page found = step.page(step.found_kv, at.page, h);
+        double e2 = 0, n2 = 0;
+        for (int d = 0; d < c.head_dim; ++d) {
+          const double e = found.get(value, at.slot, d) - wanted[d];
+          e2 += e * e, n2 += wanted[d] * wanted[d];
+        }
+        const double error = std::sqrt(e2 / n2);
+        worst = std::isfinite(error) ? std::max(worst, error) : 1e9;
+        step.page(rest, at.page, h).take(step.page(step.kv, at.page, h), value, at.slot);
+      }
+    }
+  }
+  expect(worst < cached_limit(step.format), "worst cached vector's error", worst,
+         cached_limit(step.format));
+  size_t moved = 0;
+  for (size_t i = 0; i < rest.size(); ++i) moved += rest[i] != step.kv[i];
+  expect(moved == 0, "other bytes of the cache that changed", double(moved), 0);
+}
+
 // Weights and outputs are rounded to bf16: each relative error up to 2^-9, 2^-9 / sqrt(3) = 1.1e-3
 // on average; together 1.6e-3 of an output row's norm where values are random.
 constexpr double kLimit = 4e-3, kRowLimit = 8e-3;
 
-void check_case(const Case& c, int sms, int repeats) {
-  std::printf("%s: %d/%d heads of %d, window %d, cap %g\n", c.name, c.heads, c.kv_heads, c.head_dim,
-              c.window, c.softcap);
-  Step step(c);
-  Attention attention(c.heads, c.kv_heads, c.head_dim, sms);
+void check_case(const Case& c, KvFormat format, const char* format_name, int sms, int repeats) {
+  std::printf("%s, %s: %d/%d heads of %d, window %d, cap %g%s\n", c.name, format_name, c.heads,
+              c.kv_heads, c.head_dim, c.window, c.softcap, c.norms ? ", norms" : "");
+  Step step(c, format);
+  Attention attention(c.heads, c.kv_heads, c.head_dim, sms, format, {c.window});
   attention.plan(nullptr, step.sequences);
   const std::vector<uint16_t> out = step.run(attention);
+  step.found_kv = step.device_kv.host();
+  check_cache(step);
 
   // Every token where that is quick, else some, the first and the last of each sequence included.
   double cost = 0;
   for (const Tokens& t : c.sequences) cost += double(t.rows) * (t.past + t.rows);
-  const int stride = int(cost * c.heads * c.head_dim * 2 / 3e9) + 1;
+  const int stride = int(cost * c.heads * c.head_dim * 2 / 1e9) + 1;
   struct Row {
     const AttentionSequence* sequence;
     int token, head;
@@ -223,10 +383,13 @@ void check_case(const Case& c, int sms, int repeats) {
   int moved = 0;
   for (int i = 0; i < repeats; ++i) moved += step.run(attention) != out;
   expect(moved == 0, "repeats, moved", moved, 0);
-  Attention slow(c.heads, c.kv_heads, c.head_dim, 3);  // so that each SM has much to do
+  Attention slow(c.heads, c.kv_heads, c.head_dim, 3, format,
+                 {c.window});  // so that each SM has much to do
   slow.plan(nullptr, step.sequences);
   const bool same = step.run(slow) == out;
   expect(same, "3 SMs give something else", !same, 0);
+  const bool same_cache = step.device_kv.host() == step.found_kv;
+  expect(same_cache, "cache, moved", !same_cache, 0);
   if (c.sequences.size() < 2) return;
   size_t apart = 0;
   for (const AttentionSequence& s : step.sequences) {
@@ -242,79 +405,121 @@ void check_case(const Case& c, int sms, int repeats) {
   expect(apart == 0, "alone against in the step, values apart", double(apart), 0);
 }
 
-void check_all(int sms) {
+void check_all(int sms, KvFormat format, const char* format_name) {
   const std::vector<Tokens> mixed = {{300, 0},  {1, 700},  {1, 0},    {129, 77}, {17, 1500},
                                      {1, 511},  {1, 512},  {2, 1023}, {64, 3},   {1, 2600},
-                                     {1, 2047}, {1, 2048}, {3, 6000}};
+                                     {1, 2047}, {1, 2048}, {3, 6000}, {5, 12}};
+  std::vector<Tokens> singles;  // 1 to 5000
+  for (int past = 0; past < 5000; past = past * 4 / 3 + 1) singles.push_back({1, past});
   const Case cases[] = {
-      {"one prompt", 4, 4, 128, 0, 0, {{1000, 0}}},
-      {"short prompt", 4, 4, 128, 0, 0, {{65, 0}}},
-      {"a chunk", 8, 2, 128, 0, 0, {{333, 1234}}},
-      {"one token", 8, 2, 128, 0, 0, {{1, 200}}},
-      {"one token, spans", 8, 2, 128, 0, 0, {{1, 9000}}},
-      {"mixed", 4, 4, 64, 0, 0, mixed},
-      {"mixed", 8, 2, 64, 0, 0, mixed},
-      {"mixed", 8, 1, 64, 0, 0, mixed},
-      {"mixed", 4, 4, 128, 0, 0, mixed},
-      {"mixed", 8, 2, 128, 0, 0, mixed},
-      {"mixed", 12, 2, 128, 0, 0, mixed},
-      {"mixed", 32, 2, 128, 0, 0, mixed},
-      {"mixed, window", 8, 2, 128, 200, 0, mixed},
-      {"mixed, narrow window", 4, 4, 128, 7, 0, mixed},
-      {"mixed, window, cap", 8, 1, 128, 600, 30, mixed},
-      {"mixed", 4, 4, 256, 0, 0, mixed},
-      {"mixed, cap", 8, 4, 256, 0, 50, mixed},
-      {"mixed, window, cap", 8, 4, 256, 300, 50, mixed},
-      {"long prompt", 8, 8, 128, 0, 0, {{4096, 0}}},
-      {"long prompts", 16, 4, 128, 0, 0, {{2048, 0}, {3001, 100}}},
+      {"one prompt", 4, 4, 128, 0, 0, false, {{1000, 0}}},
+      {"a chunk", 8, 2, 128, 0, 0, true, {{333, 1234}}},
+      {"one token", 8, 2, 128, 0, 0, false, {{1, 200}}},
+      {"one token, spans", 8, 2, 128, 0, 0, false, {{1, 9000}}},
+      {"singles", 8, 2, 128, 0, 0, false, singles},
+      {"singles", 14, 2, 64, 0, 0, true, singles},
+      {"singles", 8, 1, 64, 0, 30, false, singles},
+      {"singles, window", 8, 4, 256, 300, 50, true, singles},
+      {"mixed", 4, 4, 64, 0, 0, false, mixed},
+      {"mixed", 8, 2, 64, 0, 0, true, mixed},
+      {"mixed", 8, 1, 64, 0, 0, false, mixed},
+      {"mixed", 4, 4, 128, 0, 0, false, mixed},
+      {"mixed", 8, 2, 128, 0, 0, false, mixed},
+      {"mixed", 14, 2, 128, 0, 0, true, mixed},
+      {"mixed", 32, 2, 128, 0, 0, false, mixed},
+      {"mixed, window", 8, 2, 128, 200, 0, false, mixed},
+      {"mixed, narrow window", 4, 4, 128, 7, 0, false, mixed},
+      {"mixed, window, cap", 8, 1, 128, 600, 30, true, mixed},
+      {"mixed", 4, 4, 256, 0, 0, false, mixed},
+      {"mixed, cap", 16, 2, 256, 0, 50, false, mixed},
+      {"mixed, window, cap", 8, 4, 256, 300, 50, true, mixed},
+      {"long prompts", 16, 4, 128, 0, 0, false, {{2048, 0}, {3001, 100}}},
   };
-  for (const Case& c : cases) check_case(c, sms, c.sequences[0].rows > 1000 ? 20 : 100);
+  for (const Case& c : cases) {
+    check_case(c, format, format_name, sms, c.sequences[0].rows > 1000 ? 20 : 50);
+  }
 }
 
-// Median seconds of a launch; layers of the cache in turn, so that it comes from memory.
-double time_launches(Attention& attention, AttentionArgs args, size_t layer_elements, int layers,
-                     int launches) {
+// Median seconds of a call; it is given its number.
+template <typename Function>
+double time_calls(const Function& function, int calls) {
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
   std::vector<double> seconds;
-  const uint16_t* kv = args.kv;
   for (int i = 0; i < 12; ++i) {
     cudaEventRecord(start);
-    for (int n = 0; n < launches; ++n) {
-      args.kv = kv + n % layers * layer_elements;
-      attention.launch(nullptr, args);
-    }
+    for (int n = 0; n < calls; ++n) function(n);
     cudaEventRecord(stop);
     check(cudaDeviceSynchronize(), "attention");
     float ms = 0;
     cudaEventElapsedTime(&ms, start, stop);
-    if (i > 1) seconds.push_back(ms * 1e-3 / launches);
+    if (i > 1) seconds.push_back(ms * 1e-3 / calls);
   }
   cudaEventDestroy(start), cudaEventDestroy(stop);
   std::sort(seconds.begin(), seconds.end());
   return seconds[seconds.size() / 2];
 }
 
+// Random pages, a few of them over and over.
+void fill_pages(Buffer<uint8_t>& kv, KvFormat format, int head_dim) {
+  const size_t bytes = page_bytes(format, head_dim), count = kv.size() / bytes;
+  const size_t some = std::min<size_t>(count, 512);
+  std::vector<uint8_t> host(some * bytes);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> v(head_dim);
+  for (size_t i = 0; i < some; ++i) {
+    for (int row = 0; row < 2 * kPageTokens; ++row) {
+      for (float& x : v) x = normal(random);
+      Page{format, head_dim, &host[i * bytes]}.put(row % 2, row / 2, v.data());
+    }
+  }
+  kv.copy_from(host.data(), host.size());
+  for (size_t done = some; done < count;) {  // doubling
+    const size_t next = std::min(done, count - done);
+    check(cudaMemcpy(kv.data() + done * bytes, kv.data(), next * bytes, cudaMemcpyDeviceToDevice),
+          "copying");
+    done += next;
+  }
+}
+
 // `batch` sequences of `rows` tokens each, `context` keys in all.
-void time_case(int heads, int kv_heads, int head_dim, int batch, int rows, int context, int sms,
-               double rate) {
+void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch, int rows,
+               int context, int sms, double rate) {
   const int page_count = (context + kPageTokens - 1) / kPageTokens, tokens = batch * rows;
-  const size_t layer = size_t(batch) * page_count * kv_heads * page_elements(head_dim);
+  const size_t layer = size_t(batch) * page_count * kv_heads * page_bytes(format, head_dim);
   const int layers = rows > 1 ? 1 : int((size_t{1} << 30) / layer) + 1;
-  Buffer<uint16_t> kv(layer * layers), q(size_t(tokens) * heads * head_dim);
+  const size_t columns = size_t(heads + 2 * kv_heads) * head_dim;
+  Buffer<uint8_t> kv(layer * layers);
+  Buffer<uint16_t> q(size_t(tokens) * heads * head_dim);
   Buffer<uint16_t> out(size_t(tokens + 7) / 8 * 8 * heads * head_dim);
-  fill_normal(nullptr, kv.data(), kv.size(), 1, 1.0f);
-  fill_normal(nullptr, q.data(), q.size(), 2, 1.0f);
+  fill_pages(kv, format, head_dim);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> floats(tokens * columns), frequencies(head_dim / 2);
+  for (float& x : floats) x = normal(random);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    frequencies[i] = float(std::pow(500000.0, -2.0 * i / head_dim));
+  }
   std::vector<int> numbers(size_t(batch) * page_count);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = int(i);
-  std::shuffle(numbers.begin(), numbers.end(), std::mt19937(3));
-  Buffer<int> pages(numbers.size());
-  pages.copy_from(numbers.data(), numbers.size());
+  std::shuffle(numbers.begin(), numbers.end(), random);
   std::vector<AttentionSequence> sequences;
+  std::vector<TokenAt> ats;
   for (int i = 0; i < batch; ++i) {
     sequences.push_back({i * rows, rows, context - rows, i * page_count});
+    for (int r = 0; r < rows; ++r) {
+      const int position = context - rows + r;
+      ats.push_back({position, numbers[size_t(i) * page_count + position / kPageTokens],
+                     position % kPageTokens});
+    }
   }
-  Attention attention(heads, kv_heads, head_dim, sms);
+  Buffer<float> qkv, frequency;
+  Buffer<int> pages;
+  Buffer<TokenAt> at;
+  Step::upload(qkv, floats), Step::upload(frequency, frequencies);
+  Step::upload(pages, numbers), Step::upload(at, ats);
+  Attention attention(heads, kv_heads, head_dim, sms, format, {0});
   attention.plan(nullptr, sequences);
   const AttentionArgs args = {heads,
                               kv_heads,
@@ -322,22 +527,38 @@ void time_case(int heads, int kv_heads, int head_dim, int batch, int rows, int c
                               1 / std::sqrt(float(head_dim)),
                               0,
                               0,
+                              qkv.data(),
+                              nullptr,
+                              nullptr,
+                              0,
+                              frequency.data(),
+                              1,
+                              at.data(),
                               q.data(),
                               kv.data(),
                               pages.data(),
                               out.data(),
                               (tokens + 7) / 8 * 8};
-  std::printf("%3d x %5d of %5d tokens, %2d/%2d heads of %3d: ", batch, rows, context, heads,
-              kv_heads, head_dim);
+  const char* name = kKvFormats[int(format)].second;
+  std::printf("%-4s %3d x %5d of %5d tokens, %2d/%2d heads of %3d: ", name, batch, rows, context,
+              heads, kv_heads, head_dim);
   if (rows > 1) {
     const double flops = 4.0 * batch * rows * (context - rows / 2.0) * heads * head_dim;
-    const double s = time_launches(attention, args, layer, 1, flops > 1e12 ? 4 : 16);
-    std::printf("%9.1f us  %6.1f TFLOP/s\n", s * 1e6, flops / s * 1e-12);
+    const int calls = flops > 1e12 ? 4 : 16;
+    const double turning = time_calls([&](int) { attention.turn(nullptr, args); }, calls);
+    const double seconds = time_calls([&](int) { attention.launch(nullptr, args); }, calls);
+    std::printf("%9.1f us  %6.1f TFLOP/s, before it %.1f us\n", seconds * 1e6,
+                flops / seconds * 1e-12, turning * 1e6);
   } else {
-    const double bytes = double(layer) * 2;
-    const double s = time_launches(attention, args, layer, layers, bytes > 1e9 ? 4 : 32);
-    std::printf("%9.1f us  %6.3f TB/s  %5.1f %% of %.3f\n", s * 1e6, bytes / s * 1e-12,
-                100 * bytes / s / rate, rate * 1e-12);
+    // Layers of the cache in turn, so that it comes from memory.
+    const auto launch = [&](int n) {
+      AttentionArgs its = args;
+      its.kv += n % layers * layer;
+      attention.launch(nullptr, its);
+    };
+    const double bytes = double(layer), seconds = time_calls(launch, bytes > 1e9 ? 4 : 32);
+    std::printf("%9.1f us  %6.3f TB/s  %5.1f %% of %.3f\n", seconds * 1e6, bytes / seconds * 1e-12,
+                100 * bytes / seconds / rate, rate * 1e-12);
   }
   std::fflush(stdout);
 }
@@ -347,32 +568,49 @@ int run(int count, char** words) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
   const int sms = properties.multiProcessorCount;
+  const auto wanted = [&](const std::string& word) {
+    for (int i = 2; i < count; ++i) {
+      if (word == words[i]) return true;
+    }
+    return false;
+  };
+  bool all = true;
+  for (const auto& [format, name] : kKvFormats) all = all && !wanted(name);
   if (what == "check") {
-    check_all(sms);
+    for (const auto& [format, name] : kKvFormats) {
+      if (all || wanted(name)) check_all(sms, format, name);
+    }
     std::printf("%d wrong\n", failures);
     return failures != 0;
   }
-  const std::string which = count > 2 ? words[2] : "all";
-  if (which != "singles") {
-    for (const int length : {2048, 8192}) {
-      time_case(32, 32, 128, 1, length, length, sms, 0);
-      time_case(32, 8, 128, 1, length, length, sms, 0);
+  const double rate = read_ceiling(sms);
+  std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  for (const auto& [format, name] : kKvFormats) {
+    if (!(all ? format == KvFormat::bf16 : wanted(name))) continue;
+    const auto time = [&, f = format](int heads, int kv_heads, int head_dim, int batch, int rows,
+                                      int context) {
+      time_case(f, heads, kv_heads, head_dim, batch, rows, context, sms, rate);
+    };
+    if (!wanted("singles")) {
+      for (const int length : {2048, 8192}) {
+        time(32, 32, 128, 1, length, length);
+        time(32, 8, 128, 1, length, length);
+      }
+      time(32, 8, 64, 1, 8192, 8192);
+      time(16, 8, 256, 1, 8192, 8192);
+      time(32, 8, 128, 4, 2048, 2048);
+      time(32, 8, 128, 1, 512, 8192);
     }
-    time_case(32, 8, 64, 1, 8192, 8192, sms, 0);
-    time_case(16, 8, 256, 1, 8192, 8192, sms, 0);
-    time_case(32, 8, 128, 4, 2048, 2048, sms, 0);
-    time_case(32, 8, 128, 1, 512, 8192, sms, 0);
-  }
-  if (which != "prompts") {
-    const double rate = read_ceiling(sms);
-    std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
-    for (const int context : {1024, 8192}) {
-      for (const int batch : {32, 64, 128}) time_case(32, 8, 128, batch, 1, context, sms, rate);
+    if (!wanted("prompts")) {
+      for (const int batch : {16, 32, 64, 128}) time(32, 8, 128, batch, 1, 1024);
+      time(32, 8, 128, 64, 1, 8192);
+      time(32, 8, 128, 4, 1, 32768);
+      time(32, 32, 128, 64, 1, 1024);
+      time(32, 8, 64, 64, 1, 1024);
+      time(16, 8, 256, 64, 1, 1024);
+      time(32, 2, 128, 64, 1, 4096);
+      time(32, 8, 128, 17, 1, 1000);
     }
-    time_case(32, 32, 128, 64, 1, 1024, sms, rate);
-    time_case(32, 8, 64, 64, 1, 1024, sms, rate);
-    time_case(16, 8, 256, 64, 1, 1024, sms, rate);
-    time_case(32, 8, 128, 17, 1, 1000, sms, rate);
   }
   return 0;
 }

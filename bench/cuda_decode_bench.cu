@@ -1,7 +1,8 @@
 // The decode kernel alone: `check` compares it with doubles on the host, `time` measures steps
 // beside the read ceiling of the same call (lines RESULT are for tools/gpu_table.py).
-//   cuda_decode_bench check [all|tiny|one [FORMAT]]
+//   cuda_decode_bench check [all|tiny|one [FORMAT [KV]]]
 //   cuda_decode_bench time MODEL FORMAT BATCH CONTEXT [MODEL FORMAT BATCH CONTEXT]...
+// A FORMAT to time may name the cache's: bf16-fp8.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -115,20 +116,60 @@ void add_outliers(DeviceModel& model, const ModelShape& shape) {
   }
 }
 
+// Takes the device's cached numbers in place of the reference's, as rounding a number that is off
+// by a little may make it off by a whole step; `off`: how far beyond half a step they are at most,
+// in deviations of a head's numbers.
+struct CacheCheck {
+  DeviceModel& model;
+  const ModelShape& shape;
+  KvFormat format;
+  double off = 0;
+
+  Reference::Keep of(const std::vector<int>& pages, int position) {
+    if (!kv_bytes(format)) return {};
+    return [this, page = pages[position / 16], token = position % 16](int layer, double* keys,
+                                                                      double* values) {
+      const std::vector<float> cached = model.cached(layer, page);
+      const int d = shape.head_dim;
+      for (int side = 0; side < 2 * shape.kv_heads; ++side) {
+        head(side % 2 ? values + side / 2 * d : keys + side / 2 * d,
+             &cached[(size_t(side) * 16 + token) * d]);
+      }
+    };
+  }
+  void head(double* own, const float* cached) {
+    double most = 0, squares = 0;
+    for (int i = 0; i < shape.head_dim; ++i) {
+      most = std::max(most, std::abs(own[i])), squares += own[i] * own[i];
+    }
+    const double deviation = std::sqrt(squares / shape.head_dim);
+    for (int i = 0; i < shape.head_dim; ++i) {
+      // E4M3 has 3 bits after the first, down to 2^-9 of 1.
+      const double half = format == KvFormat::int8
+                              ? most / 127 / 2
+                              : std::max(std::abs(own[i]) / 16, most / 448 / 1024);
+      const double beyond = (std::abs(own[i] - cached[i]) - half) / deviation;
+      off = std::max(off, std::isfinite(beyond) ? beyond : 1e9);
+      own[i] = cached[i];
+    }
+  }
+};
+
 // Prompts of several lengths in chunks of 16, then joint decoding; every logit against doubles.
 // Each activation is rounded to bf16 (relative error up to 2^-9, about 2^-10.2 on average) before
 // each of 4 products a layer and the head's; errors of the roundings add like a random walk.
-void check_model(const std::string& name, WeightFormat format, const char* format_name,
+void check_model(const std::string& name, WeightFormat format, KvFormat kv, const std::string& as,
                  std::vector<int> lengths, int steps, int repeats, bool outliers = false) {
-  std::printf("%s %s, %zu sequences%s\n", name.c_str(), format_name, lengths.size(),
+  std::printf("%s %s, %zu sequences%s\n", name.c_str(), as.c_str(), lengths.size(),
               outliers ? ", outliers" : "");
   ModelShape shape = shape_of(name);
   if (outliers) shape.embed_scale = 1000;
   const int page_count = 40;
-  const auto model = DeviceModel::make(shape, format, page_count * int(lengths.size()));
+  const auto model = DeviceModel::make(shape, format, kv, page_count * int(lengths.size()));
   model->randomize(7, 0.1f);
   if (outliers) add_outliers(*model, shape);
   const Reference reference(*model, shape);
+  CacheCheck cache{*model, shape, kv};
   const double limit = 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
   std::vector<Sequence> all(lengths.size());
   std::vector<std::vector<double>> wanted(all.size());
@@ -146,7 +187,7 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
       model->run(rows, 1);
       const std::vector<float> logits = model->logits();
       for (int r = 0; r < count; ++r) {
-        wanted[i] = reference.step(s.past, s.prompt[at + r]);
+        wanted[i] = reference.step(s.past, s.prompt[at + r], cache.of(s.pages, at + r));
         worst = std::max(worst, relative(&logits[size_t(r) * shape.vocab], wanted[i]));
       }
     }
@@ -170,12 +211,15 @@ void check_model(const std::string& name, WeightFormat format, const char* forma
     model->run(rows, 1);
     const std::vector<float> logits = model->logits();
     for (size_t i = 0; i < all.size(); ++i) {
-      worst = std::max(
-          worst, relative(&logits[i * shape.vocab], reference.step(all[i].past, rows[i].token)));
+      const std::vector<double> next =
+          reference.step(all[i].past, rows[i].token, cache.of(all[i].pages, all[i].cached));
+      worst = std::max(worst, relative(&logits[i * shape.vocab], next));
       ++all[i].cached;
     }
   }
   expect(worst < limit, "decoding: worst relative error of logits", worst, limit);
+  // The largest of a head's numbers is some deviations off.
+  expect(cache.off < 4 * limit, "cached beyond half a step, deviations", cache.off, 4 * limit);
 
   // Several steps in one launch are the same steps, bit for bit; each row alone is the same too.
   const auto rows = rows_at(steps);
@@ -272,7 +316,7 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   std::sort(single.begin(), single.end());
   const double bytes = model.weight_bytes() + model.cache_bytes_per_token() * batch * (context + 8);
   std::printf(
-      "%-13s %-5s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
+      "%-13s %-9s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
       "  %5.1f %% of %.2f  %7.1f tok/s\n",
       name.c_str(), format.c_str(), batch, context, step * 1e3, seconds[0] / steps * 1e3,
       single[single.size() / 2] * 1e3, bytes / step * 1e-12, 100 * bytes / step / rate,
@@ -287,6 +331,23 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   std::fflush(stdout);
 }
 
+void check_formats(const std::string& how, WeightFormat format, KvFormat kv,
+                   const std::string& as) {
+  const auto run = [&](const char* model, std::vector<int> lengths, int steps, int repeats,
+                       bool outliers = false) {
+    check_model(model, format, kv, as, std::move(lengths), steps, repeats, outliers);
+  };
+  if (how == "one") return run("tiny", {5}, 0, 0);
+  if (how == "tiny") return run("tiny", {37}, 3, 3);
+  run("tiny", {37}, 12, 1000);
+  run("tiny", {37, 8}, 12, 10, true);
+  run("tiny", {5, 300, 16}, 10, 1000);
+  run("tiny-wide", {150}, 10, 1000);
+  run("tiny-wide", {1, 17, 33, 40, 64, 129, 7}, 5, 1000);
+  run("tiny", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 5, 1000);
+  run("8b-layer", {17, 3}, 1, 100);
+}
+
 int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
@@ -296,23 +357,14 @@ int run(int count, char** words) {
     check_unpacking<WeightFormat::int8>("int8");
     check_unpacking<WeightFormat::int4>("int4");
     check_unpacking<WeightFormat::nf4>("nf4");
-    const std::string only = count > 3 ? words[3] : "";  // one format
+    const std::string only = count > 3 ? words[3] : "", only_kv = count > 4 ? words[4] : "";
     for (const auto& [format, format_name] : kFormats) {
       if (!only.empty() && only != format_name) continue;
-      if (how != "all") {
-        if (how == "one") return check_model("tiny", format, format_name, {5}, 0, 0), failures != 0;
-        check_model("tiny", format, format_name, {37}, 3, how == "tiny" ? 3 : 1000);
-        if (how == "tiny") break;
-        check_model("tiny-wide", format, format_name, {1, 17, 33, 40, 64, 300, 7}, 5, 1000);
-        continue;
+      for (const auto& [kv, kv_name] : kKvFormats) {
+        if (!only_kv.empty() && only_kv != kv_name) continue;
+        check_formats(how, format, kv, std::string(format_name) + "-" + kv_name);
+        if (how == "tiny" || how == "one") return failures != 0;
       }
-      check_model("tiny", format, format_name, {37}, 12, 1000);
-      check_model("tiny", format, format_name, {37, 8}, 12, 10, true);
-      check_model("tiny", format, format_name, {5, 300, 16}, 10, 1000);
-      check_model("tiny-wide", format, format_name, {150}, 10, 1000);
-      check_model("tiny-wide", format, format_name, {1, 17, 33, 40, 64, 129, 7}, 5, 1000);
-      check_model("tiny", format, format_name, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 5, 1000);
-      check_model("8b-layer", format, format_name, {17, 3}, 1, 100);
     }
     std::printf("%d wrong\n", failures);
     return failures != 0;
@@ -328,7 +380,11 @@ int run(int count, char** words) {
     const std::string key = std::string(words[i]) + words[i + 1];
     if (key != loaded) {
       model.reset();
-      model = DeviceModel::make(shape_of(words[i]), format_of(words[i + 1]), 2200 + 1100);
+      const std::string as = words[i + 1];
+      const size_t dash = as.find('-');
+      const KvFormat kv =
+          dash == std::string::npos ? KvFormat::bf16 : kv_format_of(as.substr(dash + 1));
+      model = DeviceModel::make(shape_of(words[i]), format_of(as.substr(0, dash)), kv, 2200 + 1100);
       model->randomize(1, 0);
       model->randomize_cache(3);
       loaded = key;

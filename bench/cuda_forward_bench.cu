@@ -3,6 +3,7 @@
 // call.
 //   cuda_forward_bench check
 //   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
+// FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,12 +30,23 @@ double relative(const float* found, const float* wanted, size_t count) {
   return std::isfinite(value) ? value : 1e9;
 }
 
+struct Formats {
+  WeightFormat weights;
+  KvFormat kv;
+};
+Formats formats_of(const std::string& name) {
+  const size_t dash = name.find('-');
+  if (dash == std::string::npos) return {format_of(name), KvFormat::bf16};
+  return {format_of(name.substr(0, dash)), kv_format_of(name.substr(dash + 1))};
+}
+
 // Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
 void check_model(const std::string& name, const std::string& format,
                  const std::vector<int>& lengths) {
   const ModelShape shape = shape_of(name);
   const int count = int(lengths.size()), page_count = 40;
-  const auto model = DeviceModel::make(shape, format_of(format), page_count * count);
+  const auto [weights, kv] = formats_of(format);
+  const auto model = DeviceModel::make(shape, weights, kv, page_count * count);
   model->randomize(7, 0.1f);
   std::vector<std::vector<int>> tokens, pages;
   std::vector<ForwardSlice> slices;
@@ -76,10 +88,14 @@ void check_model(const std::string& name, const std::string& format,
   }
   // Both round activations to bf16 before each product (cuda_decode_bench.cu has the derivation),
   // and int4's weights too here: the walks of both add.
-  const double limit = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
+  const double walk = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
+  // What is apart by e of its size falls to another byte in e / step of all cases, and is then
+  // apart by a step: fp8's are up to 1/8, int8's 1/127 of the largest, 4 times the mean.
+  const double step = kv == KvFormat::fp8 ? 1.0 / 8 : kv == KvFormat::int8 ? 4.0 / 127 : 0;
+  const double limit = walk + std::sqrt(walk * step);
   const bool right = worst < limit && moved == 0;
   if (!right) ++failures;
-  std::printf("%-10s %-5s worst relative error %.4f (limit %.4f), moved %d: %s\n", name.c_str(),
+  std::printf("%-10s %-9s worst relative error %.4f (limit %.4f), moved %d: %s\n", name.c_str(),
               format.c_str(), worst, limit, moved, right ? "ok" : "WRONG");
 }
 
@@ -108,7 +124,8 @@ int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
-    for (const char* format : {"bf16", "fp8", "int8", "int4", "nf4"}) {
+    for (const char* format :
+         {"bf16", "fp8", "int8", "int4", "nf4", "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"}) {
       for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
         check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
         check_model(name, format, {40, 1, 25, 1, 1, 1, 33});  // a chain of 128
@@ -135,7 +152,8 @@ int run(int count, char** words) {
     const int page_count = context / 16 + 1;
     if (name + format != loaded) {
       model.reset();
-      model = DeviceModel::make(shape, format_of(format), 128 * 65);
+      const auto [weights, kv] = formats_of(format);
+      model = DeviceModel::make(shape, weights, kv, 128 * 65);
       model->randomize(1, 0);
       model->randomize_cache(3);
       loaded = name + format;

@@ -59,6 +59,19 @@ inline WeightFormat format_of(const std::string& name) {
   std::exit(2);
 }
 
+inline constexpr std::pair<KvFormat, const char*> kKvFormats[] = {{KvFormat::bf16, "bf16"},
+                                                                  {KvFormat::f16, "f16"},
+                                                                  {KvFormat::fp8, "fp8"},
+                                                                  {KvFormat::int8, "int8"}};
+
+inline KvFormat kv_format_of(const std::string& name) {
+  for (const auto& [format, its_name] : kKvFormats) {
+    if (name == its_name) return format;
+  }
+  std::fprintf(stderr, "no KV format %s\n", name.c_str());
+  std::exit(2);
+}
+
 // Pages of a sequence: not in order, as an allocator that has worked for a while gives them.
 inline std::vector<int> pages_of(int sequence, int count) {
   std::vector<int> pages(count);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -40,7 +41,10 @@ class Reference {
     int length = 0;
   };
 
-  std::vector<double> step(Past& past, int token) const {
+  // What stands for a token's keys and values of a layer in the past, instead of what it is given.
+  using Keep = std::function<void(int layer, double* keys, double* values)>;
+
+  std::vector<double> step(Past& past, int token, const Keep& keep = {}) const {
     past.keys.resize(s_.layers);
     past.values.resize(s_.layers);
     const int d = s_.head_dim, q_columns = s_.heads * d, kv_columns = s_.kv_heads * d;
@@ -59,6 +63,7 @@ class Reference {
       std::vector<double>&keys = past.keys[l], &values = past.values[l];
       keys.insert(keys.end(), qkv.begin() + q_columns, qkv.begin() + q_columns + kv_columns);
       values.insert(values.end(), qkv.begin() + q_columns + kv_columns, qkv.end());
+      if (keep) keep(l, &keys[keys.size() - kv_columns], &values[values.size() - kv_columns]);
       const std::vector<double> attended = attend(qkv, keys, values, past.length + 1, l);
       add(h, product(layer.out, attended, s_.hidden));
       const std::vector<double> both =

@@ -17,14 +17,14 @@ namespace {
 
 KvStorage kv_storage(const std::string& name, bool cuda) {
   if (name.empty()) return cuda ? KvStorage::bf16 : KvStorage::f16;
-  if (cuda && name != "bf16") {
-    throw OptionError("kv", fmt::format("--kv {}: with --device cuda the cache is bf16", name));
-  }
-  if (name == "f32") return KvStorage::f32;
+  if (name == "f32" && !cuda) return KvStorage::f32;
   if (name == "f16") return KvStorage::f16;
   if (name == "bf16") return KvStorage::bf16;
+  if (name == "fp8" && cuda) return KvStorage::fp8;
   if (name == "int8") return KvStorage::int8;
-  throw OptionError("kv", fmt::format("--kv {}: f32, f16, bf16 or int8", name));
+  throw OptionError(
+      "kv", fmt::format("--kv {}: with --device {}", name,
+                        cuda ? "cuda bf16, f16, fp8 or int8" : "cpu f32, f16, bf16 or int8"));
 }
 
 cuda::WeightFormat device_format(const std::string& name) {
@@ -78,7 +78,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   command
-      .add_option("--kv", options.kv, "KV cache: f32, f16 (default), bf16 or int8; on cuda bf16")
+      .add_option("--kv", options.kv,
+                  "KV cache: f32, f16 (default), bf16 or int8; on cuda bf16 (default), f16, fp8 or "
+                  "int8")
       ->group(kGroup);
   command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")
       ->check(CLI::Range(0, 1024))

@@ -47,4 +47,19 @@ Format stored_format(cuda::WeightFormat format) {
   return {};
 }
 
+Format stored_format(cuda::KvFormat format, int head_dim) {
+  const double scale = 32.0 / head_dim;
+  switch (format) {
+    case cuda::KvFormat::bf16:
+      return {DType::bf16, 16, "bf16"};
+    case cuda::KvFormat::f16:
+      return {DType::fp16, 16, "fp16"};
+    case cuda::KvFormat::fp8:
+      return {DType::fp8, 8 + scale, "fp8"};
+    case cuda::KvFormat::int8:
+      return {DType::int8, 8 + scale, "int8"};
+  }
+  return {};
+}
+
 }  // namespace ridge

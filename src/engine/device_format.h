@@ -1,4 +1,5 @@
-// The formats that weights are kept in on a CUDA device, by name and as the predictor counts them.
+// The formats that weights and the KV cache are kept in on a CUDA device, by name and as the
+// predictor counts them.
 #pragma once
 
 #include <string_view>
@@ -16,5 +17,7 @@ std::vector<cuda::WeightFormat> device_formats();  // the widest first
 
 // What a weight costs there, scales included. Products run in bf16 whatever it is.
 Format stored_format(cuda::WeightFormat format);
+// What a key's or value's element costs in heads of this width, scales included.
+Format stored_format(cuda::KvFormat format, int head_dim);
 
 }  // namespace ridge

@@ -38,8 +38,9 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
 void check_device_memory(const Model& model, const Plan& plan, cuda::WeightFormat format,
                          int cache_tokens, int max_tokens, double available,
                          const std::string& device) {
+  Plan on = plan;
   const auto need = [&](cuda::WeightFormat as, int tokens) {
-    return device_need(model, plan, as, tokens, max_tokens);
+    return device_need(model, on, as, tokens, max_tokens);
   };
   const DeviceNeed wanted = need(format, cache_tokens);
   if (wanted.all() <= available) return;
@@ -52,6 +53,13 @@ void check_device_memory(const Model& model, const Plan& plan, cuda::WeightForma
     const DeviceNeed narrow = need(other, cache_tokens);
     if (narrow.weights < wanted.weights && narrow.all() <= available) {
       ways.push_back("--format " + stored_format(other).name);
+    }
+  }
+  for (const cuda::KvFormat other : {cuda::KvFormat::fp8, cuda::KvFormat::int8}) {
+    on.kv = stored_format(other, model.groups.front().layer.mixer.head_dim);
+    const DeviceNeed narrow = need(format, cache_tokens);
+    if (narrow.cache < wanted.cache && narrow.all() <= available) {
+      ways.push_back("--kv " + on.kv->name);
     }
   }
   throw Error(

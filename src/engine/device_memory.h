@@ -23,7 +23,7 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
                        int cache_tokens, int max_tokens);
 
 // Throws Error where `available` bytes of `device` do not hold it: what is needed, and the longest
-// cache or the formats that would fit.
+// cache or the formats, of weights or of the cache, that would fit.
 void check_device_memory(const Model& model, const Plan& plan, cuda::WeightFormat format,
                          int cache_tokens, int max_tokens, double available,
                          const std::string& device);

@@ -19,12 +19,13 @@ namespace ridge {
 
 class Profile;
 
-enum class KvStorage : uint8_t { f32, f16, bf16, int8 };  // int8: a scale per token and head
+// int8, fp8: a scale per token and head. The CPU keeps no fp8, CUDA no f32.
+enum class KvStorage : uint8_t { f32, f16, bf16, int8, fp8 };
 
 struct RunnerOptions {
   int threads = 0;                                              // CPU; 0: one per core
   cuda::WeightFormat device_format = cuda::WeightFormat::bf16;  // CUDA; the CPU keeps the file's
-  KvStorage kv = KvStorage::f16;                                // CUDA: bf16 only
+  KvStorage kv = KvStorage::f16;
   int page_tokens = 16;
   int cache_tokens = 4096;  // all sequences together
   int max_tokens = 512;     // of one step: longer prompts come in chunks

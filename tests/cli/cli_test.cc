@@ -391,7 +391,8 @@ TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   // What a device cannot keep is refused by its name, before anything is loaded.
   EXPECT_TRUE(has(refused("run x --device cuda --format q4_0"), "--format q4_0"));
   EXPECT_TRUE(has(refused("run x --device cuda --format q4_0"), "fp8"));
-  EXPECT_TRUE(has(refused("run x --device cuda --kv f16"), "--kv f16"));
+  EXPECT_TRUE(has(refused("run x --device cuda --kv f32"), "--kv f32: with --device cuda bf16"));
+  EXPECT_TRUE(has(refused("run x --kv fp8"), "--kv fp8: with --device cpu f32"));
   EXPECT_TRUE(has(refused("run x --weights random:1 --format fp8"), "stored as"));
   refused("bench ridge-1m -b 0");
   refused("perplexity ridge-1m /nowhere");

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kStep = 512;
 
-Plan plan_of() {
+Plan plan_of(cuda::KvFormat kv = cuda::KvFormat::bf16) {
   Plan plan;
-  plan.kv = format_from_name("bf16");
+  plan.kv = stored_format(kv, 128);
   plan.activations = DType::bf16;
   return plan;
 }
@@ -44,6 +44,10 @@ TEST(DeviceMemory, CountsWhatLiesOnTheDevice) {
   EXPECT_NEAR(bf16.weights, 2 * (matrices + 2 * head), 1e-3 * bf16.weights);  // norms besides
   EXPECT_NEAR(int4.weights, 4.25 / 8 * (matrices + head) + 2 * head, 1e-3 * int4.weights);
   EXPECT_EQ(bf16.cache, 1008.0 * 32 * 2 * 8 * 128 * 2);  // whole pages
+  for (const cuda::KvFormat kv : {cuda::KvFormat::fp8, cuda::KvFormat::int8}) {
+    EXPECT_EQ(device_need(model, plan_of(kv), cuda::WeightFormat::bf16, 1000, kStep).cache,
+              1008.0 * 32 * 2 * 8 * (128 + 4));  // a float for each head
+  }
   // A head that is the embedding in the file is packed beside it.
   const Model tied = find_model("llama-3.2-1b");
   ASSERT_TRUE(tied.tied_embeddings);
@@ -69,6 +73,10 @@ TEST(DeviceMemory, SaysWhatWouldFit) {
   const std::string wide = refusal(model, "bf16", 4096, 13e9);
   EXPECT_TRUE(has(wide, "what fits: --format fp8")) << wide;
   EXPECT_TRUE(has(wide, "--format int4"));
+  // A cache of half the bytes: in 29 GB with weights of bf16, in 24 GB not.
+  EXPECT_FALSE(has(tight, "--kv")) << tight;
+  const std::string half = refusal(model, "bf16", kTokens, 29e9);
+  EXPECT_TRUE(has(half, "--kv fp8, --kv int8")) << half;
   EXPECT_TRUE(has(refusal(model, "bf16", 4096, 4e9), "no format fits"));
   EXPECT_EQ(wide.find('\n'), std::string::npos);
 }

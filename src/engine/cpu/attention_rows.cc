@@ -250,6 +250,8 @@ void attend_best(const AttentionCall& call, const AttentionJob& job, AttentionSc
       return attend_from<FromBf16>(call, job, scratch);
     case KvStorage::int8:
       return attend_from<FromInt8>(call, job, scratch);
+    case KvStorage::fp8:
+      break;  // make_cpu_runner refuses it
   }
 }
 

@@ -388,6 +388,7 @@ std::span<const float> CpuRunner::head(std::span<const Slice> batch, OperatorClo
 }  // namespace
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options) {
+  if (options.kv == KvStorage::fp8) throw Error("the CPU's KV cache is f32, f16, bf16 or int8");
   return std::make_unique<CpuRunner>(std::move(weights), options);
 }
 

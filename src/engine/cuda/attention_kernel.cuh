@@ -1,6 +1,6 @@
-// The attention kernel (attention.cuh): one warp copies the cache's pages into a ring, warpgroups
-// of 64 packed rows each take every tile of keys from it. Scores S = Q K^T, weights P = 2^(S -
-// max), output O += P V; S becomes P in the registers where wgmma takes its A operand from.
+// Prompts' attention kernel (attention.cuh): one warp copies the cache's pages into a ring,
+// warpgroups of 64 packed rows each take every tile of keys from it. Scores S = Q K^T, weights P =
+// 2^(S - max), output O += P V; S becomes P in the registers where wgmma takes its A operand from.
 //
 // A tile's scores and the output of the one before it are multiplied together; its weights are made
 // while the latter runs. Two warpgroups fill each other's gaps without being told to (taking turns
@@ -29,26 +29,18 @@ __device__ inline void store_if(bool condition, void* to, uint32_t value) {
                "l"(to), "r"(value)
                : "memory");
 }
-__device__ inline void store_if(bool condition, void* to, float2 value) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p st.global.v2.f32 [%1], {%2, %3};\n}" ::"r"(
-          int{condition}),
-      "l"(to), "f"(value.x), "f"(value.y)
-      : "memory");
-}
-
 // One warpgroup's state and steps. Lane 4 g + t of warp w has rows 16 w + g and 8 further.
-template <int kHeadDim, int kGroups>
+template <int kHeadDim>
 struct Attender {
-  using Shape = AttentionShape<kHeadDim, kGroups>;
-  using Item = AttentionItem<kHeadDim, kGroups>;
+  using Shape = AttentionShape<kHeadDim>;
+  using Item = AttentionItem<kHeadDim>;
   static constexpr int kKeys = Shape::kKeys;
   // Queries as wgmma's A: in registers where these suffice, which spares shared memory.
   static constexpr bool kHeld = kHeadDim <= 128;
   using Queries = uint32_t[kHeld ? kHeadDim / 16 : 1][4];
 
   const AttentionLaunch& launch;
-  AttentionShared<kHeadDim, kGroups>& shared;
+  AttentionShared<kHeadDim>& shared;
   const int warpgroup, warp, lane;
 
   // The next item, its queries ready.
@@ -171,9 +163,7 @@ struct Attender {
     }
   }
 
-  __device__ void write(const Item& item, float (&o)[kHeadDim / 2], const Rows& rows, float factor,
-                        uint32_t& parity) const {
-    const bool whole = Shape::kPrompts || uniform(item.whole());
+  __device__ void write(const Item& item, float (&o)[kHeadDim / 2], const Rows& rows) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = rows.sum[r];
@@ -181,29 +171,13 @@ struct Attender {
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       const int row = item.first + warpgroup * 64 + warp * 16 + lane / 4 + r * 8;
       const bool there = row < item.packed;
-      if (whole) {
-        const float part = __fdividef(1.0f, sum);
-        uint16_t* to = item.output(launch, row) + lane % 4 * 2;
+      const float part = __fdividef(1.0f, sum);
+      uint16_t* to = item.output(launch, row) + lane % 4 * 2;
 #pragma unroll
-        for (int j = 0; j < kHeadDim / 8; ++j) {
-          store_if(there, to + wide_at(j * 8, 0, launch.args.out_tokens),
-                   pack_bf16(o[j * 4 + r * 2] * part, o[j * 4 + r * 2 + 1] * part));
-        }
-      } else {
-        const size_t record = item.record(launch, item.work.part) + row;
-        float* to = launch.partial + record * kHeadDim + lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < kHeadDim / 8; ++j) {
-          store_if(there, to + j * 8, float2{o[j * 4 + r * 2], o[j * 4 + r * 2 + 1]});
-        }
-        store_if(there && lane % 4 == 0, launch.partial_sums + record,
-                 float2{rows.most[r] * factor, sum});
+      for (int j = 0; j < kHeadDim / 8; ++j) {
+        store_if(there, to + wide_at(j * 8, 0, launch.args.out_tokens),
+                 pack_bf16(o[j * 4 + r * 2] * part, o[j * 4 + r * 2 + 1] * part));
       }
-    }
-    if constexpr (!Shape::kPrompts) {
-      wait(&shared.noticed, parity ^ 1);
-      parity ^= 1;
-      release(&shared.written);
     }
   }
 
@@ -232,7 +206,7 @@ struct Attender {
     const float factor = args.softcap > 0 ? kLog2 : args.scale * kLog2;
     Place place;       // of the keys under way; values are one tile behind
     Place item_place;  // of the next item
-    uint32_t queries_parity = 0, noticed_parity = 0;
+    uint32_t queries_parity = 0;
     float s[kKeys / 2], o[kHeadDim / 2];
     uint32_t p[kKeys / 16][4];
     Queries q;
@@ -293,7 +267,7 @@ struct Attender {
         wgmma_fence();
         multiply_values(o, p, place.slot);
         wgmma_wait<0>();
-        return write(done, o, rows, factor, noticed_parity);
+        return write(done, o, rows);
       }
       const Place before = place;
       place.advance(Shape::kSlots);
@@ -306,21 +280,20 @@ struct Attender {
       wgmma_wait<0>();
       release(place.slot, 0);
       release(before.slot, 1);
-      write(done, o, rows, factor, noticed_parity);
+      write(done, o, rows);
     }
   }
 };
 
 #endif
 
-template <int kHeadDim, int kGroups>
-__global__ void __launch_bounds__(AttentionShape<kHeadDim, kGroups>::kThreads,
-                                  AttentionShape<kHeadDim, kGroups>::kBlocks)
+template <int kHeadDim>
+__global__ void __launch_bounds__(AttentionShape<kHeadDim>::kThreads, 1)
     attention(const __grid_constant__ AttentionLaunch launch) {
 #ifdef RIDGE_HOPPER
-  using Shape = AttentionShape<kHeadDim, kGroups>;
+  using Shape = AttentionShape<kHeadDim>;
   extern __shared__ __align__(128) uint8_t raw[];
-  auto& shared = *reinterpret_cast<AttentionShared<kHeadDim, kGroups>*>(raw);
+  auto& shared = *reinterpret_cast<AttentionShared<kHeadDim>*>(raw);
   static_assert(sizeof(shared) <= Shape::kSharedBytes);
   if (threadIdx.x == 0) {
     for (int s = 0; s < Shape::kSlots; ++s) {
@@ -331,28 +304,20 @@ __global__ void __launch_bounds__(AttentionShape<kHeadDim, kGroups>::kThreads,
     }
     init(&shared.queries_full, 1);
     init(&shared.queries_empty, 4 * kGroups);
-    init(&shared.written, 4);
-    init(&shared.noticed, kJoiners);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   let_next_begin();
   const int warp = uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   if (warp < 4 * kGroups) {
-    if constexpr (Shape::kKeep > 0) {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kGet));
-    }
-    Attender<kHeadDim, kGroups>{launch, shared, warp / 4, warp % 4, lane}.run();
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kGet));
+    Attender<kHeadDim>{launch, shared, warp / 4, warp % 4, lane}.run();
   } else {
-    if constexpr (Shape::kKeep > 0) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kKeep));
-    }
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kKeep));
     if (warp == 4 * kGroups) {
-      TileFetcher<kHeadDim, kGroups>(launch, shared, lane).run();
+      TileFetcher<kHeadDim>(launch, shared, lane).run();
     } else if (warp == 4 * kGroups + 1) {
-      fetch_queries<kHeadDim, kGroups>(launch, shared, lane);
-    } else if (!Shape::kPrompts) {
-      join_spans<kHeadDim, kGroups>(launch, shared, warp - 4 * kGroups - 2, lane);
+      fetch_queries<kHeadDim>(launch, shared, lane);
     }
   }
 #endif

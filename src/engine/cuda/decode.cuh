@@ -47,7 +47,8 @@ struct DecodeArgs {
   const float* rope_frequency;  // [head_dim / 2]
   float rope_magnitude;
 
-  uint16_t* kv;     // [layer][page][kv head][page_elements]
+  KvFormat kv_format;
+  uint8_t* kv;      // [layer][page][kv head][page_bytes]
   int cache_pages;  // of a layer
   const Row* rows;  // [row_count]
   const int* pages;

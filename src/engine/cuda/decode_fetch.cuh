@@ -78,33 +78,53 @@ struct Fetcher {
     }
   }
 
+  // The same by the whole warp: the first lane waits for the copies under way, which it alone
+  // counts, while the others wait for the slot.
+  __device__ void open_together(int bytes, int lane) {
+    const bool full = lane == 0 && flying == args.in_flight;
+    wait(full ? &shared.fixed.full[oldest.slot] : &shared.fixed.empty[place.slot],
+         full ? oldest.parity : place.parity ^ 1);
+    if (full) {
+      oldest.advance(args.ring_slots);
+    } else {
+      ++flying;
+    }
+    __syncwarp();
+    if (lane == 0) arrive_expecting(&shared.fixed.full[place.slot], bytes);
+  }
+
   // Pages of the past, the latest first: they do not depend on this step, so they come early like
-  // weights do.
+  // weights do. Each lane knows where one of the next pages lies and asks for it in its turn; so
+  // little is left to do for a stage: at 1100 clocks each, this warp was slower than memory.
   __device__ void pages(const Op& op, int lane) {
-    const int page_bytes = page_elements(args.head_dim) * 2;
-    const int per_stage = min(32, kStage / page_bytes);
+    const int each = page_bytes(args.kv_format, args.head_dim);
+    const int per_stage = min(32, kStage / each), batch = 32 / per_stage * per_stage;
     for (int item = op.first; item < op.items; item += gridDim.x) {
       const Span span = span_of(args, shared.fixed.rows, op, item);
-      const int* numbers = args.pages + shared.fixed.rows[span.row].pages + span.first_page;
-      const uint16_t* layer = args.kv + size_t(op.layer) * args.cache_pages * args.kv_heads *
-                                            page_elements(args.head_dim);
-      int number = 0;  // of 32 pages at a time: asking for each stage's would cost more than it
+      const int* last = args.pages + shared.fixed.rows[span.row].pages + span.first_page +
+                        span.page_count - 1 - lane;
+      const size_t of_page = size_t(args.kv_heads) * each;
+      const uint8_t* head =
+          args.kv + size_t(op.layer) * args.cache_pages * of_page + span.kv_head * each;
+      const auto ask = [&](int from) {
+        if (from + lane < span.page_count) copy_4(&shared.fixed.page[lane], last - from);
+      };
+      ask(0);
 #pragma unroll 1
-      for (int p = 0; p < span.page_count; p += per_stage) {
-        const int count = min(per_stage, span.page_count - p);
-        if (p % 32 == 0 && p + lane < span.page_count) {
-          number = numbers[span.page_count - 1 - p - lane];
+      for (int from = 0; from < span.page_count; from += batch) {
+        wait_copies();
+        const uint8_t* page = head + shared.fixed.page[lane] * of_page;
+        ask(from + batch);
+        const int end = min(batch, span.page_count - from);
+#pragma unroll 1
+        for (int at = 0; at < end; at += per_stage) {
+          const int count = min(per_stage, end - at);
+          open_together(count * each, lane);
+          if (lane >= at && lane < at + count) {
+            fetch(slot() + (lane - at) * each, page, each, &shared.fixed.full[place.slot]);
+          }
+          place.advance(args.ring_slots);
         }
-        const int mine = __shfl_sync(0xffffffffu, number, (p + lane) % 32);
-        if (lane == 0) open(count * page_bytes, [] {});
-        __syncwarp();
-        if (lane < count) {
-          fetch(
-              slot() + lane * page_bytes,
-              layer + (size_t(mine) * args.kv_heads + span.kv_head) * page_elements(args.head_dim),
-              page_bytes, &shared.fixed.full[place.slot]);
-        }
-        place.advance(args.ring_slots);
       }
     }
   }

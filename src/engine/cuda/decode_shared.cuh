@@ -82,6 +82,7 @@ struct Fixed {
   float scale[kFinishers][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   Row rows[kMaxRows];
+  int page[32];  // numbers of the pages that the fetching warp's lanes ask for next
   float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
 };
 

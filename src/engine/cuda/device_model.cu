@@ -43,9 +43,9 @@ class Pinned {
 
 class HopperModel final : public DeviceModel {
  public:
-  HopperModel(const ModelShape& shape, WeightFormat format, int cache_pages)
+  HopperModel(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages)
       : properties_(properties_of_device()),
-        w_(shape, format, cache_pages),
+        w_(shape, format, kv_format, cache_pages),
         forward_(w_, properties_.multiProcessorCount),
         decodes_(decode_has(shape)) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
@@ -157,9 +157,13 @@ class HopperModel final : public DeviceModel {
   std::vector<float> vector(Vectors which, int layer) override {
     return w_.host_vector(which, layer);
   }
+  std::vector<float> cached(int layer, int page) override {
+    wait();
+    return w_.cached(layer, page);
+  }
   double weight_bytes() const override { return w_.bytes(); }
   double cache_bytes_per_token() const override {
-    return 2.0 * w_.shape.layers * w_.shape.kv_heads * w_.shape.head_dim * 2;
+    return double(w_.shape.layers) * w_.shape.kv_heads * w_.kv_page_bytes() / kPageTokens;
   }
   std::string device() const override { return properties_.name; }
   int sms() const override { return properties_.multiProcessorCount; }
@@ -275,8 +279,8 @@ class HopperModel final : public DeviceModel {
     a.final_norm = w_.vector(Vectors::final_norm, 0), a.q_norm = w_.vector(Vectors::q_norm, 0);
     a.k_norm = w_.vector(Vectors::k_norm, 0), a.qkv_bias = w_.vector(Vectors::qkv_bias, 0);
     a.rope_frequency = w_.ropes.data();
-    a.rope_magnitude = shape.ropes[0].magnitude, a.kv = w_.kv.data(),
-    a.cache_pages = w_.cache_pages;
+    a.rope_magnitude = shape.ropes[0].magnitude;
+    a.kv_format = w_.kv_format, a.kv = w_.kv.data(), a.cache_pages = w_.cache_pages;
     a.rows = rows_.data(), a.pages = pages_.data(), a.tokens = tokens_.data();
     a.row_count = static_cast<int>(rows.size()), a.most_position = most, a.steps = steps;
     a.residual = residual_.data(), a.normed = normed_.data(), a.squares = squares_.data();
@@ -335,9 +339,9 @@ DeviceFound find_device() {
 }
 
 std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFormat format,
-                                               int cache_pages) {
+                                               KvFormat kv_format, int cache_pages) {
   find_device();
-  return std::make_unique<HopperModel>(shape, format, cache_pages);
+  return std::make_unique<HopperModel>(shape, format, kv_format, cache_pages);
 }
 
 }  // namespace ridge::cuda

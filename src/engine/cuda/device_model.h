@@ -92,7 +92,7 @@ class DeviceModel {
  public:
   // Throws Error: no device, one without the instructions, a shape the kernel has no code for.
   static std::unique_ptr<DeviceModel> make(const ModelShape& shape, WeightFormat format,
-                                           int cache_pages);
+                                           KvFormat kv_format, int cache_pages);
   virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
@@ -134,6 +134,8 @@ class DeviceModel {
 
   virtual std::vector<float> unpacked(Part part, int layer) = 0;  // in blocks' order, for checks
   virtual std::vector<float> vector(Vectors which, int layer) = 0;
+  // What a page of the cache holds, [kv head][key, value][token][head_dim], for checks.
+  virtual std::vector<float> cached(int layer, int page) = 0;
   virtual double weight_bytes() const = 0;           // read by a step
   virtual double cache_bytes_per_token() const = 0;  // all layers
   virtual std::string device() const = 0;

@@ -1,3 +1,7 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -26,8 +30,9 @@ float* Matrices::scale_at(int index, int block) const {
                        : nullptr;
 }
 
-DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, int pages)
-    : shape(s), format(weight_format), cache_pages(pages) {
+DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, KvFormat kept,
+                             int pages)
+    : shape(s), format(weight_format), kv_format(kept), cache_pages(pages) {
   int dense = 0, sparse = 0;
   for (int layer = 0; layer < s.layers; ++layer) {
     place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
@@ -61,7 +66,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, in
   }
   ropes = Buffer<float>(frequencies.size());
   ropes.copy_from(frequencies.data(), frequencies.size());
-  kv = Buffer<uint16_t>(size_t(s.layers) * pages * s.kv_heads * page_elements(s.head_dim));
+  kv = Buffer<uint8_t>(size_t(s.layers) * pages * s.kv_heads * kv_page_bytes());
   kv.fill_bytes(0);
 }
 
@@ -127,7 +132,7 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
 }
 
 void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
-  fill_normal(stream, kv.data(), kv.size(), seed, 1.0f);
+  fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
   check(cudaStreamSynchronize(stream), "filling the cache");
 }
 
@@ -155,6 +160,36 @@ std::vector<float> DeviceWeights::host_vector(Vectors which, int layer) const {
   const auto [data, size] = vector_at(which, layer);
   std::vector<float> values(size);
   check(cudaMemcpy(values.data(), data, size * 4, cudaMemcpyDeviceToHost), "copying");
+  return values;
+}
+
+std::vector<float> DeviceWeights::cached(int layer, int page) const {
+  const int d = shape.head_dim, each = kv_page_bytes();
+  std::vector<uint8_t> raw(size_t(each) * shape.kv_heads);
+  check(
+      cudaMemcpy(raw.data(), kv_of(layer) + raw.size() * page, raw.size(), cudaMemcpyDeviceToHost),
+      "copying");
+  std::vector<float> values;
+  const auto element = [&](const uint8_t* from, bool key, int token, int i) {
+    if (!kv_bytes(kv_format)) {
+      uint16_t bits;
+      std::memcpy(&bits, from + 2 * (key ? key_at(token, i, d) : value_at(token, i, d)), 2);
+      return kv_format == KvFormat::f16 ? __half2float(__half(__half_raw{bits}))
+                                        : __bfloat162float(__nv_bfloat16(__nv_bfloat16_raw{bits}));
+    }
+    const uint8_t byte = from[key ? key_byte(token, i) : value_byte(token, i, d)];
+    float scale;
+    std::memcpy(&scale, from + (key ? key_scale_byte(token, d) : value_scale_byte(token, d)), 4);
+    if (kv_format == KvFormat::int8) return scale * static_cast<int8_t>(byte);
+    return scale * __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)));
+  };
+  for (int side = 0; side < 2 * shape.kv_heads; ++side) {
+    for (int token = 0; token < kPageTokens; ++token) {
+      for (int i = 0; i < d; ++i) {
+        values.push_back(element(raw.data() + size_t(each) * (side / 2), side % 2 == 0, token, i));
+      }
+    }
+  }
   return values;
 }
 

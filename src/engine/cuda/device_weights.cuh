@@ -27,7 +27,7 @@ struct Matrices {
 
 class DeviceWeights {
  public:
-  DeviceWeights(const ModelShape& shape, WeightFormat format, int cache_pages);
+  DeviceWeights(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages);
 
   void load(cudaStream_t stream, Part part, int layer, const FillRows& first,
             const FillRows& second, int expert);
@@ -36,15 +36,17 @@ class DeviceWeights {
   void randomize_cache(cudaStream_t stream, uint64_t seed);
   std::vector<float> unpacked(cudaStream_t stream, Part part, int layer) const;
   std::vector<float> host_vector(Vectors which, int layer) const;
+  std::vector<float> cached(int layer, int page) const;
   double bytes() const;  // read by a step of many tokens: all matrices
 
   // Of a layer among those of its kind: dense or experts.
   int place_of(int layer) const { return place_[size_t(layer)]; }
   int qkv_rows() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
   int q_columns() const { return shape.heads * shape.head_dim; }
-  uint16_t* kv_of(int layer) const {
-    return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * page_elements(shape.head_dim);
+  uint8_t* kv_of(int layer) const {
+    return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * kv_page_bytes();
   }
+  int kv_page_bytes() const { return page_bytes(kv_format, shape.head_dim); }
   // [layer]'s part; null where the model has none.
   float* vector(Vectors which, int layer) const { return vector_at(which, layer).first; }
   const float* frequency_of(int layer) const {
@@ -54,10 +56,12 @@ class DeviceWeights {
 
   ModelShape shape;
   WeightFormat format;
+  KvFormat kv_format;
   int cache_pages;
   Matrices qkv, out, gate_up, down, head;
   Matrices router, expert_gate_up, expert_down;  // the router is always bf16
-  Buffer<uint16_t> embed, kv;
+  Buffer<uint16_t> embed;
+  Buffer<uint8_t> kv;   // [layer][page][kv head][page_bytes]
   Buffer<float> ropes;  // [rope][head_dim / 2]
 
  private:

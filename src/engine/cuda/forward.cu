@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "engine/cuda/forward.cuh"
 
@@ -19,6 +20,12 @@ void check_shape(const ModelShape& s) {
   }
 }
 
+std::vector<int> windows_of(const ModelShape& s) {  // each once
+  if (s.window.empty()) return {0};
+  const std::set<int> windows(s.window.begin(), s.window.end());
+  return {windows.begin(), windows.end()};
+}
+
 int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Columns that fill no chunk meet weights of zero, but must be numbers.
@@ -35,7 +42,8 @@ Forward::Forward(const DeviceWeights& weights, int sms)
       sms_(sms),
       linear_(weights.format, sms),
       router_(WeightFormat::bf16, sms),
-      attention_(weights.shape.heads, weights.shape.kv_heads, weights.shape.head_dim, sms) {
+      attention_(weights.shape.heads, weights.shape.kv_heads, weights.shape.head_dim, sms,
+                 weights.kv_format, windows_of(weights.shape)) {
   check_shape(weights.shape);
 }
 
@@ -196,17 +204,30 @@ LinearArgs Forward::head_args() const {
 
 void Forward::attend(cudaStream_t stream, int layer) {
   const ModelShape& s = w_.shape;
-  mark(stream, "rope_cache");
-  const float magnitude = s.ropes[size_t(w_.rope_of(layer))].magnitude;
-  turn_and_cache(stream,
-                 {qkv_.data(), s.heads, s.kv_heads, s.head_dim, tokens_,
-                  w_.vector(Vectors::q_norm, layer), w_.vector(Vectors::k_norm, layer), s.norm_eps,
-                  w_.frequency_of(layer), magnitude, at_.data(), q_.data(), w_.kv_of(layer)});
+  const AttentionArgs args = {s.heads,
+                              s.kv_heads,
+                              s.head_dim,
+                              s.query_scale,
+                              s.attention_softcap,
+                              s.window.empty() ? 0 : s.window[size_t(layer)],
+                              qkv_.data(),
+                              w_.vector(Vectors::q_norm, layer),
+                              w_.vector(Vectors::k_norm, layer),
+                              s.norm_eps,
+                              w_.frequency_of(layer),
+                              s.ropes[size_t(w_.rope_of(layer))].magnitude,
+                              at_.data(),
+                              q_.data(),
+                              w_.kv_of(layer),
+                              pages_.data(),
+                              attended_.data(),
+                              padded_};
+  if (attention_.turns()) {
+    mark(stream, "rope_cache");
+    attention_.turn(stream, args);
+  }
   mark(stream, "attention");
-  const int window = s.window.empty() ? 0 : s.window[size_t(layer)];
-  attention_.launch(stream,
-                    {s.heads, s.kv_heads, s.head_dim, s.query_scale, s.attention_softcap, window,
-                     q_.data(), w_.kv_of(layer), pages_.data(), attended_.data(), padded_});
+  attention_.launch(stream, args);
 }
 
 void Forward::mlp(cudaStream_t stream, int layer) {

@@ -203,6 +203,38 @@ __global__ void normals(T* to, size_t count, uint64_t seed, float deviation, flo
   }
 }
 
+// Whatever the layout, an element is as good as another. The largest of a head is taken to be 3.
+__global__ void random_pages(KvFormat format, int head_dim, uint8_t* to, size_t pages,
+                             uint64_t seed) {
+  const int elements = page_elements(head_dim);
+  for (size_t page = blockIdx.x; page < pages; page += gridDim.x) {
+    uint8_t* at = to + page * page_bytes(format, head_dim);
+    for (int i = threadIdx.x; i < elements; i += blockDim.x) {
+      const float value = normal(seed, page * elements + i);
+      const float most = fminf(fmaxf(value, -3.0f), 3.0f);
+      switch (format) {
+        case KvFormat::bf16:
+          reinterpret_cast<uint16_t*>(at)[i] = bf16_bits(value);
+          break;
+        case KvFormat::f16:
+          reinterpret_cast<__half*>(at)[i] = __float2half_rn(value);
+          break;
+        case KvFormat::fp8:
+          at[i] = __nv_cvt_float_to_fp8(most * (kLargestE4m3 / 3), __NV_SATFINITE, __NV_E4M3);
+          break;
+        case KvFormat::int8:
+          at[i] = static_cast<uint8_t>(__float2int_rn(most * (kLargestInt8 / 3)));
+          break;
+      }
+    }
+    if (!kv_bytes(format)) continue;
+    for (int i = threadIdx.x; i < 2 * kPageTokens; i += blockDim.x) {
+      reinterpret_cast<float*>(at + elements)[i] =
+          3 / (format == KvFormat::fp8 ? kLargestE4m3 : kLargestInt8);
+    }
+  }
+}
+
 }  // namespace
 
 void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
@@ -244,6 +276,10 @@ void fill_normal(cudaStream_t stream, uint16_t* to, size_t count, uint64_t seed,
 void fill_normal(cudaStream_t stream, float* to, size_t count, uint64_t seed, float deviation,
                  float mean) {
   normals<<<1056, 256, 0, stream>>>(to, count, seed, deviation, mean);
+}
+void fill_pages(cudaStream_t stream, KvFormat format, int head_dim, uint8_t* to, size_t pages,
+                uint64_t seed) {
+  random_pages<<<1056, 256, 0, stream>>>(format, head_dim, to, pages, seed);
 }
 
 }  // namespace ridge::cuda

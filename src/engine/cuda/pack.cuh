@@ -21,5 +21,8 @@ void unpack(cudaStream_t stream, WeightFormat format, const uint8_t* from, const
 void fill_normal(cudaStream_t stream, uint16_t* to, size_t count, uint64_t seed, float deviation);
 void fill_normal(cudaStream_t stream, float* to, size_t count, uint64_t seed, float deviation,
                  float mean);
+// Pages of the KV cache (tiles.cuh), one after the other, with normal numbers of deviation 1.
+void fill_pages(cudaStream_t stream, KvFormat format, int head_dim, uint8_t* to, size_t pages,
+                uint64_t seed);
 
 }  // namespace ridge::cuda

@@ -93,9 +93,13 @@ __device__ inline void fetch_box(void* to, const void* map, int x, int y, int z,
       : "memory");
 }
 
-// A thread's own 16 bytes past L1, and waiting for all such.
+// A thread's own 16 bytes past L1, its own 4, and waiting for all such.
 __device__ inline void copy_16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+}
+__device__ inline void copy_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
                : "memory");
 }
 __device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }

@@ -52,23 +52,39 @@ ModelShape shape_of(const Architecture& a, const WideHeads& heads) {
   return s;
 }
 
+cuda::KvFormat kv_format_of(KvStorage kv) {
+  switch (kv) {
+    case KvStorage::bf16:
+      return cuda::KvFormat::bf16;
+    case KvStorage::f16:
+      return cuda::KvFormat::f16;
+    case KvStorage::fp8:
+      return cuda::KvFormat::fp8;
+    case KvStorage::int8:
+      return cuda::KvFormat::int8;
+    case KvStorage::f32:
+      break;
+  }
+  throw Error("on CUDA the KV cache is bf16, f16, fp8 or int8");
+}
+
 class CudaRunner final : public Runner {
  public:
   CudaRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
+        kv_(kv_format_of(options.kv)),
         heads_(weights_.architecture.head_dim),
         pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
               options.page_tokens) {
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
-    if (options.kv != KvStorage::bf16) throw Error("on CUDA the KV cache is bf16");
     const ModelShape shape = shape_of(weights_.architecture, heads_);
     const cuda::DeviceFound device = cuda::find_device();
     check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
                         options.max_tokens, device.free_bytes, device.name);
-    model_ = DeviceModel::make(shape, options.device_format,
+    model_ = DeviceModel::make(shape, options.device_format, kv_,
                                pool_.total() * (options.page_tokens / kPageTokens));
     load();
     weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
@@ -90,7 +106,7 @@ class CudaRunner final : public Runner {
     Plan plan;
     plan.weights = stored_format(options_.device_format);
     plan.activations = DType::bf16;
-    plan.kv = format_from_name("bf16");
+    plan.kv = stored_format(kv_, heads_.wide());
     plan.page_tokens = options_.page_tokens;
     return plan;
   }
@@ -285,6 +301,7 @@ class CudaRunner final : public Runner {
 
   Weights weights_;
   RunnerOptions options_;
+  cuda::KvFormat kv_;
   WideHeads heads_;
   PagePool pool_;
   std::unique_ptr<DeviceModel> model_;

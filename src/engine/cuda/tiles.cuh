@@ -60,17 +60,43 @@ __host__ __device__ constexpr size_t wide_at(int k, int token, int tokens) {
          k % 8;
 }
 
-// A page of the KV cache, for one layer and head: K of 16 tokens, then V. Both in core matrices of
-// 8 x 8 bf16 (128 contiguous bytes, rows of 16): K has tokens as rows, V has dimensions as rows
-// (its tokens are k); each [token / 8][d / 8][8][8]. ldmatrix makes them mma's A, and wgmma takes
-// them as B as they are. Elements.
+// A page of the KV cache, for one layer and head: K of 16 tokens, then V.
 constexpr int kPageTokens = 16;
+__host__ __device__ constexpr bool kv_bytes(KvFormat format) {  // a byte an element, and scales
+  return format == KvFormat::fp8 || format == KvFormat::int8;
+}
+__host__ __device__ constexpr int page_bytes(KvFormat format, int head_dim) {
+  return kv_bytes(format) ? 2 * kPageTokens * head_dim + 2 * kPageTokens * 4
+                          : 2 * kPageTokens * head_dim * 2;
+}
+
+// Of 16 bits: both in core matrices of 8 x 8 (128 contiguous bytes, rows of 16): K has tokens as
+// rows, V has dimensions as rows (its tokens are k); each [token / 8][d / 8][8][8]. ldmatrix makes
+// them mma's A, and wgmma takes them as B as they are. Elements.
 __host__ __device__ constexpr int page_elements(int head_dim) { return 2 * kPageTokens * head_dim; }
 __host__ __device__ constexpr int key_at(int token, int d, int head_dim) {
   return token / 8 * 8 * head_dim + d / 8 * 64 + token % 8 * 8 + d % 8;
 }
 __host__ __device__ constexpr int value_at(int token, int d, int head_dim) {
   return kPageTokens * head_dim + token / 8 * 8 * head_dim + d / 8 * 64 + d % 8 * 8 + token % 8;
+}
+
+// Of a byte: 512 bytes hold 32 dimensions as the lanes' A of two MMAs, 16 bytes a lane; K has
+// tokens as rows and dimensions as k, V dimensions as rows and tokens as k. Then the scales,
+// float[16] of K and float[16] of V.
+__host__ __device__ constexpr int key_byte(int token, int d) {
+  return d / 32 * 512 + (token % 8 * 4 + d % 8 / 2) * 16 + d % 32 / 16 * 8 +
+         (d % 16 / 8 * 2 + token / 8) * 2 + d % 2;
+}
+__host__ __device__ constexpr int value_byte(int token, int d, int head_dim) {
+  return kPageTokens * head_dim + d / 32 * 512 + (d % 8 * 4 + token % 8 / 2) * 16 +
+         d % 32 / 16 * 8 + (token / 8 * 2 + d % 16 / 8) * 2 + token % 2;
+}
+__host__ __device__ constexpr int key_scale_byte(int token, int head_dim) {
+  return 2 * kPageTokens * head_dim + token * 4;
+}
+__host__ __device__ constexpr int value_scale_byte(int token, int head_dim) {
+  return key_scale_byte(kPageTokens + token, head_dim);
 }
 
 }  // namespace ridge::cuda

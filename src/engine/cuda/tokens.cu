@@ -1,3 +1,4 @@
+#include "engine/cuda/attend.cuh"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/mma.cuh"
 #include "engine/cuda/scalar.cuh"
@@ -69,54 +70,156 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_consta
 // A warp a token and head; a lane has pairs 2 l + 64 n and the one after.
 constexpr int kTurnWarps = 8;
 
+template <KvFormat kFormat>
 __global__ void __launch_bounds__(kTurnWarps * 32) turn_kernel(const __grid_constant__ TurnArgs a) {
+#ifdef RIDGE_HOPPER
   let_next_begin();
-  after_previous();
-  const int heads = a.heads + 2 * a.kv_heads, half = a.head_dim / 2, token = blockIdx.x;
+  const int heads = a.heads + 2 * a.kv_heads, half = a.head_dim / 2, token = a.rows[blockIdx.x];
   const int head = blockIdx.y * kTurnWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  after_previous();
   if (head >= heads) return;
   const float* from = a.qkv + (size_t(token) * heads + head) * a.head_dim;
   const TokenAt at = a.at[token];
   const int kv_head = (head - a.heads) % a.kv_heads;
-  uint16_t* page = a.kv + (size_t(at.page) * a.kv_heads + kv_head) * page_elements(a.head_dim);
-  if (head >= a.heads + a.kv_heads) {
-    for (int d = lane; d < a.head_dim; d += 32) {
-      page[value_at(at.slot, d, a.head_dim)] = bf16_bits(from[d]);
-    }
-    return;
+  uint8_t* page = a.kv + (size_t(at.page) * a.kv_heads + kv_head) * page_bytes(kFormat, a.head_dim);
+  const bool query = head < a.heads, value = head >= a.heads + a.kv_heads;
+  // Elements of both halves; what lies behind the end is zero.
+  float2 x[2] = {}, y[2] = {};
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int i = lane * 2 + n * 64;
+    if (i >= half) continue;
+    x[n] = *reinterpret_cast<const float2*>(from + i);
+    y[n] = *reinterpret_cast<const float2*>(from + half + i);
   }
-  const bool query = head < a.heads;
-  const float* norm = query ? a.q_norm : a.k_norm;
+  const float* norm = value ? nullptr : query ? a.q_norm : a.k_norm;
   float scale = 1;
   if (norm) {
     float sum = 0;
-    for (int d = lane; d < a.head_dim; d += 32) sum += from[d] * from[d];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      sum += x[n].x * x[n].x + x[n].y * x[n].y + y[n].x * y[n].x + y[n].y * y[n].y;
+    }
     for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
     scale = rsqrtf(sum / a.head_dim + a.eps);
   }
-  for (int i = lane * 2; i < half; i += 64) {
-    float2 x = *reinterpret_cast<const float2*>(from + i);
-    float2 y = *reinterpret_cast<const float2*>(from + half + i);
-    const float2 frequency = *reinterpret_cast<const float2*>(a.frequency + i);
+  float most = 0;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int i = lane * 2 + n * 64;
+    if (i >= half) continue;
     if (norm) {
       const float2 low = *reinterpret_cast<const float2*>(norm + i);
       const float2 high = *reinterpret_cast<const float2*>(norm + half + i);
-      x.x *= scale * low.x, x.y *= scale * low.y, y.x *= scale * high.x, y.y *= scale * high.y;
+      x[n] = {x[n].x * (scale * low.x), x[n].y * (scale * low.y)};
+      y[n] = {y[n].x * (scale * high.x), y[n].y * (scale * high.y)};
     }
-    float sine[2], cosine[2];
-    sincosf(static_cast<float>(at.position) * frequency.x, &sine[0], &cosine[0]);
-    sincosf(static_cast<float>(at.position) * frequency.y, &sine[1], &cosine[1]);
-    for (int n = 0; n < 2; ++n) sine[n] *= a.magnitude, cosine[n] *= a.magnitude;
-    const uint32_t first =
-        pack_bf16(x.x * cosine[0] - y.x * sine[0], x.y * cosine[1] - y.y * sine[1]);
-    const uint32_t second =
-        pack_bf16(y.x * cosine[0] + x.x * sine[0], y.y * cosine[1] + x.y * sine[1]);
-    uint16_t* to = query ? a.q + (size_t(token) * a.heads + head) * a.head_dim + i
-                         : page + key_at(at.slot, i, a.head_dim);
-    const int apart = query ? half : key_at(0, half, a.head_dim);
-    *reinterpret_cast<uint32_t*>(to) = first;
-    *reinterpret_cast<uint32_t*>(to + apart) = second;
+    if (!value) {
+      const float2 frequency = *reinterpret_cast<const float2*>(a.frequency + i);
+      float sine[2], cosine[2];
+      sincosf(static_cast<float>(at.position) * frequency.x, &sine[0], &cosine[0]);
+      sincosf(static_cast<float>(at.position) * frequency.y, &sine[1], &cosine[1]);
+      for (int e = 0; e < 2; ++e) sine[e] *= a.magnitude, cosine[e] *= a.magnitude;
+      const float2 u = x[n], v = y[n];
+      x[n] = {u.x * cosine[0] - v.x * sine[0], u.y * cosine[1] - v.y * sine[1]};
+      y[n] = {v.x * cosine[0] + u.x * sine[0], v.y * cosine[1] + u.y * sine[1]};
+    }
+    most = fmaxf(fmaxf(most, fmaxf(fabsf(x[n].x), fabsf(x[n].y))),
+                 fmaxf(fabsf(y[n].x), fabsf(y[n].y)));
   }
+  float2 byte = {1, 1};
+  if constexpr (kv_bytes(kFormat)) {
+    most = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most)));
+    byte = byte_scale<kFormat>(most);
+    if (lane == 0 && !query) {
+      *reinterpret_cast<float*>(page + (value ? value_scale_byte(at.slot, a.head_dim)
+                                              : key_scale_byte(at.slot, a.head_dim))) = byte.x;
+    }
+  }
+  const auto store = [&](int d, float2 v) {
+    if (query) {
+      *reinterpret_cast<uint32_t*>(a.q + (size_t(token) * a.heads + head) * a.head_dim + d) =
+          pack_bf16(v.x, v.y);
+      return;
+    }
+    const uint32_t pair = cached_pair<kFormat>(v.x * byte.y, v.y * byte.y);
+    if constexpr (kv_bytes(kFormat)) {
+      if (value) {
+        page[value_byte(at.slot, d, a.head_dim)] = uint8_t(pair);
+        page[value_byte(at.slot, d + 1, a.head_dim)] = uint8_t(pair >> 8);
+      } else {
+        *reinterpret_cast<uint16_t*>(page + key_byte(at.slot, d)) = uint16_t(pair);
+      }
+    } else {
+      uint16_t* elements = reinterpret_cast<uint16_t*>(page);
+      if (value) {
+        elements[value_at(at.slot, d, a.head_dim)] = uint16_t(pair);
+        elements[value_at(at.slot, d + 1, a.head_dim)] = uint16_t(pair >> 16);
+      } else {
+        *reinterpret_cast<uint32_t*>(elements + key_at(at.slot, d, a.head_dim)) = pair;
+      }
+    }
+  };
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int i = lane * 2 + n * 64;
+    if (i >= half) continue;
+    store(i, x[n]);
+    store(half + i, y[n]);
+  }
+#endif
+}
+
+// A block a page and head; a thread takes 8 elements of a key, or of 8 tokens' values.
+constexpr int kUnpackThreads = 128;
+
+template <KvFormat kFormat>
+__global__ void __launch_bounds__(kUnpackThreads)
+    unpack_kernel(const __grid_constant__ UnpackArgs a) {
+#ifdef RIDGE_HOPPER
+  let_next_begin();
+  const size_t number = a.pages[a.from[blockIdx.x]];
+  const uint8_t* page = a.kv + (number * a.kv_heads + blockIdx.y) * page_bytes(kFormat, a.head_dim);
+  uint4* to = reinterpret_cast<uint4*>(a.to + (size_t(blockIdx.x) * a.kv_heads + blockIdx.y) *
+                                                  page_elements(a.head_dim));
+  after_previous();
+  const auto scaled = [](uint32_t halves, float low, float high) {
+    const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&halves));
+    return pack_bf16(v.x * low, v.y * high);
+  };
+  const auto pair_at = [&](int byte) {
+    uint32_t bits = *reinterpret_cast<const uint16_t*>(page + byte);
+    if constexpr (kFormat == KvFormat::int8) bits ^= 0x8080u;
+    return byte_pair<kFormat, 0>(bits);
+  };
+  const int rows = 2 * a.head_dim;  // of 8 elements; as many of K as of V
+#pragma unroll 1
+  for (int i = threadIdx.x; i < 2 * rows; i += kUnpackThreads) {
+    const bool value = i >= rows;
+    uint32_t pairs[4];
+    if constexpr (kFormat == KvFormat::f16) {
+      const uint4 v = reinterpret_cast<const uint4*>(page)[i];
+      pairs[0] = scaled(v.x, 1, 1), pairs[1] = scaled(v.y, 1, 1);
+      pairs[2] = scaled(v.z, 1, 1), pairs[3] = scaled(v.w, 1, 1);
+    } else if (!value) {  // key_at
+      const int token = i / a.head_dim * 8 + i % 8, d = i % a.head_dim / 8 * 8;
+      const float scale = *reinterpret_cast<const float*>(page + key_scale_byte(token, a.head_dim));
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        pairs[k] = scaled(pair_at(key_byte(token, d + k * 2)), scale, scale);
+    } else {  // value_at
+      const int token = (i - rows) / a.head_dim * 8, d = (i - rows) % a.head_dim;
+      const float* scale =
+          reinterpret_cast<const float*>(page + value_scale_byte(token, a.head_dim));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        pairs[k] = scaled(pair_at(value_byte(token + k * 2, d, a.head_dim)), scale[k * 2],
+                          scale[k * 2 + 1]);
+      }
+    }
+    to[i] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+#endif
 }
 
 constexpr int kParts = 8;  // blocks of a row
@@ -157,10 +260,20 @@ void normalize(cudaStream_t stream, const NormArgs& args) {
   launch_dependent(normalize_kernel, dim3(args.count), kThreads, 0, stream, args);
 }
 
-void turn_and_cache(cudaStream_t stream, const TurnArgs& args) {
+void turn_and_cache(cudaStream_t stream, KvFormat format, const TurnArgs& args) {
+  constexpr void (*kKernels[])(TurnArgs) = {turn_kernel<KvFormat::bf16>, turn_kernel<KvFormat::f16>,
+                                            turn_kernel<KvFormat::fp8>,
+                                            turn_kernel<KvFormat::int8>};
   const int heads = args.heads + 2 * args.kv_heads;
-  launch_dependent(turn_kernel, dim3(args.count, (heads + kTurnWarps - 1) / kTurnWarps),
+  launch_dependent(kKernels[int(format)], dim3(args.count, (heads + kTurnWarps - 1) / kTurnWarps),
                    kTurnWarps * 32, 0, stream, args);
+}
+
+void unpack_pages(cudaStream_t stream, KvFormat format, const UnpackArgs& args) {
+  const auto kernel = format == KvFormat::f16   ? unpack_kernel<KvFormat::f16>
+                      : format == KvFormat::fp8 ? unpack_kernel<KvFormat::fp8>
+                                                : unpack_kernel<KvFormat::int8>;
+  launch_dependent(kernel, dim3(args.count, args.kv_heads), kUnpackThreads, 0, stream, args);
 }
 
 void choose_likeliest(cudaStream_t stream, const float* logits, int rows, int vocab,

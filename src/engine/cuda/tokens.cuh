@@ -32,20 +32,32 @@ struct TokenAt {
   int page, slot;  // its page and place there
 };
 
-// Norms (optional) and turns q and k; q to bf16 rows, k and v into the cache.
+// Norms (optional) and turns q and k of some tokens; q to bf16 rows, k and v into the cache.
 struct TurnArgs {
   const float* qkv;  // [token][(heads + 2 kv_heads) head_dim]
-  int heads, kv_heads, head_dim, count;
+  int heads, kv_heads, head_dim;
+  const int* rows;  // which tokens
+  int count;
   const float* q_norm;  // [head_dim]; null: none
   const float* k_norm;
   float eps;
   const float* frequency;  // [head_dim / 2]
   float magnitude;
   const TokenAt* at;
-  uint16_t* q;   // [token][heads * head_dim]
-  uint16_t* kv;  // this layer's pages
+  uint16_t* q;  // [token][heads * head_dim]
+  uint8_t* kv;  // this layer's pages
 };
-void turn_and_cache(cudaStream_t stream, const TurnArgs& args);
+void turn_and_cache(cudaStream_t stream, KvFormat format, const TurnArgs& args);
+
+// Pages as bf16, one after the other.
+struct UnpackArgs {
+  const uint8_t* kv;  // this layer's pages
+  const int* pages;
+  const int* from;  // [i]: where in `pages` its number is
+  int count, kv_heads, head_dim;
+  uint16_t* to;  // [i][kv head][page_elements]
+};
+void unpack_pages(cudaStream_t stream, KvFormat format, const UnpackArgs& args);
 
 // chosen[row] = the likeliest of logits[row][vocab], the lower of equals.
 void choose_likeliest(cudaStream_t stream, const float* logits, int rows, int vocab,

@@ -77,14 +77,14 @@ class Config {
 
 // Null, with the reason, where there is no device.
 std::unique_ptr<Runner> cuda_runner(const Config& config, std::string& why,
-                                    RunnerOptions options = {}) {
-  options.kv = KvStorage::bf16;
+                                    RunnerOptions options = {}, KvStorage kv = KvStorage::bf16) {
+  options.kv = kv;
   return on_device(config.weights(), options, why);
 }
 
-std::unique_ptr<Runner> cpu_runner(const Config& config) {
+std::unique_ptr<Runner> cpu_runner(const Config& config, KvStorage kv = KvStorage::bf16) {
   RunnerOptions options;
-  options.kv = KvStorage::bf16;
+  options.kv = kv;
   options.threads = 2;
   return make_cpu_runner(config.weights(), options);
 }
@@ -192,6 +192,15 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
+TEST(CudaRunner, KeepsNoCacheInF32) {
+  const Config config(family_of("llama").config);
+  RunnerOptions options;
+  options.kv = KvStorage::f32;
+  EXPECT_THROW(make_cuda_runner(config.weights(), options), Error);
+  options.kv = KvStorage::fp8;
+  EXPECT_THROW(make_cpu_runner(config.weights(), options), Error);
+}
+
 class GpuRunner : public testing::TestWithParam<Family> {};
 
 // 90 tokens at once go operator by operator, five at a time through the decode kernel where it has
@@ -279,13 +288,64 @@ TEST_P(GpuFormats, KeepWeightsAsAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuFormats, testing::ValuesIn(kKept),
                          [](const auto& each) { return std::string(each.param.format); });
 
+struct Cached {
+  const char* name;
+  KvStorage kv, cpu;  // the CPU's, which it is held against
+  double rounding;    // relative root mean square between the two
+};
+const Cached kCached[] = {
+    // As bf16's, or finer.
+    {"fp16", KvStorage::f16, KvStorage::f16, 0},
+    // As a weight's, above; the CPU keeps no fp8.
+    {"fp8", KvStorage::fp8, KvStorage::bf16, 0.7 * 0.125 / 3.46},
+    // A 127th of a head's largest (3 deviations) over sqrt(12), at worst independent of the CPU's.
+    {"int8", KvStorage::int8, KvStorage::int8, 1.41 * 3.0 / 127 / 3.46},
+};
+
+class GpuCaches : public testing::TestWithParam<std::tuple<Family, Cached>> {};
+
+// Prompts and single tokens, alone and mixed, by every kernel that reads or writes the cache.
+TEST_P(GpuCaches, GiveTheCpusLogits) {
+  const auto& [family, cached] = GetParam();
+  const Config config(family.config);
+  std::string why;
+  const auto cuda = cuda_runner(config, why, {}, cached.kv);
+  if (!cuda) GTEST_SKIP() << why;
+  EXPECT_EQ(cuda->plan().kv->name, cached.name);
+  const auto cpu = cpu_runner(config, cached.cpu);
+  const Architecture& a = cpu->weights().architecture;
+  // Keys and values of every layer are rounded once: a random walk. Factor 2.
+  const double caching = 2 * cached.rounding * std::sqrt(2.0 * a.layer_count());
+  const double limit = std::hypot(rounding(a), caching);
+  const std::vector<Token> tokens = prompt(90, 3, a.vocab);
+  const std::vector<float> wanted = logits(*cpu, tokens, 90);
+  for (const size_t chunk : {90, 38, 5, 1}) {
+    const std::vector<float> found = logits(*cuda, tokens, chunk);
+    ASSERT_EQ(found.size(), wanted.size());
+    EXPECT_LT(error_of(a, found, wanted), limit) << "in chunks of " << chunk;
+    EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again, in chunks of " << chunk;
+  }
+  const std::vector<float> found = served(*cuda);
+  EXPECT_LT(error_of(a, found, served(*cpu)), limit);
+  EXPECT_EQ(served(*cuda), found) << "again";
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuCaches,
+                         testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kCached)),
+                         [](const auto& each) {
+                           return fmt::format("{}_{}", std::get<0>(each.param).name,
+                                              std::get<1>(each.param).name);
+                         });
+
+class GpuDecode : public testing::TestWithParam<KvStorage> {};
+
 // Up to 8 tokens a step, which the decode kernel takes.
-TEST(GpuDecode, DependsOnTheSequenceAlone) {
+TEST_P(GpuDecode, DependsOnTheSequenceAlone) {
   const Config config(family_of("llama").config);
   std::string why;
   RunnerOptions options;
   options.page_tokens = 32;
-  const auto runner = cuda_runner(config, why, options);
+  const auto runner = cuda_runner(config, why, options, GetParam());
   if (!runner) GTEST_SKIP() << why;
   const int vocab = runner->weights().architecture.vocab;
   const std::vector<Token> tokens = prompt(150, 1, vocab);
@@ -314,6 +374,10 @@ TEST(GpuDecode, DependsOnTheSequenceAlone) {
   }
   EXPECT_EQ(all, alone) << "in a batch";
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuDecode,
+                         testing::Values(KvStorage::bf16, KvStorage::f16, KvStorage::fp8,
+                                         KvStorage::int8));
 
 // Steps of equal tiles (33 to 64 tokens): what stands beside a sequence changes nothing.
 TEST(GpuForward, DependsOnTheSequenceAndTheTile) {
