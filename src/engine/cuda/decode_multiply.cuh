@@ -193,8 +193,8 @@ struct Multiplier {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
-    // They were made absent before the last operator but one, or long before.
-    wait_met(shared.fixed, op.index - 1, lane);
+    // They were made absent three operators ago, or before.
+    wait_met(shared.fixed, max(0, op.index - 2), lane);
     if (kRows > 1 && piece < tiles.chunks) {  // one row's always fit
       in_pieces(op, tiles.chunks, piece, x);
     } else {
