@@ -266,17 +266,16 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
 
 void print_stamps(const std::vector<long long>& stamps, int layers, int steps, double seconds) {
   const int ops = 2 + 5 * layers;
-  const double clocks = double(stamps[(size_t(ops) * steps - 1) * 4 + 3] - stamps[3]);
+  const double clocks = double(stamps[size_t(ops) * steps * 3 - 1] - stamps[2]);
   const double us = seconds * 1e6 * (double(ops) * steps - 1) / (double(ops) * steps) / clocks;
   const char* names[] = {"embed", "qkv", "attention", "out", "gate_up", "down", "head"};
-  // From SM 0's last results of the operator before to its last of this one; beside them, when it
-  // knew that all had met.
-  double wait[7] = {}, work[7] = {}, finish[7] = {}, meet[7] = {};
+  // From SM 0's last results of the operator before to its last of this one.
+  double wait[7] = {}, work[7] = {}, finish[7] = {};
   int count[7] = {};
   for (int i = 1; i < ops * steps; ++i) {
     const int o = i % ops, kind = o == 0 ? 0 : o == ops - 1 ? 6 : (o - 1) % 5 + 1;
-    const long long* at = &stamps[size_t(i) * 4];
-    const long long before = at[-2];
+    const long long* at = &stamps[size_t(i) * 3];
+    const long long before = at[-1];
     const bool idle = at[0] < before;  // SM 0 had nothing to do there
     ++count[kind];
     if (kind == 0 || idle) {
@@ -286,16 +285,15 @@ void print_stamps(const std::vector<long long>& stamps, int layers, int steps, d
       work[kind] += double(at[1] - at[0]) * us;
       finish[kind] += double(at[2] - at[1]) * us;
     }
-    meet[kind] += double(at[3] - at[2]) * us;
   }
   std::printf(
-      "    SM 0, us each     activations  product   finish    total   us/step     meet   (%.0f "
+      "    SM 0, us each     activations  product   finish    total   us/step   (%.0f "
       "MHz)\n",
       1 / us);
   for (int k = 0; k < 7; ++k) {
     const double n = count[k], all = wait[k] + work[k] + finish[k];
-    std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %9.1f %8.2f\n", names[k], wait[k] / n,
-                work[k] / n, finish[k] / n, all / n, all / steps, meet[k] / n);
+    std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n, work[k] / n,
+                finish[k] / n, all / n, all / steps);
   }
 }
 

@@ -62,7 +62,7 @@ struct DecodeArgs {
   // anew: readers wait for the data itself.
   uint16_t* normed;     // [3][hidden]: residual times the next norm's weight, not yet its scale
   int normed_stride;    // the three: for qkv, gate_up, head
-  float* squares;       // [row][hidden / 16]: of the residual, summed by block
+  float* squares;       // [3][kMaxRows][hidden / 16]: of the residual, by block; absent: all ones
   float* qkv_rows;      // [row][qkv rows]
   uint16_t* attended;   // [heads * head_dim] as B
   uint16_t* activated;  // [ffn] as B
@@ -73,7 +73,7 @@ struct DecodeArgs {
   int* chosen;               // [step][row], the likeliest tokens
   unsigned* meeting;         // the grid's counter
   unsigned met;              // its value before this launch
-  long long* stamps;         // [op][4] clocks of SM 0, null: none; see stamp() in decode_kernel.cuh
+  long long* stamps;         // [op][3] clocks of SM 0, null: none; see stamp() in decode_shared.cuh
 
   // Set by launch_decode.
   int ring_slots, in_flight, x_bytes, most_splits;

@@ -26,14 +26,20 @@ struct Finisher {
     return (kRows > 1 || lane < 16) && token_of(each) < args.row_count;
   }
 
-  __device__ void norm_scales() {
+  __device__ void norm_scales(Kind kind) {
     const int blocks = args.hidden / kBlockRows;
-#pragma unroll 4
+#pragma unroll 1
     for (int n = 0; n < kRows; ++n) {
       float sum = 0;
-      if (n < args.row_count) {
+      bool absent = n < args.row_count;
+      while (absent) {
+        sum = 0, absent = false;
 #pragma unroll 8
-        for (int i = lane; i < blocks; i += 32) sum += __ldcg(args.squares + n * blocks + i);
+        for (int i = lane; i < blocks; i += 32) {
+          const float square = load_relaxed(squares_of(args, kind, n) + i);
+          absent |= __float_as_uint(square) == ~0u;
+          sum += square;
+        }
       }
       for (int across = 16; across; across /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, across);
@@ -56,11 +62,11 @@ struct Finisher {
 
   // New residual of this row and token: keeps it, its product with the next norm's weight, and the
   // block's sum of squares.
-  __device__ void keep(int each, int row, float value, float weight, uint16_t* normed) {
+  __device__ void keep(int each, int row, float value, float weight, Kind next) {
     const int token = token_of(each);
     float square = 0;
     if (is_result(each)) {
-      normed[activation_at(row, token, kRows)] = bf16_bits(value * weight);
+      activations_of(args, next)[activation_at(row, token, kRows)] = bf16_bits(value * weight);
       __stcg(args.residual + size_t(token) * args.hidden + row, value);
       square = value * value;
     }
@@ -68,7 +74,7 @@ struct Finisher {
       square += __shfl_xor_sync(0xffffffffu, square, across);
     }
     if (is_result(each) && lane % 16 == 0) {
-      args.squares[token * (args.hidden / kBlockRows) + row / kBlockRows] = square;
+      squares_of(args, next, token)[row / kBlockRows] = square;
     }
   }
 
@@ -82,7 +88,7 @@ struct Finisher {
           const size_t token = shared.fixed.token[token_of(each)];
           value = bf16_value(args.embed[token * args.hidden + row]) * args.embed_scale;
         }
-        keep(each, row, value, args.attn_norm[row], activations_of(args, Kind::qkv));
+        keep(each, row, value, args.attn_norm[row], Kind::qkv);
       }
     }
   }
@@ -135,7 +141,7 @@ struct Finisher {
       const int token = token_of(each);
       const float normed = shared.fixed.scale[which][token < kRows ? token : 0];
       if (adds) {
-        keep(each, row, old[each] + sum[each], weight, activations_of(args, next));
+        keep(each, row, old[each] + sum[each], weight, next);
       } else if (op.kind == Kind::gate_up) {
         const float value = sum[each] * normed;
         const float up = __shfl_down_sync(0xffffffffu, value, 8);
@@ -167,7 +173,9 @@ struct Finisher {
   }
 
   __device__ void matrix(const Op& op) {
-    if (op.first < op.items && op.kind != Kind::out && op.kind != Kind::down) norm_scales();
+    if (op.first < op.items && op.kind != Kind::out && op.kind != Kind::down) {
+      norm_scales(op.kind);
+    }
     for (int each = 0; each < kEach; ++each) best[each] = 0;
     // The buffer of partial results says whose turn it is.
     int item = op.first;
@@ -211,8 +219,8 @@ struct Finisher {
     __syncwarp();
   }
 
-  // Makes what `kind` has read absent again, this SM's share. When all SMs have finished it, and an
-  // operator before the one that writes there next.
+  // Makes what `kind` has read absent again, this SM's share. When all SMs have finished it, and
+  // two operators before the one that writes there next.
   __device__ void forget(Kind kind) {
     const int columns = kind == Kind::out    ? args.heads * args.head_dim
                         : kind == Kind::down ? args.ffn
@@ -222,30 +230,37 @@ struct Finisher {
     for (int i = blockIdx.x * 32 + lane; i < columns * kRows / 8; i += gridDim.x * 32) {
       __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
     }
+    if (kind == Kind::out || kind == Kind::down) return;
+    for (int n = 0; n < args.row_count; ++n) {
+      for (int i = blockIdx.x * 32 + lane; i < args.hidden / kBlockRows; i += gridDim.x * 32) {
+        __stcg(squares_of(args, kind, n) + i, __uint_as_float(~0u));
+      }
+    }
   }
 
-  // All SMs have finished this operator.
-  __device__ void meet_all(const Op& op) {
-    __syncwarp();
-    if (lane == 0) {
-      stamp(args, op, 2);
-      grid_arrive(args.meeting);
-      grid_wait(args.meeting, args.met + static_cast<unsigned>(op.index + 1) * gridDim.x);
-      *const_cast<volatile unsigned*>(&shared.fixed.met) = op.index + 1;
-      stamp(args, op, 3);
+  // Until all SMs have finished so many operators; the first finishing warp.
+  __device__ void meet_all(int operators) {
+    if (lane == 0 && shared.fixed.met < operators) {
+      grid_wait(args.meeting, args.met + static_cast<unsigned>(operators) * gridDim.x);
+      *const_cast<volatile unsigned*>(&shared.fixed.met) = operators;
     }
     __syncwarp();
   }
 
-  // The first of them also embeds, waits for attention, and meets the other SMs.
+  // Activations and squares are waited for as data; all else is old. So results of an operator are
+  // written when all SMs have finished the last but one, and attention and the end alone wait for
+  // the one before.
   __device__ void run() {
     for_each_op(args, [&](const Op& op) {
-      wait_met(shared.fixed, op.index, lane);
+      const bool needs_last = op.kind == Kind::attention || op.kind == Kind::embed;
+      const int before = max(0, needs_last ? op.index : op.index - 1);
+      if (which == 0) meet_all(before);
+      wait_met(shared.fixed, before, lane);
       if (which == kFinishers - 1) {
-        if (op.kind == Kind::qkv || op.kind == Kind::head) forget(Kind::down);
-        if (op.kind == Kind::attention) forget(Kind::qkv);
-        if (op.kind == Kind::gate_up) forget(Kind::out);
-        if (op.kind == Kind::down) forget(Kind::gate_up);
+        if (op.kind == Kind::out) forget(Kind::qkv);
+        if (op.kind == Kind::down) forget(Kind::out);
+        if (op.kind == Kind::qkv || op.kind == Kind::head) forget(Kind::gate_up);
+        if (op.kind == Kind::attention) forget(Kind::down);
       }
       if (op.kind == Kind::embed) {
         if (which == 0) embed(op);
@@ -259,8 +274,13 @@ struct Finisher {
       }
       meet<3>(kFinishers * 32);
       if (which > 0) return;
-      meet_all(op);
+      if (lane == 0) {
+        stamp(args, op, 2);
+        grid_arrive(args.meeting);
+      }
       if (op.kind == Kind::head) {
+        meet_all(op.index + 1);
+        forget(Kind::down);
         forget(Kind::head);
         choose(op.step);
       }

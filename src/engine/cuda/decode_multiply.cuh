@@ -74,10 +74,12 @@ struct Multiplier {
     return most >> 16 == kAbsent || (most & 0xffff) == kAbsent;
   }
 
-  // This warp's activations into shared memory, past L1, which may hold those of a step before:
-  // all, then again those that had not been written.
+  // This warp's activations into shared memory, past L1, which may hold those of a step before.
+  // Units of the same columns become operands in their place, as soon as they have been written:
+  // a short loop, which was faster than unrolled code, perhaps because it runs once an operator.
   __device__ void take_x(const uint16_t* from, int bytes) {
     using Source = typename Use::Source;
+    constexpr int kAtOnce = Source::kUnits > 2 ? Source::kUnits : 2;
     const uint4* const source = reinterpret_cast<const uint4*>(from);
     uint4* const raw = reinterpret_cast<uint4*>(shared.x);
     const int count = bytes / 16, units = Source::units(count);
@@ -86,42 +88,34 @@ struct Multiplier {
       const int at = Source(unit, warp, lane).index();
       if (at < count) copy_16(raw + at, source + at);
     }
-    bool again;
-    do {
-      wait_copies();
-      again = false;
 #pragma unroll 1
-      for (int unit = 0; unit < units; ++unit) {
-        const Source s(unit, warp, lane);
-        const int at = s.index();
-        if (at < count && s.token < args.row_count && absent(raw[at])) {
-          copy_16(raw + at, source + at);
-          again = true;
+    for (int base = 0; base < units; base += kAtOnce) {
+      uint4 v[kAtOnce];
+      while (true) {
+        wait_copies();
+        bool again = false;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const Source s(base + i, warp, lane);
+          v[i] = s.index() < count ? raw[s.index()] : uint4{0, 0, 0, 0};
+          again |= s.token < args.row_count && absent(v[i]);
+        }
+        if (!__any_sync(0xffffffffu, again)) break;
+          // All that were absent then.
+#pragma unroll 1
+        for (int unit = base; unit < units; ++unit) {
+          const Source s(unit, warp, lane);
+          const int at = s.index();
+          if (at < count && absent(raw[at])) copy_16(raw + at, source + at);
         }
       }
-    } while (again);
-    __syncwarp();
-    if constexpr (Use::kOperand != Operand::bf16) scale(raw, count, units);
-  }
-
-  // Makes operands of raw activations in their place: units of the same columns at a time. A short
-  // loop, which was faster than unrolled code, perhaps because it runs once an operator.
-  __device__ void scale(const uint4* raw, int count, int units) {
-    using Source = typename Use::Source;
-    constexpr int kPairs = Source::kUnits > 2 ? Source::kUnits / 2 : 1;
-#pragma unroll 1
-    for (int base = 0; base < units; base += kPairs * 2) {
-      uint4 v[kPairs][2];
+      if constexpr (Use::kOperand != Operand::bf16) {
 #pragma unroll
-      for (int i = 0; i < kPairs * 2; ++i) {
-        const int at = Source(base + i, warp, lane).index();
-        v[i / 2][i % 2] = at < count ? raw[at] : uint4{0, 0, 0, 0};
-      }
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kPairs * 2; i += 2) {
-        const Source at[2] = {{base + i, warp, lane}, {base + i + 1, warp, lane}};
-        Use::place(shared, at, v[i / 2], count);
+        for (int i = 0; i < kAtOnce; i += 2) {
+          const Source at[2] = {{base + i, warp, lane}, {base + i + 1, warp, lane}};
+          const uint4 both[2] = {v[i], v[i + 1]};
+          Use::place(shared, at, both, count);
+        }
       }
     }
     __syncwarp();
@@ -162,30 +156,71 @@ struct Multiplier {
     }
   }
 
-  // All blocks with activations in registers.
-  __device__ void held(const Op& op) {
-    if constexpr (Use::kHeldStages > 0) {
-      typename Use::Held x[Use::kHeldStages];
-      typename Use::Lane at(shared, warp, lane);
+  // One token, full stages: while MMAs run, the next stage's words are waited for and loaded. A
+  // warp's columns are the same for every block, so with kHeld, where K is so many stages, their
+  // activations stay in registers.
+  template <int kHeld>
+  __device__ void one_token(const Op& op, int count) {
+    constexpr int kKept = kHeld ? kHeld : 1;
+    const typename Use::Lane first(shared, warp, lane);
+    typename Use::Words words;
+    typename Use::Columns columns[kKept];
+    Place next = place;
+    const auto load_words = [&] {
+      wait(&shared.fixed.full[next.slot], next.parity);
+      Use::load(words, shared.ring + next.slot * kStage + warp * kChunk, lane);
+      next.advance(args.ring_slots);
+    };
+    load_words();
+    typename Use::Lane at = first;
 #pragma unroll
-      for (auto& stage : x) {
-        Use::hold(stage, at);
-        at.advance();
-      }
+    for (auto& stage : columns) {
+      Use::load(stage, at);
+      at.advance();
+    }
 #pragma unroll 1
-      for (int item = op.first; item < op.items; item += gridDim.x) {
-        Sums acc;
-        clear(acc);
-#pragma unroll
-        for (const auto& stage : x) {
-          wait(&shared.fixed.full[place.slot], place.parity);
-          Use::multiply_held(acc, shared.ring + place.slot * kStage + warp * kChunk, stage, lane);
-          __syncwarp();
-          if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
-          place.advance(args.ring_slots);
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+      const bool last = item + gridDim.x >= op.items;
+      Sums acc;
+      clear(acc);
+      const auto stage = [&](typename Use::Columns& its, bool ends) {
+        typename Use::Products products;
+        Use::multiply(products, words, its);
+        __syncwarp();
+        if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
+        place.advance(args.ring_slots);
+        if (!ends || !last) {
+          load_words();
+          if (!kHeld) {
+            if (ends) at = first;
+            Use::load(its, at);
+            at.advance();
+          }
         }
-        hand_over(acc);
+        Use::add(acc, products);
+      };
+      if constexpr (kHeld > 0) {
+#pragma unroll
+        for (int s = 0; s < kHeld; ++s) stage(columns[s], s + 1 == kHeld);
+      } else {
+#pragma unroll 1
+        for (int s = 1; s <= count; ++s) stage(columns[0], s == count);
       }
+      hand_over(acc);
+    }
+  }
+
+  // All blocks, with all activations there.
+  __device__ void products(const Op& op, int chunks) {
+    if constexpr (Use::kSplits) {
+      if (chunks == 2 * kChunksPerStage) return one_token<2>(op, 2);
+      if (chunks % kChunksPerStage == 0) return one_token<0>(op, chunks / kChunksPerStage);
+    }
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+      Sums acc;
+      clear(acc);
+      stages(acc, chunks);
+      hand_over(acc);
     }
   }
 
@@ -193,23 +228,14 @@ struct Multiplier {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
-    // They were made absent before the last operator but one, or long before.
-    wait_met(shared.fixed, op.index - 1, lane);
+    // They were made absent three operators ago, or before.
+    wait_met(shared.fixed, max(0, op.index - 2), lane);
     if (kRows > 1 && piece < tiles.chunks) {  // one row's always fit
       in_pieces(op, tiles.chunks, piece, x);
     } else {
       take_x(x, tiles.chunks * kChunkBytes);
       if (warp == 0 && lane == 0) stamp(args, op, 0);
-      if (Use::kHeldStages > 0 && tiles.chunks == Use::kHeldStages * kChunksPerStage) {
-        held(op);
-      } else {
-        for (int item = op.first; item < op.items; item += gridDim.x) {
-          Sums acc;
-          clear(acc);
-          stages(acc, tiles.chunks);
-          hand_over(acc);
-        }
-      }
+      products(op, tiles.chunks);
     }
     if (warp == 0 && lane == 0) stamp(args, op, 1);
   }

@@ -273,45 +273,68 @@ struct Operands {
     return mma_u8(half, a.z, a.z & kUpper, a.w, a.w & kUpper, b.z, b.w);
   }
 
-  // One token's int4: a warp's columns are the same for every block, so their activations stay in
-  // registers where they fit, so many stages of them.
-  static constexpr int kHeldStages = kFormat == WeightFormat::int4 && kRows == 1 ? 2 : 0;
-  struct Held {
-    uint4 b[kChunksPerWarp];
-    int4 begin[kChunksPerWarp];
-    float factor[kChunksPerWarp];
-  };
-  static __device__ void hold(Held& held, const Lane& at) {
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; ++u) {
-      Undo undo[2];
-      load_undo(undo, at.undo + u * kConsumers * kColumns, true);
-      undo[1].add = undo[0].add;
-      held.b[u] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u) * kXChunk);
-      held.begin[u] = beginning(undo);
-      held.factor[u] = undo[0].factor;
-    }
-  }
-  static __device__ void multiply_held(Sums& acc, const uint8_t* from, const Held& held, int lane) {
+  // One token's int4, a stage in three parts, so that a warp can load the next one's words between
+  // products and sums. Chunks go in pairs: of the MMA's two equal columns in a lane the first
+  // counts for one of them, the second for the other, and both begin with the same four numbers.
+  static constexpr bool kSplits = kFormat == WeightFormat::int4 && kRows == 1;
+  struct Words {
     uint4 a[kChunksPerWarp];
     __half2 scale[kChunksPerWarp];
-    int4 product[kChunksPerWarp];
+  };
+  struct Columns {
+    uint4 b[kChunksPerWarp];
+    int4 begin[kChunksPerWarp / 2];
+    float factor[kChunksPerWarp];
+  };
+  struct Products {
+    int4 sum[kChunksPerWarp];
+    float2 factor[kChunksPerWarp];
+  };
+  static __device__ void load(Words& words, const uint8_t* from, int lane) {
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
       const uint8_t* chunk = from + chunk_at(u) * kChunk;
-      a[u] = *reinterpret_cast<const uint4*>(chunk + lane * 16);
-      scale[u] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+      words.a[u] = *reinterpret_cast<const uint4*>(chunk + lane * 16);
+      words.scale[u] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+    }
+  }
+  static __device__ void load(Columns& columns, const Lane& at) {
+    const int2* const undo = reinterpret_cast<const int2*>(at.undo);
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; u += 2) {
+      const int2 first = undo[u * kConsumers * kColumns],
+                 second = undo[(u + 1) * kConsumers * kColumns];
+      columns.factor[u] = __int_as_float(first.x), columns.factor[u + 1] = __int_as_float(second.x);
+      columns.begin[u / 2] = beginning({{0, first.y}, {0, second.y}});
+      columns.b[u] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u) * kXChunk);
+      columns.b[u + 1] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u + 1) * kXChunk);
+    }
+  }
+  static __device__ void multiply(Products& to, const Words& words, const Columns& columns) {
+    constexpr uint32_t kUpper = 0xf0f0f0f0u;
+#pragma unroll
+    for (int u = 0; u < kChunksPerWarp; ++u) {
+      const uint4& a = words.a[u];
+      to.sum[u] = mma_u8(columns.begin[u / 2], a.x, a.x & kUpper, a.y, a.y & kUpper, columns.b[u].x,
+                         columns.b[u].y);
     }
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
-      product[u] = int4_product(a[u], held.b[u], held.begin[u]);
+      const uint4& a = words.a[u];
+      to.sum[u] =
+          mma_u8(to.sum[u], a.z, a.z & kUpper, a.w, a.w & kUpper, columns.b[u].z, columns.b[u].w);
+      const float2 d = __half22float2(words.scale[u]);
+      to.factor[u] = {d.x * columns.factor[u], d.y * columns.factor[u]};
     }
+  }
+  static __device__ void add(Sums& acc, const Products& products) {
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
-      const float2 d = __half22float2(scale[u]);
-      const float both = __int_as_float(product[u].x), other = __int_as_float(product[u].z);
-      acc[0][0][0] += d.x * held.factor[u] * (both - other);
-      acc[0][0][2] += d.y * held.factor[u] * (other - kMagic);
+      const int4& sum = products.sum[u];
+      const float both = __int_as_float(u % 2 ? sum.y : sum.x);
+      const float other = __int_as_float(u % 2 ? sum.w : sum.z);
+      acc[0][0][0] += products.factor[u].x * (both - other);
+      acc[0][0][2] += products.factor[u].y * (other - kMagic);
     }
   }
 

@@ -219,19 +219,23 @@ __device__ inline Span span_of(const DecodeArgs& args, const Row* rows, const Op
 }
 
 // The activations that an operator multiplies.
+__device__ inline int norm_of(Kind kind) {
+  return kind == Kind::qkv ? 0 : kind == Kind::gate_up ? 1 : 2;
+}
 __device__ inline uint16_t* activations_of(const DecodeArgs& args, Kind kind) {
   return kind == Kind::out    ? args.attended
          : kind == Kind::down ? args.activated
-                              : args.normed + (kind == Kind::qkv       ? 0
-                                               : kind == Kind::gate_up ? 1
-                                                                       : 2) *
-                                                  args.normed_stride;
+                              : args.normed + norm_of(kind) * args.normed_stride;
+}
+// A token's sums of squares, for the scale of the norm before it.
+__device__ inline float* squares_of(const DecodeArgs& args, Kind kind, int token) {
+  return args.squares + (norm_of(kind) * kMaxRows + token) * (args.hidden / kBlockRows);
 }
 
-// Clocks of SM 0 by operator: 0 activations there, 1 last product done, 2 results written,
-// 3 all SMs met.
+// Clocks of SM 0 by operator: 0 activations there, 1 last product done, 2 results written. The
+// first two stay as they were where it has no part.
 __device__ inline void stamp(const DecodeArgs& args, const Op& op, int which) {
-  if (args.stamps && blockIdx.x == 0) args.stamps[op.index * 4 + which] = clock64();
+  if (args.stamps && blockIdx.x == 0) args.stamps[op.index * 3 + which] = clock64();
 }
 
 #endif

@@ -130,18 +130,21 @@ class HopperModel final : public DeviceModel {
     float ms = 0;
     check(cudaEventElapsedTime(&ms, start_, stop_), "timing");
     const int each = ops_of_step(w_.shape.layers), all = each * args_.steps;
-    const double begin = double(at[2]), clocks = double(at[size_t(all) * 4 - 1]) - begin;
+    const double begin = double(at[2]), clocks = double(at[size_t(all) * 3 - 1]) - begin;
     std::vector<std::pair<const char*, double>> times;
     double before = begin;
-    for (int i = 0; i < all; ++i) {
+    const char* waits = "meetings";
+    for (int i = 1; i < all; ++i) {
       const int o = i % each;
       const char* name = o == 0 ? "embed" : o == each - 1 ? "lm_head" : kNames[(o - 1) % 5];
       const auto add = [&](const char* what, long long until) {
         times.emplace_back(what, (double(until) - before) / clocks * ms / 1e3);
         before = double(until);
       };
-      add(name, at[size_t(i) * 4 + 2]);
-      add("meetings", at[size_t(i) * 4 + 3]);
+      const bool idle = o != 0 && double(at[size_t(i) * 3]) < before;
+      if (o != 0 && !idle) add(waits, at[size_t(i) * 3]);
+      add(name, at[size_t(i) * 3 + 2]);
+      waits = idle ? name : "meetings";  // it waits for those who have a part
     }
     return times;
   }
@@ -205,7 +208,8 @@ class HopperModel final : public DeviceModel {
     normed_ = Buffer<uint16_t>(3 * activations(shape.hidden));
     attended_ = Buffer<uint16_t>(activations(w_.q_columns()));
     activated_ = Buffer<uint16_t>(activations(shape.ffn));
-    squares_ = Buffer<float>(size_t(kMaxRows) * shape.hidden / kBlockRows);
+    squares_ = Buffer<float>(size_t(3) * kMaxRows * shape.hidden / kBlockRows);
+    squares_.fill_bytes(0xff);
     qkv_rows_ = Buffer<float>(size_t(kMaxRows) * w_.qkv_rows());
     partial_ = Buffer<float>(size_t(kMaxRows) * std::max(sms(), shape.kv_heads) * group *
                              (shape.head_dim + 2));
@@ -247,7 +251,7 @@ class HopperModel final : public DeviceModel {
     }
     if (pages_.size() < pages.size()) pages_ = Buffer<int>(pages.size() * 2);
     if (chosen_.size() < rows.size() * steps) chosen_ = Buffer<int>(rows.size() * steps * 2);
-    if (const size_t count = size_t(ops_of_step(shape.layers)) * steps * 4 + 16;
+    if (const size_t count = size_t(ops_of_step(shape.layers)) * steps * 3;
         keep_stamps_ && stamps_.size() < count) {
       stamps_ = Buffer<long long>(count);
     }

@@ -128,7 +128,7 @@ class DeviceModel {
   // ("meetings"), when asked for before it by keep_stamps(); they add up to the device's time.
   // Waits.
   virtual std::vector<std::pair<const char*, double>> operators() = 0;
-  // Clocks of SM 0 in the last run, [operator][4] (decode_shared.cuh), when asked for before it.
+  // Clocks of SM 0 in the last run, [operator][3] (decode_shared.cuh), when asked for before it.
   virtual void keep_stamps(bool keep) = 0;
   virtual std::vector<long long> stamps() = 0;
 

@@ -138,6 +138,13 @@ __device__ inline void grid_wait(const unsigned* counter, unsigned target) {
   } while (static_cast<int>(seen - target) < 0);
 }
 
+// As other SMs write it.
+__device__ inline float load_relaxed(const float* from) {
+  float value;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
+  return value;
+}
+
 // The value before; what this block wrote is visible to who sees the new one.
 __device__ inline unsigned add_releasing(unsigned* counter) {
   unsigned before;
