@@ -12,7 +12,7 @@ void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chai
 
 namespace {
 
-constexpr int kTileRows = 128, kMostTokens = 256;
+constexpr int kTileRows = 128, kMostTokens = 256, kUnit = 4, kSlices = 4;
 
 using Launch = void (*)(cudaStream_t, int, int, const Chain&);
 Launch launch_of(WeightFormat format) {
@@ -56,7 +56,7 @@ CUtensorMap map_of(WeightFormat format, const LinearArgs& args) {
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 3,
              const_cast<uint8_t*>(args.tiles.data + args.tiles.stride * args.matrix), sizes,
              strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) throw Error("the driver refused a tensor map ({})", int(result));
   return map;
 }
@@ -101,6 +101,12 @@ void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int
     const int tiles = args.row_tiles * (args.padded / tile_tokens);
     const int rounds = (tiles + sms_ - 1) / sms_;
     args.split = args.tile_count == nullptr && tiles < 0.92 * rounds * sms_;
+    // Where tiles cut evenly are no more for a block than even runs, its blocks finish it together.
+    const int units = (args.stages_of_k + kUnit - 1) / kUnit;
+    const int run = (tiles * units + sms_ - 1) / sms_;
+    const int ways = (units + run - 1) / run;
+    const bool even = args.split && tile_tokens <= kMostChained && tiles * ways <= sms_;
+    args.ways = even && ways >= kSlices ? ways : 0;
   }
   launch_of(format_)(stream, sms_, tile_tokens, chain);
   met_ += unsigned(sms_ * (chain.count - 1));

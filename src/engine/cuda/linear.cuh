@@ -41,7 +41,7 @@ struct LinearArgs {
 
   // x is not normed yet: y is scaled by 1 / sqrt(mean square + eps), the squares of x's source
   // given by its tiles of 128 columns. Null: no scale.
-  const float* squares = nullptr;  // [token][square_tiles]
+  const float* squares = nullptr;  // [square_tiles][tile's tokens]
   int square_tiles = 0, square_columns = 0;
   float eps = 0;
 
@@ -54,13 +54,14 @@ struct LinearArgs {
   uint16_t* out = nullptr;  // gate: wide_at(row, token, padded)
   // add: out = sum times the next norm's weight, and its squares. Null: neither.
   const float* next_norm = nullptr;
-  float* next_squares = nullptr;  // [token][row tiles]
+  float* next_squares = nullptr;  // [row tile][tile's tokens]
 
   // Set by launch().
   int row_tiles = 0, stages_of_k = 0;
-  bool split = false;
+  bool split = false;        // into even runs of all tiles and K, or
+  int ways = 0;              // each tile into so many parts; 0: not
   float* partial = nullptr;  // [block][tile]
-  unsigned* done = nullptr;  // [block]: the last launch whose part it has written
+  unsigned* done = nullptr;  // [block]: the last product whose part it has written
   unsigned serial = 0;
 };
 

@@ -41,13 +41,18 @@ __device__ inline void scale_tokens(const Chain& chain, LinearShared<kFormat, kT
     const LinearArgs& args = chain.ops[op];
     if (!args.squares) continue;
     wait_met(shared, op);
-    for (int t = lane; t < kTokens; t += 32) {
-      float sum = 0;
-#pragma unroll 8
-      for (int i = 0; i < args.square_tiles; ++i) {
-        sum += __ldcg(args.squares + size_t(t) * args.square_tiles + i);
+    // All lanes' loads are under way together: latency is long while weights stream in.
+    float sum[kTokens / 32] = {};
+#pragma unroll(1024 / kTokens)
+    for (int i = 0; i < args.square_tiles; ++i) {
+#pragma unroll
+      for (int v = 0; v < kTokens / 32; ++v) {
+        sum[v] += __ldcg(args.squares + i * kTokens + v * 32 + lane);
       }
-      shared.scale[t] = rsqrtf(sum / args.square_columns + args.eps);
+    }
+#pragma unroll
+    for (int v = 0; v < kTokens / 32; ++v) {
+      shared.scale[v * 32 + lane] = rsqrtf(sum[v] / args.square_columns + args.eps);
     }
     __syncwarp();
     if (lane == 0) arrive(&shared.scaled);
@@ -60,7 +65,7 @@ __device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kToken
   using Part = Stage<kFormat, kTokens>;
   const int thread = warp * 32 + lane;
   after_previous();
-  Place place;
+  Place weights, tokens;
   uint32_t scaled_parity = 0;
 #pragma unroll 1
   for (int op = 0; op < products_of<kTokens>(chain); ++op) {
@@ -71,24 +76,30 @@ __device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kToken
     Segment segment;
 #pragma unroll 1
     while (walk.next(segment)) {
+      const TileAt at(args, token_tiles, segment.tile);
+      if (kChained<kTokens> && (segment.begin == 0 || args.ways))
+        expect_residual<kTokens>(args, at, thread);
       float d[kTokens / 2];
 #pragma unroll
       for (float& each : d) each = 0;
-      int before = -1;  // the slot whose products may still be under way
+      int before = -1;  // the tokens' slot whose products may still be under way
       // A stage's fragments are loaded while the products of the one before run.
       const auto stage = [&](uint32_t(&a)[4][4]) {
-        wait(&shared.weights_full[place.slot], place.parity);
-        load_fragments<kFormat>(a, shared.weights(place.slot) + warp * Part::kBlockBytes, lane);
-        wait(&shared.tokens_full[place.slot], place.parity);
-        const uint64_t b = core_matrices(shared.tokens(place.slot), 128, 1024);
+        wait(&shared.weights_full[weights.slot], weights.parity);
+        load_fragments<kFormat>(a, shared.weights[weights.slot] + warp * Part::kBlockBytes, lane);
+        __syncwarp();
+        if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
+        weights.advance(Part::kWeightSlots);
+        wait(&shared.tokens_full[tokens.slot], tokens.parity);
+        const uint64_t b = core_matrices(shared.tokens[tokens.slot], 128, 1024);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; ++i) wgmma<kTokens>(d, a[i], further(b, i * 256));
         wgmma_commit();
         wgmma_wait<1>();
-        if (before >= 0 && lane == 0) arrive(&shared.empty[before]);
-        before = place.slot;
-        place.advance(Part::kSlots);
+        if (before >= 0 && lane == 0) arrive(&shared.tokens_empty[before]);
+        before = tokens.slot;
+        tokens.advance(Part::kTokenSlots);
       };
       uint32_t even[4][4], odd[4][4];
       int k = segment.begin;
@@ -98,19 +109,32 @@ __device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kToken
       }
       if (k < segment.end) stage(even);
       wgmma_wait<0>();
-      if (lane == 0) arrive(&shared.empty[before]);
+      if (lane == 0) arrive(&shared.tokens_empty[before]);
 
-      if (segment.begin > 0) {
+      const auto finish = [&](auto&& last, const auto& take) {
+        if (kChained<kTokens>) last.ask(at);
+        take();
+        if (!kChained<kTokens>) last.ask(at);
+        if (!scaled) {
+          wait(&shared.scaled, scaled_parity);
+          scaled_parity ^= 1, scaled = true;
+        }
+        last.tile(d);
+      };
+      if (kChained<kTokens> && args.ways) {
+        leave_slices<kTokens>(args, d, thread);
+        const int part = blockIdx.x % args.ways;
+        if (part >= kSlices) continue;
+        constexpr int kSlice = kTokens / kSlices;
+        finish(Finish<kFormat, kTokens, kSlice>(args, shared, warp, lane, part * kSlice),
+               [&] { take_slice<kTokens>(args, d, thread); });
+      } else if (segment.begin > 0) {
         hand_over<kTokens>(args, d, thread);
-        continue;
+      } else {
+        finish(Finish<kFormat, kTokens>(args, shared, warp, lane), [&] {
+          if (segment.end < args.stages_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
+        });
       }
-      if (segment.end < args.stages_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
-      if (!scaled) {
-        wait(&shared.scaled, scaled_parity);
-        scaled_parity ^= 1, scaled = true;
-      }
-      Finish<kFormat, kTokens>(args, shared, TileAt(args, token_tiles, segment.tile), warp, lane)
-          .tile(d);
     }
     if (!scaled) {  // this block had no tile to finish
       wait(&shared.scaled, scaled_parity);
@@ -137,10 +161,13 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens>*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (threadIdx.x < Part::kSlots) {
+  if (threadIdx.x < Part::kWeightSlots) {
     init(&shared.weights_full[threadIdx.x], 1);
+    init(&shared.weights_empty[threadIdx.x], kTileBlocks);
+  }
+  if (threadIdx.x < Part::kTokenSlots) {
     init(&shared.tokens_full[threadIdx.x], 1);
-    init(&shared.empty[threadIdx.x], kTileBlocks);
+    init(&shared.tokens_empty[threadIdx.x], kTileBlocks);
   }
   if (threadIdx.x == 0) {
     shared.met = 0;
@@ -150,13 +177,13 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   __syncthreads();
   let_next_begin();
   if (warp >= kTileBlocks) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFew));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFew<kTokens>));
     if (threadIdx.x == kProducts) produce_weights<kFormat, kTokens>(chain, shared);
     if (threadIdx.x == kProducts + 32) produce_tokens<kFormat, kTokens>(chain, shared);
     if (kChained<kTokens> && warp == kTileBlocks + 2)
       scale_tokens<kFormat, kTokens>(chain, shared, lane);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMany));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMany<kTokens>));
     multiply<kFormat, kTokens>(chain, shared, warp, lane);
   }
 #endif
@@ -166,8 +193,9 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 template <WeightFormat kFormat, int kTokens>
 constexpr int shared_bytes() {
   using Part = Stage<kFormat, kTokens>;
-  return Part::kSlots * (Part::kBytes + 24) + 24 + kTokens * 4 * (1 + kTileBlocks) + kStagingBytes +
-         256;  // alignment
+  return Part::kWeightSlots * (Part::kWeightBytes + 16) +
+         Part::kTokenSlots * (Part::kTokenBytes + 16) + 24 + kTokens * 4 * (1 + kTileBlocks) +
+         kStagingBytes + 256;  // alignment
 }
 
 template <WeightFormat kFormat, int kTokens>

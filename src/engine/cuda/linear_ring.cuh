@@ -13,14 +13,12 @@ constexpr int kStageColumns = 64;
 constexpr int kUnit = 4;  // K is split at multiples of so many stages
 constexpr int kProducts = kTileBlocks * 32;
 constexpr int kLinearThreads = kProducts + 128;  // registers move between whole warpgroups
+constexpr int kSlices = 4;                       // of a tile's tokens, finished by so many blocks
 constexpr int kTokenGroup = 8;  // tiles of tokens that go together over all rows, for L2's sake
 
 // Results on their way out, for each warp: tokens, and their 16 rows with room between the banks.
 constexpr int kStaged = 32, kStagedRow = kBlockRows + 4;
 constexpr int kStagingBytes = kTileBlocks * kStaged * kStagedRow * 4;
-
-// Registers of a producing and of a multiplying thread: 168 on average.
-constexpr int kFew = 40, kMany = 232;
 
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
@@ -32,17 +30,29 @@ __host__ __device__ constexpr int products_of(const Chain& chain) {
   return kChained<kTokens> ? chain.count : 1;
 }
 
+// Registers of a producing and of a multiplying thread: 168 on average.
+template <int kTokens>
+constexpr int kFew = kChained<kTokens> ? 56 : 40;
+template <int kTokens>
+constexpr int kMany = kChained<kTokens> ? 224 : 232;
+
 template <WeightFormat kFormat, int kTokens>
 struct Stage {
   static constexpr int kChunks = kStageColumns / format_info(kFormat).columns;
   static constexpr int kBlockBytes = kChunks * format_info(kFormat).chunk_bytes;
   static constexpr int kWeightBytes = kTileBlocks * kBlockBytes;
   static constexpr int kTokenBytes = kTokens * kStageColumns * 2;
-  static constexpr int kBytes = kWeightBytes + kTokenBytes;
-  static constexpr int kSlots = min_of(16, (226 * 1024 - kStagingBytes - 40 * kTokens) / kBytes);
+  // Tokens come from L2: a ring of what latency needs, 64 KB of weights' time. Weights get the
+  // rest, which is what covers the time between two products.
+  static constexpr int kRoom = 226 * 1024 - kStagingBytes - 40 * kTokens;
+  static constexpr int kTokenSlots =
+      min_of(64 * 1024 / kWeightBytes, kRoom * 85 / 100 / kTokenBytes);
+  static constexpr int kWeightSlots =
+      min_of(48, (kRoom - kTokenSlots * (kTokenBytes + 16)) / (kWeightBytes + 16));
   // Copies of weights under way: what latency needs. More queue at the memory, and the small reads
   // between operators behind them.
-  static constexpr int kInFlight = min_of(kSlots, (72 * 1024 + kWeightBytes - 1) / kWeightBytes);
+  static constexpr int kInFlight =
+      min_of(kWeightSlots, (72 * 1024 + kWeightBytes - 1) / kWeightBytes);
 };
 
 #ifdef RIDGE_HOPPER
@@ -53,21 +63,26 @@ struct Segment {
 };
 struct Walk {
   const LinearArgs& args;
-  int tiles, blocks, at, last;
+  int tiles, at, last;
 
   __device__ explicit Walk(const LinearArgs& a, int token_tiles)
       : args(a), tiles(a.row_tiles * token_tiles) {
-    blocks = min(static_cast<int>(gridDim.x), tiles * units());  // that have something to do
-    if (args.split) {
+    if (args.ways) {
+      const int tile = blockIdx.x / args.ways, part = blockIdx.x % args.ways;
+      const int share = (units() + args.ways - 1) / args.ways;
+      at = tile < tiles ? tile * units() + part * share : 0;
+      last = tile < tiles ? min(at + share, (tile + 1) * units()) : 0;
+    } else if (args.split) {
       at = start_of(blockIdx.x), last = start_of(blockIdx.x + 1);
     } else {
       at = blockIdx.x, last = tiles;
     }
   }
+  // All blocks have equal shares, though a few may get nothing: one that has more keeps all
+  // waiting.
+  __device__ int share() const { return (tiles * units() + gridDim.x - 1) / gridDim.x; }
   __device__ int units() const { return (args.stages_of_k + kUnit - 1) / kUnit; }
-  __device__ int start_of(int block) const {
-    return static_cast<int>(static_cast<long long>(tiles) * units() * min(block, blocks) / blocks);
-  }
+  __device__ int start_of(int block) const { return min(tiles * units(), block * share()); }
   __device__ bool next(Segment& segment) {
     if (at >= last) return false;
     if (!args.split) {
@@ -97,16 +112,15 @@ struct TileAt {
 template <WeightFormat kFormat, int kTokens>
 struct LinearShared {
   using Part = Stage<kFormat, kTokens>;
-  uint64_t weights_full[Part::kSlots], tokens_full[Part::kSlots], empty[Part::kSlots];
+  uint64_t weights_full[Part::kWeightSlots], weights_empty[Part::kWeightSlots];
+  uint64_t tokens_full[Part::kTokenSlots], tokens_empty[Part::kTokenSlots];
   uint64_t scaled;                   // the tokens' scales are there
   unsigned met;                      // products that all blocks have finished
   alignas(16) float scale[kTokens];  // of the tokens
   float squares[kTileBlocks][kTokens];
   alignas(16) float staging[kTileBlocks][kStaged * kStagedRow];
-  alignas(128) uint8_t ring[Part::kSlots][Part::kBytes];
-
-  __device__ uint8_t* weights(int slot) { return ring[slot]; }
-  __device__ uint8_t* tokens(int slot) { return ring[slot] + Part::kWeightBytes; }
+  alignas(128) uint8_t weights[Part::kWeightSlots][Part::kWeightBytes];
+  alignas(128) uint8_t tokens[Part::kTokenSlots][Part::kTokenBytes];
 };
 
 // Until all blocks have finished so many products of the chain.
@@ -116,9 +130,10 @@ __device__ inline void wait_met(const LinearShared<kFormat, kTokens>& shared, in
   }
 }
 
-// Calls function(args, tile, stage of K, slot's place) for every stage of this block, in order; for
-// experts only after the kernel before has chosen them. `begin` is called before each product.
-template <WeightFormat kFormat, int kTokens, typename Begin, typename Function>
+// Calls function(args, tile, stage of K, place in a ring of kSlots) for every stage of this block,
+// in order; for experts only after the kernel before has chosen them. `begin` is called before each
+// product.
+template <int kTokens, int kSlots, typename Begin, typename Function>
 __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
                                       const Function& function) {
   Place place;
@@ -132,7 +147,7 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
       const TileAt at(args, token_tiles, segment.tile);
       for (int k = segment.begin; k < segment.end; ++k) {
         function(args, at, k, place);
-        place.advance(Stage<kFormat, kTokens>::kSlots);
+        place.advance(kSlots);
       }
     }
   }
@@ -146,7 +161,7 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
   using Part = Stage<kFormat, kTokens>;
   Place behind;  // the oldest copy under way
   int under_way = 0;
-  for_each_stage<kFormat, kTokens>(
+  for_each_stage<kTokens, Part::kWeightSlots>(
       chain,
       [&](int op) {
         if (chain.ops[op].tile_count) after_previous();
@@ -154,12 +169,12 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
       [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
         if (under_way == Part::kInFlight) {
           wait(&shared.weights_full[behind.slot], behind.parity);
-          behind.advance(Part::kSlots);
+          behind.advance(Part::kWeightSlots);
           --under_way;
         }
-        wait(&shared.empty[place.slot], place.parity ^ 1);
+        wait(&shared.weights_empty[place.slot], place.parity ^ 1);
         arrive_expecting(&shared.weights_full[place.slot], Part::kWeightBytes);
-        fetch_box(shared.weights(place.slot), &args.weights, k * (Part::kBlockBytes / 8),
+        fetch_box(shared.weights[place.slot], &args.weights, k * (Part::kBlockBytes / 8),
                   at.row * kTileBlocks, args.tile_count ? args.tile_matrix[at.token] : 0,
                   &shared.weights_full[place.slot]);
         ++under_way;
@@ -170,7 +185,7 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
-  for_each_stage<kFormat, kTokens>(
+  for_each_stage<kTokens, Part::kTokenSlots>(
       chain,
       [&](int op) {
         if (op == 0) {
@@ -183,10 +198,10 @@ __device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, 
         }
       },
       [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
-        wait(&shared.empty[place.slot], place.parity ^ 1);
+        wait(&shared.tokens_empty[place.slot], place.parity ^ 1);
         arrive_expecting(&shared.tokens_full[place.slot], Part::kTokenBytes);
         const size_t from = (size_t(k) * (args.padded / 8) + at.token * (kTokens / 8)) * 512;
-        fetch(shared.tokens(place.slot), args.x + from, Part::kTokenBytes,
+        fetch(shared.tokens[place.slot], args.x + from, Part::kTokenBytes,
               &shared.tokens_full[place.slot]);
       });
 }
