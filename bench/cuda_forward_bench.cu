@@ -1,7 +1,7 @@
 // Steps of many tokens, operator by operator: `check` compares them with the decode kernel (which
 // its own benchmark compares with doubles), `time` gives steps beside the ceilings of the same
 // call.
-//   cuda_forward_bench check
+//   cuda_forward_bench check [FORMAT]...
 //   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
 #include <algorithm>
@@ -124,8 +124,12 @@ int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
-    for (const char* format :
-         {"bf16", "fp8", "int8", "int4", "nf4", "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"}) {
+    std::vector<std::string> formats(words + std::min(count, 2), words + count);
+    if (formats.empty()) {
+      formats = {"bf16",     "fp8",      "int8",      "int4",    "nf4",
+                 "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"};
+    }
+    for (const std::string& format : formats) {
       for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
         check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
         check_model(name, format, {40, 1, 25, 1, 1, 1, 33});  // a chain of 128

@@ -75,14 +75,18 @@ Attention::Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat fo
 
 void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& sequences) {
   std::vector<AttentionSequence> prompts, singles;
-  std::vector<int> turned;
+  std::vector<TurnRun> runs;
   for (const AttentionSequence& s : sequences) {
     if (s.rows == 0) continue;
     (s.rows * (heads_ / kv_heads_) > kSingleRows ? prompts : singles).push_back(s);
-    for (int i = 0; i < s.rows && s.rows > 1; ++i) turned.push_back(s.row + i);
+    for (int i = 0; i < s.rows && s.rows > 1;) {
+      const int count = std::min(s.rows - i, kPageTokens / 2 - (s.past + i) % (kPageTokens / 2));
+      runs.push_back({s.row + i, count});
+      i += count;
+    }
   }
-  turn_count_ = int(turned.size());
-  upload(stream, turn_rows_, turned);
+  turn_count_ = int(runs.size());
+  upload(stream, turn_runs_, runs);
   unpack_count_ = 0;
   if (format_ != KvFormat::bf16) plan_unpacking(stream, prompts);
   plan_prompts(std::move(prompts));
@@ -163,7 +167,7 @@ void Attention::plan_prompts(std::vector<AttentionSequence> prompts) {
 
 void Attention::turn(cudaStream_t stream, const AttentionArgs& args) {
   turn_and_cache(stream, format_,
-                 {args.qkv, args.heads, args.kv_heads, args.head_dim, turn_rows_.data(),
+                 {args.qkv, args.heads, args.kv_heads, args.head_dim, turn_runs_.data(),
                   turn_count_, args.q_norm, args.k_norm, args.eps, args.frequency, args.magnitude,
                   args.at, args.q, args.kv});
   if (unpack_count_ > 0) {

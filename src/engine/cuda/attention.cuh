@@ -53,7 +53,7 @@ class Attention {
   std::vector<size_t> single_begin_;  // of each window's items; none: no single tokens
   Buffer<AttentionWork> device_work_;
   Buffer<int> device_begin_;
-  Buffer<int> turn_rows_;
+  Buffer<TurnRun> turn_runs_;
   Buffer<int> unpack_from_, unpack_to_;  // where in the page numbers; 0, 1, ...
   Buffer<uint16_t> unpacked_;
   Buffer<SingleItem> single_items_;  // of every window

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
-#include <utility>
 
 #include "engine/cuda/attention_single.cuh"
 #include "engine/cuda/attention_single_kernel.cuh"
@@ -65,10 +64,16 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
   std::stable_sort(items.begin(), items.end(), [](const SingleItem& a, const SingleItem& b) {
     return a.page_count > b.page_count;
   });
-  using Load = std::pair<int, int>;
+  struct Load {
+    int pages, block, rounds;
+    bool operator>(const Load& other) const {
+      return pages != other.pages ? pages > other.pages : block > other.block;
+    }
+  };
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least;
-  for (int b = 0; b < sms; ++b) least.push({0, b});
-  std::vector<std::vector<SingleItem>> blocks(sms);
+  for (int b = 0; b < sms; ++b) least.push({0, b, 0});
+  plan.items.reserve(items.size() * kv_heads + 3 * size_t(sms));
+  plan.items.resize(size_t(sms));
   for (SingleItem item : items) {
     const int record = item.record, counter = item.counter;
     for (int h = 0; h < kv_heads; ++h) {
@@ -76,16 +81,13 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
       item.record = record + h * item.spans, item.counter = counter + h;
       Load load = least.top();
       least.pop();
-      blocks[load.second].push_back(item);
-      load.first += item.page_count + kItemCost;
+      if (plan.items.size() < size_t(load.rounds + 2) * sms) {
+        plan.items.resize(size_t(load.rounds + 2) * sms);
+      }
+      plan.items[size_t(load.rounds) * sms + load.block] = item;
+      load.pages += item.page_count + kItemCost, ++load.rounds;
       least.push(load);
     }
-  }
-  size_t rounds = 0;
-  for (const std::vector<SingleItem>& block : blocks) rounds = std::max(rounds, block.size());
-  plan.items.resize((rounds + 1) * size_t(sms), SingleItem{});
-  for (int b = 0; b < sms; ++b) {
-    for (size_t i = 0; i < blocks[b].size(); ++i) plan.items[i * sms + b] = blocks[b][i];
   }
   return plan;
 }

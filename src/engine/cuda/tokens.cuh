@@ -32,11 +32,16 @@ struct TokenAt {
   int page, slot;  // its page and place there
 };
 
+// Tokens of a sequence that follow each other in one half of a page.
+struct TurnRun {
+  int row, count;
+};
+
 // Norms (optional) and turns q and k of some tokens; q to bf16 rows, k and v into the cache.
 struct TurnArgs {
   const float* qkv;  // [token][(heads + 2 kv_heads) head_dim]
   int heads, kv_heads, head_dim;
-  const int* rows;  // which tokens
+  const TurnRun* runs;
   int count;
   const float* q_norm;  // [head_dim]; null: none
   const float* k_norm;

@@ -47,6 +47,7 @@ inline void round_as(KvStorage storage, float* x, int dim) {
   for (int i = 0; i < dim; ++i) largest = std::max(largest, std::fabs(x[i]));
   for (int i = 0; i < dim; ++i) {
     switch (storage) {
+      case KvStorage::fp8:  // not on the CPU
       case KvStorage::f32:
         break;
       case KvStorage::f16:
