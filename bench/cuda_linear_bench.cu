@@ -184,7 +184,9 @@ void time_all() {
     Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
     Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
     Buffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
-    Buffer<float> rows(size_t(8192) * 6144);
+    Buffer<float> rows(size_t(8192) * 6144), norm(4096), squares(size_t(128) * 32);
+    Buffer<uint16_t> normed(size_t(128) * 4096);
+    fill_normal(nullptr, norm.data(), norm.size(), 7, 0.1f, 1.0f);
     fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
     rows.fill_bytes(0);
     struct Case {
@@ -223,14 +225,23 @@ void time_all() {
       }) / kLayers;
       say("layer", s, bytes, count);
       if (tokens > Linear::kMostChained) continue;
+      // As a layer has them, with their norms.
       const auto chained = [&](int layer) {
         std::vector<LinearArgs> ops;
-        for (const Case& c : cases) {
+        for (const Case& c : {cases[1], cases[2], cases[3], cases[0]}) {
           LinearArgs args;
           args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows;
-          args.x = x.data(), args.tokens = tokens, args.padded = Linear::padded(tokens);
-          args.after = c.after, args.rows = rows.data(), args.stride = c.w->rows;
-          args.out = activated.data();
+          args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
+          args.x = c.w == &out ? x.data() : c.w == &down ? activated.data() : normed.data();
+          args.rows = c.w == &qkv ? rows.data() + size_t(tokens) * 4096 : rows.data();
+          args.stride = c.w->rows, args.out = activated.data();
+          if (c.after == After::add) {
+            args.next_norm = norm.data(), args.next_squares = squares.data();
+            args.out = normed.data();
+          } else {
+            args.squares = squares.data(), args.square_tiles = 32, args.square_columns = 4096;
+            args.eps = 1e-5f;
+          }
           ops.push_back(args);
         }
         linear.launch(nullptr, ops, Linear::tile_tokens(tokens));

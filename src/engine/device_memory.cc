@@ -25,10 +25,13 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
   const Rank rank = make_rank(kept, on);
   DeviceNeed need;
   need.weights = rank.weight_bytes;
-  const double pages = std::ceil(double(cache_tokens) / plan.page_tokens);
+  const double tokens = std::ceil(double(cache_tokens) / plan.page_tokens) * plan.page_tokens;
+  double columns = 0;  // of the layer that caches most
   for (const RankGroup& g : rank.groups) {
-    need.cache += g.count * g.cache_per_token * pages * plan.page_tokens;
+    need.cache += g.count * g.cache_per_token * tokens;
+    columns = std::max(columns, g.kv_columns);
   }
+  if (plan.kv && plan.kv->name != "bf16") need.cache += 2 * columns * tokens;
   // Two matrices of bf16 at a time; the head is the widest.
   const double packing = 2 * 2 * kept.embed_parameters();
   need.working = std::max(packing, activation_bytes(rank, max_tokens, max_tokens));

@@ -13,7 +13,8 @@ namespace ridge {
 // Bytes on the device.
 struct DeviceNeed {
   double weights = 0;  // embedding and head apart even where the file has one for both
-  double cache = 0;    // every layer keeps every token, windows or not
+  double cache = 0;    // every layer keeps every token, windows or not; a layer of it in bf16
+                       // besides, where prompts need it unpacked
   double working = 0;  // a step's activations; while loading, matrices that wait to be packed
   double all() const { return weights + cache + working; }
 };

@@ -46,7 +46,7 @@ TEST(DeviceMemory, CountsWhatLiesOnTheDevice) {
   EXPECT_EQ(bf16.cache, 1008.0 * 32 * 2 * 8 * 128 * 2);  // whole pages
   for (const cuda::KvFormat kv : {cuda::KvFormat::fp8, cuda::KvFormat::int8}) {
     EXPECT_EQ(device_need(model, plan_of(kv), cuda::WeightFormat::bf16, 1000, kStep).cache,
-              1008.0 * 32 * 2 * 8 * (128 + 4));  // a float for each head
+              1008.0 * 2 * 8 * (32 * (128 + 4) + 2 * 128));  // a float for each head; unpacked
   }
   // A head that is the embedding in the file is packed beside it.
   const Model tied = find_model("llama-3.2-1b");

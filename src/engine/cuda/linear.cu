@@ -67,7 +67,7 @@ Linear::Linear(WeightFormat format, int sms)
     : format_(format),
       sms_(sms),
       partial_(size_t(sms) * kTileRows * kMostTokens),
-      done_(sms),
+      done_(size_t(sms) * kTileRows / kBlockRows),
       meeting_(1) {
   done_.fill_bytes(0);
   meeting_.fill_bytes(0);

@@ -2,11 +2,12 @@
 // weights as A in registers (unpacked there) and the tokens as B in shared memory. A launch takes
 // one product, or a chain of them for at most 128 tokens.
 //
-// A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Two producing threads keep a ring
-// of stages full (64 columns: weights by one, tokens by the other), two warpgroups multiply, 64
-// rows each. Where tiles do not fill the SMs evenly, K is split too: every block gets an equal run
-// of (tile, K), and who has a tile's beginning adds what the following blocks have of it, in their
-// order. Between the products of a chain all blocks meet; the weights of the next arrive meanwhile.
+// A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Two producing threads keep two
+// rings of stages full (64 columns: weights by one, tokens by the other), two warpgroups multiply,
+// 64 rows each. Where tiles do not fill the SMs evenly, K is split too: every block gets an equal
+// run of (tile, K), and who has a tile's beginning adds what the following blocks have of it, in
+// their order; or each tile is cut into equal parts, whose blocks finish a slice of the tokens
+// each. Between the products of a chain all blocks meet; the weights of the next arrive meanwhile.
 #pragma once
 
 #include <cuda.h>
@@ -61,7 +62,7 @@ struct LinearArgs {
   bool split = false;        // into even runs of all tiles and K, or
   int ways = 0;              // each tile into so many parts; 0: not
   float* partial = nullptr;  // [block][tile]
-  unsigned* done = nullptr;  // [block]: the last product whose part it has written
+  unsigned* done = nullptr;  // [block][warp]: the last product whose part it has written
   unsigned serial = 0;
 };
 

@@ -16,28 +16,29 @@ __device__ inline float4* parts_of(const LinearArgs& args, int block, int thread
          thread;
 }
 
-// Tells the others that they are there.
+// Tells the others that a warp's are there: the same warp of each takes them.
 __device__ inline void tell(const LinearArgs& args, int thread) {
-  meet<1>(kProducts);
-  if (thread == 0) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(args.done + blockIdx.x),
+  __syncwarp();
+  if (thread % 32 == 0) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(args.done + blockIdx.x * kTileBlocks +
+                                                             thread / 32),
                  "r"(args.serial)
                  : "memory");
   }
 }
 
-// Waits for those of blocks [first, last), this one not among them or told.
+// Waits for those of blocks [first, last).
 __device__ inline void wait_told(const LinearArgs& args, int first, int last, int thread) {
-  if (first + thread < last) {
+  for (int block = first + thread % 32; block < last; block += 32) {
     unsigned seen;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                    : "=r"(seen)
-                   : "l"(args.done + first + thread)
+                   : "l"(args.done + block * kTileBlocks + thread / 32)
                    : "memory");
     } while (seen != args.serial);
   }
-  meet<1>(kProducts);
+  __syncwarp();
 }
 
 // Even runs. A block's part of a tile that an earlier one began: at most one, of its first segment.

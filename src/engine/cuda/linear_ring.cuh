@@ -52,7 +52,7 @@ struct Stage {
   // Copies of weights under way: what latency needs. More queue at the memory, and the small reads
   // between operators behind them.
   static constexpr int kInFlight =
-      min_of(kWeightSlots, (72 * 1024 + kWeightBytes - 1) / kWeightBytes);
+      min_of(kWeightSlots, (64 * 1024 + kWeightBytes - 1) / kWeightBytes);
 };
 
 #ifdef RIDGE_HOPPER
