@@ -18,8 +18,8 @@ constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 // the memory, SMs get unequal shares, and small reads between operators wait behind them.
 constexpr int kInFlight = 3;
 // While the ring is full, which it is where SMs do attention, stages to come are asked into L2, so
-// that HBM does not idle: so many at most (18 MB in all, of 50), one in the time HBM needs for it.
-constexpr int kAhead = 8;
+// that HBM does not idle: so many at most (32 MB in all, of 50), one in the time HBM needs for it.
+constexpr int kAhead = 14;
 constexpr unsigned kStageClocks = 850;
 constexpr int kMaxSlots = 16;
 constexpr int kSums = kFinishers;  // buffers of partial results, one for each finisher
