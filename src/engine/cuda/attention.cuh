@@ -1,6 +1,6 @@
 // Attention of any step over the paged cache, and before it the rotation of its queries and keys
 // and their way into the cache: FlashAttention for prompts, attention_single.cuh for single tokens.
-// What decode.cuh does for at most 16 tokens, this does for any step.
+// What decode.cuh does for at most 8 tokens, this does for any step.
 //
 // Query heads that share a KV head are packed: row r of a sequence's tile is token r / group, head
 // r % group. Rows of a prompt go in tiles of 128 over all keys they see; sequences with at most 64

@@ -1,4 +1,4 @@
-// One kernel that decodes: a step for up to 16 rows (tokens), all layers, weights read once.
+// One kernel that decodes: a step for up to 8 rows (tokens), all layers, weights read once.
 //
 // One block an SM stays for the whole launch. Its warps have roles:
 //   8 multiply   take weights from the ring, split K among them; also do attention
@@ -15,7 +15,7 @@
 
 namespace ridge::cuda {
 
-constexpr int kMaxRows = 16;  // tokens of a step
+constexpr int kMaxRows = 8;  // tokens of a step
 constexpr int kMaxLayers = 256;
 constexpr uint16_t kAbsent = 0xffff;  // as bf16 a NaN that no conversion makes
 
@@ -85,7 +85,7 @@ __host__ __device__ constexpr int ops_of_step(int layers) { return 2 + 5 * layer
 
 // The rows a launch computes with: the next power of two, which activations' layout depends on.
 constexpr int padded_rows(int rows) {
-  return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : rows <= 8 ? 8 : 16;
+  return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
 }
 
 // Queues it. `args.normed`, `attended` and `activated` are laid out for padded_rows(row_count).

@@ -97,10 +97,8 @@ void launch_decode_as(cudaStream_t stream, int sms, const DecodeArgs& args) {
       return launch_decode_of<kFormat, 2>(stream, sms, args);
     case 4:
       return launch_decode_of<kFormat, 4>(stream, sms, args);
-    case 8:
-      return launch_decode_of<kFormat, 8>(stream, sms, args);
     default:
-      return launch_decode_of<kFormat, 16>(stream, sms, args);
+      return launch_decode_of<kFormat, 8>(stream, sms, args);
   }
 }
 

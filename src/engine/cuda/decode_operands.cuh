@@ -200,7 +200,7 @@ struct Operands {
   static __device__ void multiply(Sums& acc, const uint8_t* from, const Lane& at, int lane,
                                   int chunks) {
     // Or registers run out; nf4 has enough to do with one.
-    constexpr int kAtOnce = kFormat == WeightFormat::nf4 || kTiles > 2 ? 1 : 4;
+    constexpr int kAtOnce = kFormat == WeightFormat::nf4 ? 1 : 4;
     constexpr int kUnrolled = kFormat == WeightFormat::nf4 ? 1 : kChunksPerWarp;
 #pragma unroll(kUnrolled)
     for (int first = 0; first < kChunksPerWarp; first += kAtOnce) {

@@ -1,4 +1,4 @@
-// A model on the device, and steps through it: of up to 16 tokens by one kernel that reads at the
+// A model on the device, and steps through it: of up to 8 tokens by one kernel that reads at the
 // memory's roof (decode.cuh), of any size by a kernel an operator (forward.cuh). No CUDA types: the
 // runner, the tests and the benchmarks use it as ordinary C++17.
 #pragma once
@@ -104,7 +104,7 @@ class DeviceModel {
   // The cache too, as a context would fill it.
   virtual void randomize_cache(uint64_t seed) = 0;
 
-  // Whether this model's shape has a kernel for up to 16 tokens; forward() runs them all.
+  // Whether this model's shape has a kernel for up to 8 tokens; forward() runs them all.
   virtual bool decodes() const = 0;
   // One step of any number of tokens; returns when queued. logits(): of the wanted rows, in order.
   virtual void forward(const std::vector<ForwardSlice>& slices) = 0;
@@ -112,7 +112,7 @@ class DeviceModel {
   virtual std::vector<double> time_forward(const std::vector<ForwardSlice>& slices,
                                            int repeats) = 0;
   // Runs `steps` (each row goes on with its likeliest token) and returns when queued; row_count at
-  // most 16.
+  // most 8.
   virtual void run(const std::vector<DecodeRow>& rows, int steps) = 0;
   virtual void wait() = 0;
   // Of the last step, [row][vocab]; waits.
