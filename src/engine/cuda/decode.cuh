@@ -84,9 +84,7 @@ struct DecodeArgs {
 __host__ __device__ constexpr int ops_of_step(int layers) { return 2 + 5 * layers; }
 
 // The rows a launch computes with: the next power of two, which activations' layout depends on.
-constexpr int padded_rows(int rows) {
-  return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
-}
+constexpr int padded_rows(int rows) { return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8; }
 
 // Queues it. `args.normed`, `attended` and `activated` are laid out for padded_rows(row_count).
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
