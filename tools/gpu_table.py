@@ -18,6 +18,7 @@ ROWS = [
     ("decode/llama-3-8b/bf16/1/128", "Llama-3-8B bf16, batch 1, context 128", 0.88, None),
     ("decode/llama-3-8b/bf16/1/8192", "same, context 8192", 0.80, None),
     ("decode/llama-3-8b/bf16/1/32768", "same, context 32768", 0.80, None),
+    ("decode/llama-3-8b/bf16-fp8/1/32768", "same, KV cache in fp8", None, None),
     ("decode/llama-3-8b/fp8/1/128", "Llama-3-8B fp8, batch 1, context 128", 0.78, None),
     ("decode/llama-3-8b/int8/1/128", "same, int8", None, None),
     ("decode/llama-3-8b/int4/1/128", "same, int4 in groups of 64", 0.65, None),
@@ -25,12 +26,13 @@ ROWS = [
     ("decode/llama-3-8b/bf16/8/1024", "Llama-3-8B bf16, batch 8, context 1024", 0.75, 1.5),
     ("decode/llama-3-8b/bf16/32/1024", "same, batch 32", 0.75, 1.5),
     ("decode/llama-3-8b/bf16/64/1024", "same, batch 64", 0.75, 1.5),
+    ("decode/llama-3-8b/bf16-fp8/64/1024", "same, KV cache in fp8", None, None),
     ("prefill/llama-3-8b/bf16/2048", "Llama-3-8B bf16, prompt of 2048", 0.65, None),
     ("prefill/llama-3-8b/bf16/8192", "same, prompt of 8192", 0.65, None),
     ("attention/causal/8192/32x128", "causal attention, 8192 tokens, 32 heads of 128", 0.60, None),
 ]
-# "  1 x  8192 of  8192 tokens, 32/32 heads of 128:     900.0 us  610.0 TFLOP/s"
-ATTENTION = re.compile(r" *1 x +(\d+) of +\1 tokens, +(\d+)/ *\2 heads of +(\d+): +([0-9.]+) us .*TFLOP/s")
+# "bf16   1 x  8192 of  8192 tokens, 32/32 heads of 128:     900.0 us  610.0 TFLOP/s, before it ..."
+ATTENTION = re.compile(r"bf16 +1 x +(\d+) of +\1 tokens, +(\d+)/ *\2 heads of +(\d+): +([0-9.]+) us .*TFLOP/s.*")
 # Columns of a token's products in one layer, layers, query columns: Llama-3-8B.
 PRODUCTS, LAYERS, QUERIES, HEAD = 4096 * (6144 + 4096 + 3 * 14336), 32, 4096, 4096 * 128256
 
