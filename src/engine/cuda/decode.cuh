@@ -71,8 +71,8 @@ struct DecodeArgs {
   float* logits;        // [row][vocab]
   unsigned long long* best;  // [row][SM][3]
   int* chosen;               // [step][row], the likeliest tokens
-  unsigned* meeting;         // the grid's counter
-  unsigned met;              // its value before this launch
+  unsigned* meeting;         // [2], the grid's counters: of even and of odd operators
+  unsigned met[2];           // their values before this launch
   long long* stamps;         // [op][3] clocks of SM 0, null: none; see stamp() in decode_shared.cuh
 
   // Set by launch_decode.
@@ -80,7 +80,8 @@ struct DecodeArgs {
   int remainder[7];  // blocks of an operator modulo SMs, by Kind
 };
 
-// How many times a launch meets: `met` must grow by this times the number of SMs.
+// How many times a launch meets for each step: `met[0]` must grow by half of all, rounded up, times
+// the number of SMs, `met[1]` by the other half.
 __host__ __device__ constexpr int ops_of_step(int layers) { return 2 + 5 * layers; }
 
 // The rows a launch computes with: the next power of two, which activations' layout depends on.

@@ -85,15 +85,13 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
   const int g = lane / 4, t = lane % 4, thread = warp * 32 + lane;
   float* const area = reinterpret_cast<float*>(shared.x);  // free now: for warps' states
 
-  bool met = false;  // this step's queries, keys and values are there
+  // This step's queries, keys and values are there. Also without a span to attend to: or this SM
+  // would say that it is done before the finishing warp waits for it, and once more.
+  wait_met(fixed, op.index, lane);
+  if (thread == 0) stamp(args, op, 0);
   for (int item = op.first; item < op.items; item += gridDim.x) {
     const Span span = span_of(args, fixed.rows, op, item);
     if (span.split >= span.splits) continue;
-    if (!met) {
-      wait_met(fixed, op.index, lane);
-      if (thread == 0) stamp(args, op, 0);
-      met = true;
-    }
     const int parts = min(kConsumers, span.page_count);
     // The latest page comes first. The last warp completes it for the first one, which has its own
     // loads to wait for.

@@ -238,10 +238,13 @@ struct Finisher {
     }
   }
 
-  // Until all SMs have finished so many operators; the first finishing warp.
+  // Until all SMs have finished so many operators; the first finishing warp. An SM without a part
+  // in an operator arrives there while others have not finished the one before: so those are
+  // counted apart, and nobody arrives at the one after before all have at this one.
   __device__ void meet_all(int operators) {
     if (lane == 0 && shared.fixed.met < operators) {
-      grid_wait(args.meeting, args.met + static_cast<unsigned>(operators) * gridDim.x);
+      const unsigned last = operators - 1;
+      grid_wait(args.meeting + last % 2, args.met[last % 2] + (last / 2 + 1) * gridDim.x);
       *const_cast<volatile unsigned*>(&shared.fixed.met) = operators;
     }
     __syncwarp();
@@ -276,7 +279,7 @@ struct Finisher {
       if (which > 0) return;
       if (lane == 0) {
         stamp(args, op, 2);
-        grid_arrive(args.meeting);
+        grid_arrive(args.meeting + op.index % 2);
       }
       if (op.kind == Kind::head) {
         meet_all(op.index + 1);

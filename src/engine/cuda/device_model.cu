@@ -217,7 +217,7 @@ class HopperModel final : public DeviceModel {
     arrived_.fill_bytes(0);
     logits_ = Buffer<float>(size_t(kMaxRows) * shape.vocab);
     best_ = Buffer<unsigned long long>(size_t(kMaxRows) * sms() * 3);
-    meeting_ = Buffer<unsigned>(1);
+    meeting_ = Buffer<unsigned>(2);
     meeting_.fill_bytes(0);
     rows_ = Buffer<Row>(kMaxRows);
     tokens_ = Buffer<int>(kMaxRows);
@@ -298,9 +298,11 @@ class HopperModel final : public DeviceModel {
   }
 
   void launch() {
-    args_.met = met_;
+    std::copy(met_, met_ + 2, args_.met);
     launch_decode(stream_, sms(), w_.format, args_);
-    met_ += static_cast<unsigned>(ops_of_step(w_.shape.layers) * args_.steps * sms());
+    const int operators = ops_of_step(w_.shape.layers) * args_.steps;
+    met_[0] += static_cast<unsigned>((operators + 1) / 2 * sms());
+    met_[1] += static_cast<unsigned>(operators / 2 * sms());
   }
 
   cudaDeviceProp properties_;
@@ -322,7 +324,7 @@ class HopperModel final : public DeviceModel {
   Buffer<Row> rows_;
   Buffer<long long> stamps_;
   DecodeArgs args_ = {};
-  unsigned met_ = 0;
+  unsigned met_[2] = {0, 0};
   int padded_rows_ = 0;
   bool keep_stamps_ = false;
 };
