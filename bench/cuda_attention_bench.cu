@@ -35,12 +35,6 @@ struct Case {
   std::vector<Tokens> sequences;
 };
 
-int failures = 0;
-void expect(bool right, const char* what, double value, double limit) {
-  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
-  if (!right) ++failures;
-}
-
 float value_of(uint16_t bits) {
   const uint32_t wide = uint32_t{bits} << 16;
   float value;
@@ -580,8 +574,7 @@ int run(int count, char** words) {
     for (const auto& [format, name] : kKvFormats) {
       if (all || wanted(name)) check_all(sms, format, name);
     }
-    std::printf("%d wrong\n", failures);
-    return failures != 0;
+    return tell_failures();
   }
   const double rate = read_ceiling(sms);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);

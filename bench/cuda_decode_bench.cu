@@ -24,12 +24,6 @@
 namespace ridge::cuda {
 namespace {
 
-int failures = 0;
-void expect(bool right, const char* what, double value, double limit) {
-  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
-  if (!right) ++failures;
-}
-
 double relative(const float* found, const std::vector<double>& wanted) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -364,8 +358,7 @@ int run(int count, char** words) {
         if (how == "tiny" || how == "one") return failures != 0;
       }
     }
-    std::printf("%d wrong\n", failures);
-    return failures != 0;
+    return tell_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");

@@ -18,8 +18,6 @@
 namespace ridge::cuda {
 namespace {
 
-int failures = 0;
-
 double relative(const float* found, const float* wanted, size_t count) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -137,8 +135,7 @@ int run(int count, char** words) {
         check_model(name, format, std::vector<int>(20, 1));   // of 32
       }
     }
-    std::printf("%d wrong\n", failures);
-    return failures != 0;
+    return tell_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");

@@ -24,6 +24,10 @@ inline ModelShape shape_of(const std::string& name) {
   } else if (name == "llama-3.2-1b") {
     s.layers = 16, s.hidden = 2048, s.heads = 32, s.kv_heads = 8, s.head_dim = 64;
     s.ffn = 8192, s.vocab = 128256;
+  } else if (name == "qwen3-30b-a3b") {
+    s.layers = 48, s.hidden = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 128;
+    s.ffn = 768, s.vocab = 151936, s.qk_norm = true, s.moe.assign(48, true);
+    s.experts = 128, s.top_k = 8, s.expert_ffn = 768, s.normalize_top_k = true, theta = 1000000;
   } else if (name == "tiny") {
     s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
     s.ffn = 1536, s.vocab = 1000;
@@ -77,6 +81,17 @@ inline std::vector<int> pages_of(int sequence, int count) {
   std::vector<int> pages(count);
   for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
   return pages;
+}
+
+// What `check` of a benchmark has found wrong.
+inline int failures = 0;
+inline void expect(bool right, const char* what, double value, double limit) {
+  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
+  if (!right) ++failures;
+}
+inline int tell_failures() {  // the exit status
+  std::printf("%d wrong\n", failures);
+  return failures != 0;
 }
 
 // A benchmark's main: what it throws becomes a line and 1.

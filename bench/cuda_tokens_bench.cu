@@ -18,12 +18,6 @@
 namespace ridge::cuda {
 namespace {
 
-int failures = 0;
-void expect(bool right, const char* what, double value, double limit) {
-  std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
-  if (!right) ++failures;
-}
-
 enum class Kind { normal, ties, equal, rising, banned, steep };
 const char* const kKinds[] = {"normal", "ties", "equal", "rising", "banned", "steep"};
 
@@ -209,8 +203,7 @@ void time_rows(int rows, int vocab, int count, double rate) {
 int run(int words, char** word) {
   if (words < 2 || std::string(word[1]) == "check") {
     check_all();
-    std::printf("%d wrong\n", failures);
-    return failures != 0;
+    return tell_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");

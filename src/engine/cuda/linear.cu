@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/cuda/linear.cuh"
+#include "engine/cuda/linear_ring.cuh"
 
 namespace ridge::cuda {
 
@@ -12,7 +12,7 @@ void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chai
 
 namespace {
 
-constexpr int kTileRows = 128, kMostTokens = 256, kUnit = 4, kSlices = 4;
+constexpr int kMostTokens = 256;
 
 using Launch = void (*)(cudaStream_t, int, int, const Chain&);
 Launch launch_of(WeightFormat format) {
@@ -67,7 +67,7 @@ Linear::Linear(WeightFormat format, int sms)
     : format_(format),
       sms_(sms),
       partial_(size_t(sms) * kTileRows * kMostTokens),
-      done_(size_t(sms) * kTileRows / kBlockRows),
+      done_(size_t(sms) * kTileBlocks),
       meeting_(1) {
   done_.fill_bytes(0);
   meeting_.fill_bytes(0);

@@ -375,9 +375,15 @@ TEST_P(GpuDecode, DependsOnTheSequenceAlone) {
   EXPECT_EQ(all, alone) << "in a batch";
 }
 
+std::string kv_name(const testing::TestParamInfo<KvStorage>& each) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8", "fp8"};  // as KvStorage
+  return kNames[size_t(each.param)];
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuDecode,
                          testing::Values(KvStorage::bf16, KvStorage::f16, KvStorage::fp8,
-                                         KvStorage::int8));
+                                         KvStorage::int8),
+                         kv_name);
 
 // Steps of equal tiles (33 to 64 tokens): what stands beside a sequence changes nothing.
 TEST(GpuForward, DependsOnTheSequenceAndTheTile) {
