@@ -1,5 +1,5 @@
-// The product of many tokens alone: `check` compares it with doubles on the host, `time` gives its
-// rates for the shapes of Llama-3-8B.
+// The products of many and of few tokens alone: `check` compares them with doubles on the host,
+// `time` gives their rates for the shapes of Llama-3-8B.
 //   cuda_linear_bench check | time
 #include <cuda_runtime.h>
 
@@ -11,11 +11,17 @@
 #include <vector>
 
 #include "bench/cuda_models.h"
-#include "engine/cuda/linear.cuh"
+#include "engine/cuda/few.cuh"
 #include "engine/cuda/pack.cuh"
 
 namespace ridge::cuda {
 namespace {
+
+const int kSms = [] {
+  int sms = 0;
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
+  return sms;
+}();
 
 struct Weights {
   Weights(WeightFormat weight_format, int matrices, int row_count, int column_count, bool pairs)
@@ -61,7 +67,8 @@ float value_of(uint16_t bits) {
   return value;
 }
 
-void check_case(Linear& linear, Weights& w, const char* name, int tokens, After after) {
+// Without a Linear: of few tokens.
+void check_case(Linear* linear, Weights& w, const char* name, int tokens, After after) {
   const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
   const int columns = (w.columns + 63) / 64 * 64,
             stored = w.tiles.chunks * format_info(w.format).columns;
@@ -79,7 +86,10 @@ void check_case(Linear& linear, Weights& w, const char* name, int tokens, After 
   args.tokens = tokens, args.padded = padded, args.after = after;
   args.bias = after == After::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
-  linear.launch(nullptr, {args}, tile);
+  const auto multiply = [&] {
+    linear ? linear->launch(nullptr, {args}, tile) : multiply_few(nullptr, w.format, kSms, {args});
+  };
+  multiply();
   check(cudaDeviceSynchronize(), "multiplying");
   const std::vector<uint16_t> given = x.host(), activated = out.host();
   const std::vector<float> found = rows.host();
@@ -116,7 +126,7 @@ void check_case(Linear& linear, Weights& w, const char* name, int tokens, After 
   // Bits over repeats.
   int moved = 0;
   if (after != After::add) {
-    for (int i = 0; i < 50; ++i) linear.launch(nullptr, {args}, tile);
+    for (int i = 0; i < 50; ++i) multiply();
     check(cudaDeviceSynchronize(), "multiplying again");
     if (after == After::gate) {
       const std::vector<uint16_t> again = out.host();
@@ -129,23 +139,104 @@ void check_case(Linear& linear, Weights& w, const char* name, int tokens, After 
   }
   const bool right = error < limit && moved == 0;
   if (!right) ++failures;
-  std::printf("%-5s %5d x %5d tokens %5d after %d: error %.2e (limit %.0e), moved %d %s\n", name,
-              w.rows, w.columns, tokens, int(after), error, limit, moved, right ? "ok" : "WRONG");
+  std::printf("%-4s %-5s %5d x %5d tokens %5d after %d: error %.2e (limit %.0e), moved %d %s\n",
+              linear ? "many" : "few", name, w.rows, w.columns, tokens, int(after), error, limit,
+              moved, right ? "ok" : "WRONG");
+}
+
+// Experts of few tokens each: gate and up of the tokens, then rows of the slots; one has two tiles.
+void check_experts(WeightFormat format, const char* name, int rows, int columns) {
+  constexpr int kExperts = 4, kTokens = 19, kTiles = 4, kPadded = 32;
+  const int tile_matrix[kTiles] = {0, 2, 2, 3}, count[kTiles] = {1, 8, 3, 5};
+  std::vector<int> source(kTiles * kFewTile, -1);
+  for (int t = 0; t < kTiles; ++t) {
+    for (int i = 0; i < count[t]; ++i) source[t * kFewTile + i] = (t * 7 + i * 5) % kTokens;
+  }
+  const int slots = kTiles * kFewTile, wide = (columns + 63) / 64 * 64;
+  Buffer<int> lists(1 + kTiles + slots);
+  std::vector<int> all = {kTiles};
+  all.insert(all.end(), tile_matrix, tile_matrix + kTiles);
+  all.insert(all.end(), source.begin(), source.end());
+  lists.copy_from(all.data(), all.size());
+  Buffer<uint16_t> x(size_t(wide) * kPadded), of_slots(size_t(wide) * slots),
+      out(size_t(slots) * (rows / 2 + 64));
+  Buffer<float> to(size_t(slots) * rows);
+  fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
+  fill_normal(nullptr, of_slots.data(), of_slots.size(), 78, 1.0f);
+  Weights w(format, kExperts, rows, columns, false), pairs(format, kExperts, rows, columns, true);
+  const int stored = w.tiles.chunks * format_info(format).columns;
+  for (const bool gate : {true, false}) {
+    Weights& its = gate ? pairs : w;
+    FewArgs args;
+    args.tiles = its.tiles, args.row_count = rows, args.matrices = kExperts;
+    args.x = gate ? x.data() : of_slots.data(), args.tokens = args.padded = slots;
+    args.tile_count = lists.data(), args.tile_matrix = lists.data() + 1;
+    args.source = lists.data() + 1 + kTiles, args.gathers = gate, args.x_padded = kPadded;
+    args.after = gate ? After::gate : After::store, args.out = out.data();
+    args.rows = to.data(), args.stride = rows;
+    out.fill_bytes(0xff);
+    to.fill_bytes(0xff);
+    multiply_few(nullptr, format, kSms, args);
+    check(cudaDeviceSynchronize(), "multiplying");
+    const std::vector<uint16_t> given = gate ? x.host() : of_slots.host(), activated = out.host();
+    const std::vector<float> found = to.host();
+    double difference = 0, size = 0;
+    int touched = 0;
+    std::vector<float> weights;  // of the tile
+    for (int slot = 0; slot < slots; ++slot) {
+      if (slot % kFewTile == 0) weights = its.plain(tile_matrix[slot / kFewTile]);
+      const auto product = [&](int row) {
+        double sum = 0;
+        for (int c = 0; c < columns; ++c) {
+          const size_t at =
+              gate ? wide_at(c, source[slot], kPadded) : wide_at(c, slot, slots);
+          sum += double(weights[size_t(row) * stored + c]) * value_of(given[at]);
+        }
+        return sum;
+      };
+      for (int i = 0; i < (gate ? rows / 2 : rows); i += 5) {
+        const double got = gate ? value_of(activated[wide_at(i, slot, slots)])
+                                : found[size_t(slot) * rows + i];
+        if (source[slot] < 0) {
+          touched += !std::isnan(got);
+          continue;
+        }
+        double wanted;
+        if (gate) {
+          const double y = product(i / 8 * 16 + i % 8);
+          wanted = y / (1 + std::exp(-y)) * product(i / 8 * 16 + 8 + i % 8);
+        } else {
+          wanted = product(i);
+        }
+        difference += (got - wanted) * (got - wanted), size += wanted * wanted;
+      }
+    }
+    const double error = std::sqrt(difference / size);
+    const double limit = has_group_scale(format) ? (gate ? 8e-3 : 5e-3) : gate ? 4e-3 : 1e-5;
+    const bool right = error < limit && touched == 0;
+    if (!right) ++failures;
+    std::printf("experts %-5s %5d x %5d gate %d: error %.2e (limit %.0e), padding touched %d %s\n",
+                name, rows, columns, gate, error, limit, touched, right ? "ok" : "WRONG");
+  }
 }
 
 void check_all() {
-  int sms = 0;
-  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
   for (const auto& [format, name] : kFormats) {
-    Linear linear(format, sms);
+    Linear linear(format, kSms);
     for (const auto& [rows, columns] :
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
-      for (const int tokens : {1, 17, 33, 64, 100, 200, 520}) {
-        check_case(linear, w, name, tokens, After::store);
-        check_case(linear, w, name, tokens, After::add);
-        check_case(linear, pairs, name, tokens, After::gate);
+      for (const int tokens : {1, 9, 17, 32, 33, 64, 100, 200, 520}) {
+        for (Linear* which : {&linear, static_cast<Linear*>(nullptr)}) {
+          if (!which && tokens > kFewTokens) continue;
+          check_case(which, w, name, tokens, After::store);
+          check_case(which, w, name, tokens, After::add);
+          check_case(which, pairs, name, tokens, After::gate);
+        }
       }
+    }
+    for (const auto& [rows, columns] : {std::pair(512, 512), {784, 144}, {4096, 768}}) {
+      check_experts(format, name, rows, columns);
     }
   }
 }
@@ -172,12 +263,10 @@ struct Timer {
 };
 
 void time_all() {
-  int sms = 0;
-  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
   Timer timer;
   for (const auto& [format, name] : kFormats) {
     constexpr int kLayers = 6;
-    Linear linear(format, sms);
+    Linear linear(format, kSms);
     Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
     Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
     Buffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
@@ -195,12 +284,13 @@ void time_all() {
                           {"out", &out, After::add},
                           {"gate_up", &gate_up, After::gate},
                           {"down", &down, After::add}};
-    for (const int tokens : {32, 64, 128, 256, 512, 2048, 8192}) {
+    for (const int tokens : {1, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
       const auto one = [&](const Case& c, int layer) {
         LinearArgs args;
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
         args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
         args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
+        if (tokens <= kFewTokens) return multiply_few(nullptr, format, kSms, {args});
         linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
       const auto say = [&](const char* what, double seconds, double bytes, double weights) {

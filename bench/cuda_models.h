@@ -28,6 +28,10 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 48, s.hidden = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 768, s.vocab = 151936, s.qk_norm = true, s.moe.assign(48, true);
     s.experts = 128, s.top_k = 8, s.expert_ffn = 768, s.normalize_top_k = true, theta = 1000000;
+  } else if (name == "gemma-3-12b") {  // one rope and window, where it has two
+    s.layers = 48, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
+    s.ffn = 15360, s.vocab = 262208, s.qk_norm = true, s.gelu = true, s.post_norms = true;
+    theta = 1000000;
   } else if (name == "tiny") {
     s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
     s.ffn = 1536, s.vocab = 1000;

@@ -1,24 +1,22 @@
 #include "engine/cuda/experts.cuh"
-#include "engine/cuda/tiles.cuh"
+
+#include "engine/cuda/few.cuh"
+#include "engine/cuda/mma.cuh"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kThreads = 256, kMostPerLane = 16;  // experts: at most 32 x this
 
-// A warp a token: softmax over all, then the top_k largest; of equals the lower index.
-__global__ void choose_experts(const __grid_constant__ Routing r) {
-  let_next_begin();
-  after_previous();
-  const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (token >= r.tokens) return;
+// A warp's: softmax over all, then the top_k largest; of equals the lower index.
+__device__ void choose(const Routing& r, int token, int lane) {
   const float* logits = r.logits + size_t(token) * r.experts;
   float value[kMostPerLane];
   float most = -INFINITY;
 #pragma unroll
   for (int i = 0; i < kMostPerLane; ++i) {
     const int e = lane + 32 * i;
-    value[i] = e < r.experts ? logits[e] : -INFINITY;
+    value[i] = e < r.experts ? __ldcg(logits + e) : -INFINITY;
     most = fmaxf(most, value[i]);
   }
   for (int across = 16; across; across /= 2) {
@@ -54,6 +52,13 @@ __global__ void choose_experts(const __grid_constant__ Routing r) {
   }
   __syncwarp();
   if (r.normalize && lane < r.top_k) r.weight[token * r.top_k + lane] /= chosen;
+}
+
+__global__ void choose_experts(const __grid_constant__ Routing r) {
+  let_next_begin();
+  after_previous();
+  const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
+  if (token < r.tokens) choose(r, token, threadIdx.x % 32);
 }
 
 __global__ void count_tokens(const __grid_constant__ Routing r) {
@@ -118,29 +123,135 @@ __global__ void gather_kernel(const __grid_constant__ Routing r, const uint16_t*
   }
 }
 
-__global__ void combine_kernel(const __grid_constant__ Routing r, const float* rows, int columns,
-                               float* sums, bool store) {
+constexpr int kFewWarps = 16, kFewThreads = kFewWarps * 32;
+static_assert(kFewThreads >= 32 * kMostPerLane);  // a thread an expert
+
+// A thread an expert: its tokens in order, from where the experts before it end.
+__device__ void place_few(const Routing& r) {
+  __shared__ int chosen[kFewChoices], tiles[kFewWarps];
+  const int choices = r.tokens * r.top_k, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int expert = threadIdx.x;
+  for (int i = threadIdx.x; i < choices; i += kFewThreads) chosen[i] = r.expert[i];
+  __syncthreads();
+  int count = 0;
+  for (int i = 0; i < choices && expert < r.experts; ++i) count += chosen[i] == expert;
+  const int mine = (count + r.tile - 1) / r.tile;
+  int end = mine;  // of its tiles
+  for (int across = 1; across < 32; across *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, end, across);
+    if (lane >= across) end += before;
+  }
+  if (lane == 31) tiles[warp] = end;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) end += tiles[w];
+  if (expert == kFewThreads - 1) *r.tile_count = end;
+  if (count == 0) return;
+  for (int i = end - mine; i < end; ++i) r.tile_matrix[i] = expert;
+  int slot = (end - mine) * r.tile;
+  for (int i = 0; i < choices; ++i) {
+    if (chosen[i] == expert) r.slot[i] = slot, r.source[slot++] = i / r.top_k;
+  }
+  for (; slot < end * r.tile; ++slot) r.source[slot] = -1;
+}
+
+// A block of the grid: 16 experts, 8 tokens. Each norms the tokens for itself; the warps split K.
+// Who comes last chooses and places for all.
+__global__ void __launch_bounds__(kFewThreads)
+    route_few_kernel(const __grid_constant__ FewRouting a) {
+  constexpr int kDepth = 8;  // chunks asked for at a time
+  extern __shared__ uint32_t x[];  // [k / 8][token][k % 8], bf16
+  __shared__ float squares[kFewWarps], parts[kFewWarps][128];
+  __shared__ bool last;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = a.router.chunks;
+  const int per = (chunks + kFewWarps - 1) / kFewWarps, first = warp * per;
+  const int end = min(chunks, first + per);
+  const uint4* weights =
+      reinterpret_cast<const uint4*>(a.router.data + a.router.stride * a.matrix) +
+      size_t(blockIdx.x) * chunks * 32 + lane;
+  uint4 words[kDepth];
+  const auto ask = [&](int from) {
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      words[j] = from + j < end ? __ldcs(weights + (from + j) * 32) : uint4{0, 0, 0, 0};
+    }
+  };
+  ask(first);
   let_next_begin();
   after_previous();
-  const int token = blockIdx.x;
-  float* to = sums + size_t(token) * columns;
-  for (int c = threadIdx.x; c < columns; c += kThreads) {
-    float sum = 0;
-    for (int k = 0; k < r.top_k; ++k) {
-      const int i = token * r.top_k + k;
-      sum += r.weight[i] * rows[size_t(r.slot[i]) * columns + c];
+
+  // Two warps a token.
+  const int in_group = warp % 8, token = blockIdx.y * 8 + in_group, fours = a.norm.hidden / 4;
+  const int half = (fours + 1) / 2, from = warp / 8 * half, to = min(fours, from + half);
+  const bool there = token < a.norm.count;
+  const float4* residual =
+      reinterpret_cast<const float4*>(a.norm.residual + size_t(there ? token : 0) * a.norm.hidden);
+  float sum = 0;
+  for (int i = from + lane; i < to && there; i += 32) {
+    const float4 r = residual[i];
+    sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
+  }
+  for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
+  if (lane == 0) squares[warp] = sum;
+  __syncthreads();
+  const float scale =
+      rsqrtf((squares[in_group] + squares[in_group + 8]) / a.norm.hidden + a.norm.eps);
+  for (int i = from + lane; i < to && there; i += 32) {
+    const float4 r = residual[i], w = reinterpret_cast<const float4*>(a.norm.norm)[i];
+    const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
+                          pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
+    *reinterpret_cast<uint2*>(x + (i / 2 * 8 + in_group) * 4 + i % 2 * 2) = packed;
+    if (in_group % gridDim.x == blockIdx.x) {
+      *reinterpret_cast<uint2*>(a.norm.out + wide_at(i * 4, token, a.norm.padded)) = packed;
     }
-    to[c] = store ? sum : to[c] + sum;
+  }
+  __syncthreads();
+
+  float d[4] = {};
+  for (int c = first; c < end; c += kDepth) {
+    if (c > first) ask(c);
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      const uint32_t* at = x + min(c + j, chunks - 1) * 64 + lane;
+      mma(d, words[j].x, words[j].y, words[j].z, words[j].w, uint2{at[0], at[32]});
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < 4; ++v) parts[warp][lane * 4 + v] = d[v];
+  __syncthreads();
+  if (threadIdx.x < 128) {  // lane and register that have (row, column)
+    const int row = threadIdx.x % 16, column = threadIdx.x / 16;
+    const int at = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;
+    float logit = 0;
+    for (int w = 0; w < kFewWarps; ++w) logit += parts[w][at];
+    const int its = blockIdx.y * 8 + column, expert = blockIdx.x * kBlockRows + row;
+    if (its < a.norm.count && expert < a.routing.experts) {
+      a.routing.logits[size_t(its) * a.routing.experts + expert] = logit;
+    }
+  }
+
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(a.arrived, 1) == gridDim.x * gridDim.y - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (threadIdx.x == 0) *a.arrived = 0;
+  for (int t = warp; t < a.routing.tokens; t += kFewWarps) choose(a.routing, t, lane);
+  __syncthreads();
+  place_few(a.routing);
+}
+
+void check_routing(const Routing& r) {
+  if (r.experts > 32 * kMostPerLane || r.top_k > 32) {
+    throw Error("{} of {} experts a token: at most 32 of {}", r.top_k, r.experts,
+                32 * kMostPerLane);
   }
 }
 
 }  // namespace
 
 void route(cudaStream_t stream, const Routing& r) {
-  if (r.experts > 32 * kMostPerLane || r.top_k > 32) {
-    throw Error("{} of {} experts a token: at most 32 of {}", r.top_k, r.experts,
-                32 * kMostPerLane);
-  }
+  check_routing(r);
   constexpr int kEach = kThreads / 32;
   launch_dependent(choose_experts, dim3((r.tokens + kEach - 1) / kEach), kThreads, 0, stream, r);
   launch_dependent(count_tokens, dim3(r.experts), kThreads, 0, stream, r);
@@ -153,10 +264,18 @@ void gather(cudaStream_t stream, const Routing& r, const uint16_t* from, int pad
                    padded, to, slots, columns);
 }
 
-void combine(cudaStream_t stream, const Routing& r, const float* rows, int columns, float* sums,
-             bool store) {
-  launch_dependent(combine_kernel, dim3(r.tokens), kThreads, 0, stream, r, rows, columns, sums,
-                   store);
+void route_few(cudaStream_t stream, const FewRouting& args) {
+  check_routing(args.routing);
+  constexpr int kMostShared = 200 << 10;
+  static const bool ready = [] {
+    check(cudaFuncSetAttribute(route_few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               kMostShared),
+          "asking for shared memory");
+    return true;
+  }();
+  static_cast<void>(ready);
+  launch_dependent(route_few_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
+                   kFewThreads, size_t(args.norm.hidden) * 16, stream, args);
 }
 
 }  // namespace ridge::cuda

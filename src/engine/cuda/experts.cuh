@@ -1,9 +1,11 @@
-// Experts: which of them each token goes to, the tokens sorted by expert, and their results summed.
+// Experts: which of them each token goes to, and the tokens sorted by expert. Their results are
+// summed by the norm that follows (tokens.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/tokens.cuh"
 
 namespace ridge::cuda {
 
@@ -11,7 +13,7 @@ namespace ridge::cuda {
 struct Routing {
   int tokens, experts, top_k, tile;  // tile: slots of a tile
   bool normalize;                    // weights made to sum to 1
-  const float* logits;               // [token][experts], of the router
+  float* logits;                     // [token][experts], of the router
   int* expert;                       // [token][top_k]
   float* weight;                     // [token][top_k]
   int* slot;                         // [token][top_k]
@@ -29,8 +31,14 @@ void route(cudaStream_t stream, const Routing& routing);
 // to at wide_at(k, slot, slots) = from at wide_at(k, token, padded).
 void gather(cudaStream_t stream, const Routing& routing, const uint16_t* from, int padded,
             uint16_t* to, int slots, int columns);
-// sums[token] += weighted rows of its slots, in the order of its choices; or = with `store`.
-void combine(cudaStream_t stream, const Routing& routing, const float* rows, int columns,
-             float* sums, bool store);
+// For few tokens, in one kernel: their norm, the router's product with it, and route().
+struct FewRouting {
+  NormArgs norm;  // of all tokens, nothing to be added
+  Tiles router;
+  int matrix;
+  Routing routing;    // at most kFewChoices; counts are not kept
+  unsigned* arrived;  // zero between launches
+};
+void route_few(cudaStream_t stream, const FewRouting& args);
 
 }  // namespace ridge::cuda

@@ -75,15 +75,18 @@ void Forward::reserve(int tokens, int rows) {
       slot_ = Buffer<int>(choices);
       count_ = Buffer<int>(s.experts);
       tile_count_ = Buffer<int>(1);
+      arrived_ = Buffer<unsigned>(1);
+      arrived_.fill_bytes(0);
     }
   }
   if (sparse) {
-    slot_tile_ = Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
+    slot_tile_ = few_experts() ? kFewTile
+                               : Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
     slots_ = slots_of(tokens, s.top_k, s.experts, slot_tile_);
     if (size_t(slots_) > source_.size()) {
       const size_t slots = size_t(slots_) + size_t(slots_) / 4;
       source_ = Buffer<int>(slots);
-      tile_matrix_ = Buffer<int>(slots / 32 + 1);
+      tile_matrix_ = Buffer<int>(slots / kFewTile + 1);
       sorted_ = activations(slots, s.hidden);
       sorted_activated_ = activations(slots, s.expert_ffn);
       expert_rows_ = Buffer<float>(slots * s.hidden);
@@ -166,17 +169,28 @@ LinearArgs Forward::product(const Matrices& m, int index, const uint16_t* x,
 void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
                      LinearArgs args) {
   args = product(m, index, x, args);
+  if (!args.tile_count && args.tokens <= kFewTokens) {
+    return multiply_few(stream, m.format, sms_, {args});
+  }
   const int tile = args.tile_count ? slot_tile_ : Linear::tile_tokens(args.tokens);
   (m.format == w_.format ? linear_ : router_).launch(stream, {args}, tile);
 }
 
-// The norm before an operator; it also adds what the block before left to be normed first.
-void Forward::normalize_rows(cudaStream_t stream, const char* name, const float* weight,
-                             const float* added_norm, const int* rows, int count) {
-  mark(stream, name);
-  normalize(stream,
-            {residual_.data(), rows, added_norm ? added_.data() : nullptr, added_norm, weight,
-             x_.data(), w_.shape.hidden, count, Linear::padded(count), w_.shape.norm_eps});
+// The norm before an operator; it also adds what the block before left.
+NormArgs Forward::norm_args(const float* weight, const float* added_norm, const int* rows,
+                            int count) {
+  NormArgs args = {};
+  args.residual = residual_.data(), args.rows = rows;
+  if (owed_) {
+    args.chosen = {expert_rows_.data(), slot_.data(), expert_weight_.data(), w_.shape.top_k};
+  } else if (added_norm) {
+    args.added = added_.data();
+  }
+  owed_ = false;
+  args.added_norm = added_norm, args.norm = weight;
+  args.out = x_.data(), args.hidden = w_.shape.hidden;
+  args.count = count, args.padded = Linear::padded(count), args.eps = w_.shape.norm_eps;
+  return args;
 }
 
 LinearArgs Forward::qkv_args(int layer) const {
@@ -240,6 +254,27 @@ void Forward::mlp(cudaStream_t stream, int layer) {
   linear(stream, w_.down, index, activated_.data(), out_args());
 }
 
+Routing Forward::routing() const {
+  const ModelShape& s = w_.shape;
+  return {tokens_,           s.experts,
+          s.top_k,           slot_tile_,
+          s.normalize_top_k, router_logits_.data(),
+          expert_.data(),    expert_weight_.data(),
+          slot_.data(),      count_.data(),
+          source_.data(),    tile_matrix_.data(),
+          tile_count_.data()};
+}
+
+LinearArgs Forward::expert_args() const {
+  LinearArgs args;
+  args.tokens = slots_, args.padded = slots_, args.matrices = w_.shape.experts;
+  args.tile_count = tile_count_.data(), args.tile_matrix = tile_matrix_.data();
+  args.out = sorted_activated_.data();
+  args.rows = expert_rows_.data(), args.stride = w_.shape.hidden;
+  return args;
+}
+
+// What the experts give is summed by the norm that follows.
 void Forward::experts(cudaStream_t stream, int layer) {
   const ModelShape& s = w_.shape;
   const int index = w_.place_of(layer);
@@ -247,29 +282,39 @@ void Forward::experts(cudaStream_t stream, int layer) {
   LinearArgs router;
   router.rows = router_logits_.data(), router.stride = s.experts;
   linear(stream, w_.router, index, x_.data(), router);
-  const Routing routing{tokens_,           s.experts,
-                        s.top_k,           slot_tile_,
-                        s.normalize_top_k, router_logits_.data(),
-                        expert_.data(),    expert_weight_.data(),
-                        slot_.data(),      count_.data(),
-                        source_.data(),    tile_matrix_.data(),
-                        tile_count_.data()};
   mark(stream, "route");
-  route(stream, routing);
-  gather(stream, routing, x_.data(), padded_, sorted_.data(), slots_, s.hidden);
+  route(stream, routing());
+  gather(stream, routing(), x_.data(), padded_, sorted_.data(), slots_, s.hidden);
   mark(stream, "expert_gate_up");
-  LinearArgs grouped;
-  grouped.tokens = slots_, grouped.padded = slots_, grouped.matrices = s.experts;
-  grouped.tile_count = tile_count_.data(), grouped.tile_matrix = tile_matrix_.data();
-  LinearArgs gate = grouped;
-  gate.after = After::gate, gate.out = sorted_activated_.data();
+  LinearArgs gate = expert_args();
+  gate.after = After::gate;
   linear(stream, w_.expert_gate_up, index * s.experts, sorted_.data(), gate);
   mark(stream, "expert_down");
-  LinearArgs down = grouped;
-  down.rows = expert_rows_.data(), down.stride = s.hidden;
-  linear(stream, w_.expert_down, index * s.experts, sorted_activated_.data(), down);
-  combine(stream, routing, expert_rows_.data(), s.hidden,
-          s.post_norms ? added_.data() : residual_.data(), s.post_norms);
+  linear(stream, w_.expert_down, index * s.experts, sorted_activated_.data(), expert_args());
+  owed_ = true;
+}
+
+bool Forward::few_experts() const {
+  const ModelShape& s = w_.shape;
+  return tokens_ <= kFewTokens && tokens_ * s.top_k <= kFewChoices && !s.post_norms;
+}
+
+void Forward::experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm) {
+  const ModelShape& s = w_.shape;
+  const int index = w_.place_of(layer);
+  mark(stream, "route");
+  route_few(stream, {norm, w_.router.tiles, index, routing(), arrived_.data()});
+  mark(stream, "expert_gate_up");
+  FewArgs gate = {product(w_.expert_gate_up, index * s.experts, x_.data(), expert_args())};
+  gate.after = After::gate, gate.source = source_.data();
+  gate.gathers = true, gate.x_padded = padded_;
+  multiply_few(stream, w_.format, sms_, gate);
+  mark(stream, "expert_down");
+  FewArgs down = {
+      product(w_.expert_down, index * s.experts, sorted_activated_.data(), expert_args())};
+  down.source = source_.data();
+  multiply_few(stream, w_.format, sms_, down);
+  owed_ = true;
 }
 
 bool Forward::chains() const {
@@ -279,16 +324,24 @@ bool Forward::chains() const {
 void Forward::layers_apart(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   for (int layer = 0; layer < s.layers; ++layer) {
-    normalize_rows(stream, "attn_norm", w_.vector(Vectors::attn_norm, layer),
-                   layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr,
-                   tokens_);
+    mark(stream, "attn_norm");
+    normalize(stream,
+              norm_args(w_.vector(Vectors::attn_norm, layer),
+                        layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr,
+                        tokens_));
     mark(stream, "qkv");
     linear(stream, w_.qkv, layer, x_.data(), qkv_args(layer));
     attend(stream, layer);
     mark(stream, "out");
     linear(stream, w_.out, layer, attended_.data(), out_args());
-    normalize_rows(stream, "mlp_norm", w_.vector(Vectors::mlp_norm, layer),
-                   w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
+    const NormArgs norm = norm_args(w_.vector(Vectors::mlp_norm, layer),
+                              w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
+    if (s.is_moe(layer) && few_experts()) {
+      experts_of_few(stream, layer, norm);
+      continue;
+    }
+    mark(stream, "mlp_norm");
+    normalize(stream, norm);
     s.is_moe(layer) ? experts(stream, layer) : mlp(stream, layer);
   }
 }
@@ -307,7 +360,8 @@ bool Forward::layers_chained(cudaStream_t stream) {
     args.next_norm = norm, args.next_squares = squares_.data(), args.out = x_.data();
     return args;
   };
-  normalize_rows(stream, "attn_norm", w_.vector(Vectors::attn_norm, 0), nullptr, nullptr, tokens_);
+  mark(stream, "attn_norm");
+  normalize(stream, norm_args(w_.vector(Vectors::attn_norm, 0), nullptr, nullptr, tokens_));
   mark(stream, "qkv");
   linear(stream, w_.qkv, 0, x_.data(), qkv_args(0));
   const bool all = logit_rows() == tokens_;
@@ -352,8 +406,10 @@ void Forward::queue(cudaStream_t stream) {
   chains() ? void(done = layers_chained(stream)) : layers_apart(stream);
   const int rows = logit_rows();
   if (rows > 0 && !done) {
-    normalize_rows(stream, "final_norm", w_.vector(Vectors::final_norm, 0),
-                   w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows);
+    mark(stream, "final_norm");
+    normalize(stream, norm_args(w_.vector(Vectors::final_norm, 0),
+                                w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(),
+                                rows));
     mark(stream, "lm_head");
     linear(stream, w_.head, 0, x_.data(), head_args());
   }

@@ -10,6 +10,7 @@
 #include "engine/cuda/attention.cuh"
 #include "engine/cuda/device_weights.cuh"
 #include "engine/cuda/experts.cuh"
+#include "engine/cuda/few.cuh"
 #include "engine/cuda/linear.cuh"
 #include "engine/cuda/tokens.cuh"
 
@@ -40,14 +41,17 @@ class Forward {
   LinearArgs product(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
   void linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
               LinearArgs args);
-  void normalize_rows(cudaStream_t stream, const char* name, const float* norm,
-                      const float* added_norm, const int* rows, int count);
+  NormArgs norm_args(const float* norm, const float* added_norm, const int* rows, int count);
   LinearArgs qkv_args(int layer) const;
   LinearArgs out_args() const;  // of the down product too
   LinearArgs head_args() const;
+  LinearArgs expert_args() const;
+  Routing routing() const;
   void attend(cudaStream_t stream, int layer);
   void mlp(cudaStream_t stream, int layer);
   void experts(cudaStream_t stream, int layer);
+  void experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm);
+  bool few_experts() const;
   void layers_apart(cudaStream_t stream);
   bool layers_chained(cudaStream_t stream);  // whether logits are done too
   bool chains() const;
@@ -60,6 +64,7 @@ class Forward {
   // Of the step.
   int tokens_ = 0, padded_ = 0, tile_ = 0;
   int slot_tile_ = 0, slots_ = 0;  // experts
+  bool owed_ = false;              // their rows are not in the residual yet
   std::vector<int> wanted_;        // rows of which logits are wanted
 
   // Grown as steps ask for it.
@@ -71,6 +76,7 @@ class Forward {
   Buffer<unsigned long long> best_;
   Buffer<float> router_logits_, expert_weight_, expert_rows_;
   Buffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;
+  Buffer<unsigned> arrived_;
   Buffer<uint16_t> sorted_, sorted_activated_;
 
   bool keep_times_ = false;

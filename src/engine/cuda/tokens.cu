@@ -42,13 +42,26 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_consta
   after_previous();
   const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x, fours = a.hidden / 4;
   float* residual = a.residual + size_t(row) * a.hidden;
-  if (a.added) {
-    const float* added = a.added + size_t(row) * a.hidden;
-    float sum = 0;
-    for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(four(added, i));
-    const float scale = rsqrtf(sum_of_block(sum) / a.hidden + a.eps);
+  if (a.added || a.chosen.rows) {
+    const auto added = [&](int i) {
+      if (a.added) return four(a.added + size_t(row) * a.hidden, i);
+      float4 sum = {0, 0, 0, 0};
+      for (int k = 0; k < a.chosen.top_k; ++k) {
+        const int choice = row * a.chosen.top_k + k;
+        const float4 y = four(a.chosen.rows + size_t(a.chosen.slot[choice]) * a.hidden, i);
+        const float w = a.chosen.weight[choice];
+        sum = {sum.x + w * y.x, sum.y + w * y.y, sum.z + w * y.z, sum.w + w * y.w};
+      }
+      return sum;
+    };
+    float scale = 1;
+    if (a.added_norm) {
+      float sum = 0;
+      for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(added(i));
+      scale = rsqrtf(sum_of_block(sum) / a.hidden + a.eps);
+    }
     for (int i = threadIdx.x; i < fours; i += kThreads) {
-      const float4 y = four(added, i), w = four(a.added_norm, i);
+      const float4 y = added(i), one = {1, 1, 1, 1}, w = a.added_norm ? four(a.added_norm, i) : one;
       float4 r = four(residual, i);
       r.x += y.x * scale * w.x, r.y += y.y * scale * w.y;
       r.z += y.z * scale * w.z, r.w += y.w * scale * w.w;

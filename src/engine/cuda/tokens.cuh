@@ -12,13 +12,22 @@ namespace ridge::cuda {
 void embed(cudaStream_t stream, const int* tokens, int count, const uint16_t* table, int hidden,
            float scale, float* residual);
 
-// RMS norms of residual rows, to bf16 at wide_at(column, i, padded). With `added` (a product that
-// is normed by itself first): residual += norm(added) * added_norm before it.
+// What experts gave the tokens: a weighted sum of rows, in the order of the choices.
+struct Chosen {
+  const float* rows;    // [slot][hidden]; null: none
+  const int* slot;      // [token][top_k]
+  const float* weight;  // [token][top_k]
+  int top_k;
+};
+
+// RMS norms of residual rows, to bf16 at wide_at(column, i, padded). What is still to be added to
+// them, `added` or `chosen`, comes before that, normed by itself first where added_norm is given.
 struct NormArgs {
   float* residual;     // [token][hidden]
   const int* rows;     // which of them; null: i
   const float* added;  // [token][hidden]; null: none
-  const float* added_norm;
+  Chosen chosen;
+  const float* added_norm;  // null: none
   const float* norm;  // null: only the addition
   uint16_t* out;
   int hidden, count, padded;
