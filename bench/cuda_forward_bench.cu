@@ -1,10 +1,11 @@
 // Steps of many tokens, operator by operator: `check` compares them with the decode kernel (which
-// its own benchmark compares with doubles), `time` gives steps beside the ceilings of the same
-// call.
+// its own benchmark compares with doubles), those of experts with doubles; `time` gives steps beside
+// the ceilings of the same call.
 //   cuda_forward_bench check [FORMAT]...
 //   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
+#include "bench/cuda_reference.h"
 #include "engine/cuda/device_model.h"
 
 namespace ridge::cuda {
@@ -36,6 +38,57 @@ Formats formats_of(const std::string& name) {
   const size_t dash = name.find('-');
   if (dash == std::string::npos) return {format_of(name), KvFormat::bf16};
   return {format_of(name.substr(0, dash)), kv_format_of(name.substr(dash + 1))};
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Each of `steps` gives every sequence so many tokens; logits of the last. Of all rows the median:
+// near ties of the router may fall to another expert.
+void check_experts(const std::string& format, const std::vector<std::vector<int>>& steps) {
+  const ModelShape shape = shape_of("tiny-experts");
+  const int count = int(steps[0].size()), page_count = 8;
+  const auto [weights, kv] = formats_of(format);
+  const auto model = DeviceModel::make(shape, weights, kv, page_count * count);
+  model->randomize(7, 0.1f);
+  const Reference reference(*model, shape);
+  std::vector<Reference::Past> past(count);
+  std::vector<std::vector<int>> tokens(count), pages;
+  for (int i = 0; i < count; ++i) pages.push_back(pages_of(i, page_count));
+  std::vector<double> errors;
+  int moved = 0;
+  for (const std::vector<int>& step : steps) {
+    std::vector<ForwardSlice> slices;
+    std::vector<double> wanted;
+    for (int i = 0; i < count; ++i) {
+      const int before = past[i].length;
+      std::vector<double> last;
+      for (int t = before; t < before + step[i]; ++t) {
+        tokens[i].push_back((t * 37 + i * 101) % shape.vocab);
+        last = reference.step(past[i], tokens[i].back());
+      }
+      wanted.insert(wanted.end(), last.begin(), last.end());
+      slices.push_back({tokens[i].data() + before, step[i], before, pages[i].data(), page_count, 1});
+    }
+    model->forward(slices);
+    const std::vector<float> found = model->logits(), as_float(wanted.begin(), wanted.end());
+    for (int i = 0; i < count; ++i) {
+      const size_t at = size_t(i) * shape.vocab;
+      errors.push_back(relative(&found[at], &as_float[at], shape.vocab));
+    }
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      model->forward(slices);
+      moved += model->logits() != found;
+    }
+  }
+  const double limit = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024, middle = median(errors);
+  const bool right = middle < limit && moved == 0;
+  if (!right) ++failures;
+  std::printf("experts    %-9s median relative error %.4f (limit %.4f), worst %.4f, moved %d: %s\n",
+              format.c_str(), middle, limit, *std::max_element(errors.begin(), errors.end()), moved,
+              right ? "ok" : "WRONG");
 }
 
 // Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
@@ -97,12 +150,11 @@ void check_model(const std::string& name, const std::string& format,
               format.c_str(), worst, limit, moved, right ? "ok" : "WRONG");
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void print_operators(DeviceModel& model, const std::vector<ForwardSlice>& slices) {
+  const auto start = std::chrono::steady_clock::now();
+  model.forward(slices);
+  const double queued =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   model.keep_stamps(true);
   model.forward(slices);
   model.forward(slices);
@@ -112,7 +164,7 @@ void print_operators(DeviceModel& model, const std::vector<ForwardSlice>& slices
     if (it == sums.end()) it = sums.insert(it, {name, 0});
     it->second += seconds;
   }
-  std::printf("    apart, us:");
+  std::printf("    queued in %.0f us; apart, us:", queued * 1e6);
   for (const auto& [name, seconds] : sums) std::printf(" %s %.0f", name.c_str(), seconds * 1e6);
   std::printf("\n");
   model.keep_stamps(false);
@@ -134,6 +186,11 @@ int run(int count, char** words) {
         check_model(name, format, {20, 1, 1, 25, 1});         // of 64
         check_model(name, format, std::vector<int>(20, 1));   // of 32
       }
+    }
+    for (const auto& [format, name] : kFormats) {
+      const std::vector<int> ones(9, 1), threes(9, 3);  // with and without few tokens
+      check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, threes, ones});
+      check_experts(name, {{25, 7, 9, 2, 30, 1, 1, 4, 2}, ones});
     }
     return tell_failures();
   }

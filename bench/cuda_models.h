@@ -38,6 +38,10 @@ inline ModelShape shape_of(const std::string& name) {
   } else if (name == "tiny-wide") {  // multi-head, 128, norms and biases, a window
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
+  } else if (name == "tiny-experts") {
+    s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 64;
+    s.ffn = 272, s.vocab = 777, s.moe.assign(2, true);
+    s.experts = 40, s.top_k = 4, s.expert_ffn = 272, s.normalize_top_k = true;
   } else if (name == "8b-layer") {
     s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
     s.ffn = 14336, s.vocab = 2048;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -22,8 +23,17 @@ class Reference {
       Layer layer;
       layer.qkv = model.unpacked(Part::q, l);
       layer.out = model.unpacked(Part::out, l);
-      layer.gate_up = model.unpacked(Part::gate_up, l);
-      layer.down = model.unpacked(Part::down, l);
+      if (s_.is_moe(l)) {  // then all are
+        layer.router = model.unpacked(Part::router, l);
+        for (int e = 0; e < s_.experts; ++e) {
+          layer.expert_gate_up.push_back(
+              model.unpacked(Part::expert_gate_up, l * s_.experts + e));
+          layer.expert_down.push_back(model.unpacked(Part::expert_down, l * s_.experts + e));
+        }
+      } else {
+        layer.gate_up = model.unpacked(Part::gate_up, l);
+        layer.down = model.unpacked(Part::down, l);
+      }
       layer.attn_norm = model.vector(Vectors::attn_norm, l);
       layer.mlp_norm = model.vector(Vectors::mlp_norm, l);
       if (s_.qk_norm) {
@@ -66,14 +76,25 @@ class Reference {
       if (keep) keep(l, &keys[keys.size() - kv_columns], &values[values.size() - kv_columns]);
       const std::vector<double> attended = attend(qkv, keys, values, past.length + 1, l);
       add(h, product(layer.out, attended, s_.hidden));
-      const std::vector<double> both =
-          product(layer.gate_up, normed(h, layer.mlp_norm), 2 * s_.ffn);
-      std::vector<double> activated(s_.ffn);
-      for (int i = 0; i < s_.ffn; ++i) {
-        const double gate = both[i / 8 * 16 + i % 8], up = both[i / 8 * 16 + i % 8 + 8];
-        activated[i] = gate / (1 + std::exp(-gate)) * up;
+      const std::vector<double> x = normed(h, layer.mlp_norm);
+      if (!s_.is_moe(l)) {
+        add(h, mlp(layer.gate_up, layer.down, x, s_.ffn));
+        continue;
       }
-      add(h, product(layer.down, activated, s_.hidden));
+      std::vector<double> p = product(layer.router, x, s_.experts);
+      std::vector<int> order(p.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
+      double all = 0;
+      for (double& v : p) v = std::exp(v);
+      for (int i = 0; i < (s_.normalize_top_k ? s_.top_k : s_.experts); ++i) all += p[order[i]];
+      for (int i = 0; i < s_.top_k; ++i) {
+        const int e = order[i];
+        std::vector<double> y =
+            mlp(layer.expert_gate_up[e], layer.expert_down[e], x, s_.expert_ffn);
+        for (double& v : y) v *= p[e] / all;
+        add(h, y);
+      }
     }
     ++past.length;
     return product(head_, normed(h, final_), s_.vocab);
@@ -81,9 +102,21 @@ class Reference {
 
  private:
   struct Layer {
-    std::vector<float> qkv, out, gate_up, down;
+    std::vector<float> qkv, out, gate_up, down, router;
+    std::vector<std::vector<float>> expert_gate_up, expert_down;
     std::vector<float> attn_norm, mlp_norm, q_norm, k_norm, bias;
   };
+
+  std::vector<double> mlp(const std::vector<float>& gate_up, const std::vector<float>& down,
+                          const std::vector<double>& x, int ffn) const {
+    const std::vector<double> both = product(gate_up, x, 2 * ffn);
+    std::vector<double> activated(ffn);
+    for (int i = 0; i < ffn; ++i) {
+      const double gate = both[i / 8 * 16 + i % 8], up = both[i / 8 * 16 + i % 8 + 8];
+      activated[i] = gate / (1 + std::exp(-gate)) * up;
+    }
+    return product(down, activated, s_.hidden);
+  }
 
   static void add(std::vector<double>& to, const std::vector<double>& what) {
     for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];

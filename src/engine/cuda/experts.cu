@@ -2,6 +2,7 @@
 
 #include "engine/cuda/few.cuh"
 #include "engine/cuda/mma.cuh"
+#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -9,41 +10,42 @@ namespace {
 constexpr int kThreads = 256, kMostPerLane = 16;  // experts: at most 32 x this
 
 // A warp's: softmax over all, then the top_k largest; of equals the lower index.
+template <int kPerLane>
 __device__ void choose(const Routing& r, int token, int lane) {
   const float* logits = r.logits + size_t(token) * r.experts;
-  float value[kMostPerLane];
-  float most = -INFINITY;
+  uint32_t key[kPerLane];  // in the order of the logits; 0: none
+  uint32_t best = 0;
 #pragma unroll
-  for (int i = 0; i < kMostPerLane; ++i) {
+  for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
-    value[i] = e < r.experts ? __ldcg(logits + e) : -INFINITY;
-    most = fmaxf(most, value[i]);
+    key[i] = e < r.experts ? key_of(__ldcg(logits + e), 0) >> 32 : 0;
+    best = max(best, key[i]);
   }
-  for (int across = 16; across; across /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
-  }
+  const auto value = [](uint32_t k) { return logit_of(static_cast<unsigned long long>(k) << 32); };
+  const float most = value(__reduce_max_sync(0xffffffffu, best));
   float all = 0;
 #pragma unroll
-  for (int i = 0; i < kMostPerLane; ++i) all += expf(value[i] - most);
+  for (int i = 0; i < kPerLane; ++i) {
+    if (lane + 32 * i < r.experts) all += expf(value(key[i]) - most);
+  }
   for (int across = 16; across; across /= 2) all += __shfl_xor_sync(0xffffffffu, all, across);
   float chosen = 0;
   for (int k = 0; k < r.top_k; ++k) {
-    float best = -INFINITY;
-    int which = r.experts;
+    best = 0;
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) {
-      if (value[i] > best) best = value[i], which = lane + 32 * i;
-    }
-    for (int across = 16; across; across /= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, best, across);
-      const int its = __shfl_xor_sync(0xffffffffu, which, across);
-      if (other > best || (other == best && its < which)) best = other, which = its;
-    }
+    for (int i = 0; i < kPerLane; ++i) best = max(best, key[i]);
+    best = __reduce_max_sync(0xffffffffu, best);
+    unsigned which = r.experts - 1;
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) {
-      if (which == lane + 32 * i) value[i] = -INFINITY;
+    for (int i = 0; i < kPerLane; ++i) {
+      if (key[i] == best) which = min(which, lane + 32 * i);
     }
-    const float weight = expf(best - most) / all;
+    which = __reduce_min_sync(0xffffffffu, which);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (which == lane + 32 * i) key[i] = 0;
+    }
+    const float weight = expf(value(best) - most) / all;
     chosen += weight;
     if (lane == 0) {
       r.expert[token * r.top_k + k] = which;
@@ -52,6 +54,9 @@ __device__ void choose(const Routing& r, int token, int lane) {
   }
   __syncwarp();
   if (r.normalize && lane < r.top_k) r.weight[token * r.top_k + lane] /= chosen;
+}
+__device__ void choose(const Routing& r, int token, int lane) {
+  r.experts <= 128 ? choose<4>(r, token, lane) : choose<kMostPerLane>(r, token, lane);
 }
 
 __global__ void choose_experts(const __grid_constant__ Routing r) {
@@ -126,32 +131,43 @@ __global__ void gather_kernel(const __grid_constant__ Routing r, const uint16_t*
 constexpr int kFewWarps = 16, kFewThreads = kFewWarps * 32;
 static_assert(kFewThreads >= 32 * kMostPerLane);  // a thread an expert
 
-// A thread an expert: its tokens in order, from where the experts before it end.
+// A thread a choice, and one an expert: its tokens in order, from where the experts before it end.
 __device__ void place_few(const Routing& r) {
-  __shared__ int chosen[kFewChoices], tiles[kFewWarps];
-  const int choices = r.tokens * r.top_k, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int expert = threadIdx.x;
-  for (int i = threadIdx.x; i < choices; i += kFewThreads) chosen[i] = r.expert[i];
+  constexpr int kChoiceWarps = kFewChoices / 32;
+  __shared__ uint8_t counts[kChoiceWarps][kFewThreads];  // choices of a warp for an expert
+  __shared__ int first_slot[kFewThreads], tiles[kFewWarps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int choice = threadIdx.x, expert = threadIdx.x, choices = r.tokens * r.top_k;
+  for (int w = 0; w < kChoiceWarps; ++w) counts[w][expert] = 0;
+  __syncthreads();
+  const int its = choice < choices ? r.expert[choice] : -1;
+  const unsigned same = __match_any_sync(0xffffffffu, its);
+  int before = __popc(same & ((1u << lane) - 1));
+  if (its >= 0 && before == 0) counts[warp][its] = __popc(same);
   __syncthreads();
   int count = 0;
-  for (int i = 0; i < choices && expert < r.experts; ++i) count += chosen[i] == expert;
+  for (int w = 0; w < kChoiceWarps; ++w) {
+    count += counts[w][expert];
+    if (its >= 0 && w < warp) before += counts[w][its];
+  }
   const int mine = (count + r.tile - 1) / r.tile;
-  int end = mine;  // of its tiles
+  int end = mine;  // of the expert's tiles
   for (int across = 1; across < 32; across *= 2) {
-    const int before = __shfl_up_sync(0xffffffffu, end, across);
-    if (lane >= across) end += before;
+    const int lower = __shfl_up_sync(0xffffffffu, end, across);
+    if (lane >= across) end += lower;
   }
   if (lane == 31) tiles[warp] = end;
   __syncthreads();
   for (int w = 0; w < warp; ++w) end += tiles[w];
   if (expert == kFewThreads - 1) *r.tile_count = end;
-  if (count == 0) return;
+  const int slot = (end - mine) * r.tile;
+  first_slot[expert] = slot;
   for (int i = end - mine; i < end; ++i) r.tile_matrix[i] = expert;
-  int slot = (end - mine) * r.tile;
-  for (int i = 0; i < choices; ++i) {
-    if (chosen[i] == expert) r.slot[i] = slot, r.source[slot++] = i / r.top_k;
-  }
-  for (; slot < end * r.tile; ++slot) r.source[slot] = -1;
+  for (int i = slot + count; i < end * r.tile; ++i) r.source[i] = -1;
+  __syncthreads();
+  if (its < 0) return;
+  r.slot[choice] = first_slot[its] + before;
+  r.source[first_slot[its] + before] = choice / r.top_k;
 }
 
 // A block of the grid: 16 experts, 8 tokens. Each norms the tokens for itself; the warps split K.
@@ -186,6 +202,7 @@ __global__ void __launch_bounds__(kFewThreads)
   const float4* residual =
       reinterpret_cast<const float4*>(a.norm.residual + size_t(there ? token : 0) * a.norm.hidden);
   float sum = 0;
+#pragma unroll 8
   for (int i = from + lane; i < to && there; i += 32) {
     const float4 r = residual[i];
     sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;

@@ -35,13 +35,12 @@ struct Asked {
   uint4 words[kDepth];
   uint32_t scales[kScales];
 
-  // Chunk j of those from `from` on; zeros where there is none.
+  // Chunk j of `there` from `from` on.
   __device__ void ask(int j, const uint8_t* from, int there, int lane) {
     constexpr int kBytes = format_info(kFormat).chunk_bytes;
-    words[j] = j < there ? read_once(from + j * kBytes + lane * 16) : uint4{0, 0, 0, 0};
-    if constexpr (has_group_scale(kFormat)) {
-      scales[j] = j < there ? read_scale(from + j * kBytes + 512 + lane / 4 * 4) : 0;
-    }
+    if (j >= there) return;
+    words[j] = read_once(from + j * kBytes + lane * 16);
+    if (has_group_scale(kFormat)) scales[j] = read_scale(from + j * kBytes + 512 + lane / 4 * 4);
   }
   __device__ __half2 scale(int j) const {
     return *reinterpret_cast<const __half2*>(&scales[has_group_scale(kFormat) ? j : 0]);
@@ -53,6 +52,7 @@ template <WeightFormat kFormat, int kGroups>
 __global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
     few_kernel(const __grid_constant__ FewArgs a) {
   constexpr int kColumns = format_info(kFormat).columns;
+  constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
   __shared__ float4 parts[2][kWarps][kGroups][32];
   __shared__ uint16_t expert_of[kFewChoices];          // [tile]
   __shared__ int8_t token_of[kFewChoices * kFewTile];  // [slot]
@@ -61,83 +61,87 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
   constexpr int kStep = 64 / kColumns;  // chunks of 64 columns, which parts are multiples of
   const int chunks = a.tiles.chunks, per = (chunks + a.ways * kStep - 1) / (a.ways * kStep) * kStep;
   const int first = part * per, mine = min(per, chunks - first);
-  const int batches = (per + kDepth - 1) / kDepth;
   const bool grouped = a.tile_count != nullptr;
 
   if (a.gathers) after_previous();
   let_next_begin();  // from here on the lists are old
-  int units = a.tiles.blocks;
+  int tiles = 1;
   if (grouped) {  // past L1, which may hold an earlier layer's
-    const int tiles = __ldcg(a.tile_count);
-    units *= tiles;
+    tiles = __ldcg(a.tile_count);
     for (int i = threadIdx.x; i < tiles; i += kThreads) expert_of[i] = __ldcg(a.tile_matrix + i);
-    for (int i = threadIdx.x; i < tiles * kFewTile; i += kThreads) token_of[i] = __ldcg(a.source + i);
+    for (int i = threadIdx.x; i < tiles * kFewTile; i += kThreads) {
+      token_of[i] = __ldcg(a.source + i);
+    }
     __syncthreads();
   }
-  const auto tile_of = [&](int unit) { return grouped ? unit / a.tiles.blocks : 0; };
 
-  Asked<kFormat> asked;
-  const uint8_t* from;  // what is asked for next
-  int there;
-  const auto aim = [&](int unit, int batch) {
-    const int tile = tile_of(unit), block = unit - tile * a.tiles.blocks;
-    const bool real = unit < units;
-    const int matrix = a.matrix + (grouped && real ? expert_of[tile] : 0);
-    there = real ? mine - batch * kDepth : 0;
-    from = a.tiles.data + a.tiles.stride * matrix +
-           (size_t(block) * chunks + first + batch * kDepth) * format_info(kFormat).chunk_bytes;
+  // Units are blocks of rows, tile after tile.
+  struct Unit {
+    int tile, block;
   };
-  const int stride = gridDim.x * teams;
-  aim(blockIdx.x * teams + team, 0);
+  const int blocks = a.tiles.blocks, stride = gridDim.x * teams, begin = blockIdx.x * teams;
+  const Unit step = {stride / blocks, stride % blocks};
+  const auto after = [&](Unit u) {
+    u.tile += step.tile, u.block += step.block;
+    if (u.block >= blocks) u.block -= blocks, ++u.tile;
+    return u;
+  };
+  const auto matrix_of = [&](int tile) { return a.matrix + (grouped ? expert_of[tile] : 0); };
+
+  Asked<kFormat> asked = {};
+  const uint8_t* from = nullptr;  // what is asked for next
+  int there = 0;
+  const auto aim = [&](Unit u) {
+    there = u.tile < tiles ? mine : 0;
+    if (there <= 0) return;
+    from = a.tiles.data + a.tiles.stride * matrix_of(u.tile) +
+           (size_t(u.block) * chunks + first) * kChunkBytes;
+  };
+  Unit unit = {(begin + team) / blocks, (begin + team) % blocks};
+  aim(unit);
 #pragma unroll
   for (int j = 0; j < kDepth; ++j) asked.ask(j, from, there, lane);
   after_previous();
 
   int turn = 0;
-  for (int base = blockIdx.x * teams; base < units; base += stride, turn ^= 1) {
-    const int unit = base + team, tile = tile_of(unit), block = unit - tile * a.tiles.blocks;
-    const bool real = unit < units;
-    // This lane's column of the MMAs: a token or slot, and whether there is one.
-    int column = lane / 4;
-    bool used[kGroups];
-    if (grouped) {
-      const int slot = tile * kFewTile + lane / 4, token = real ? token_of[slot] : -1;
-      used[0] = token >= 0;
-      column = a.gathers ? token : slot;
-    } else {
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) used[g] = g * 8 + lane / 4 < a.tokens;
+  for (int base = begin; base < tiles * blocks; base += stride, turn ^= 1) {
+    const auto [tile, block] = unit;
+    unit = after(unit);
+    const bool real = tile < tiles;
+    // A lane's column of the MMAs: a token or slot; where there is none, another's.
+    int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
+    if (grouped && real) {
+      const int slot = tile * kFewTile + (token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4);
+      column = a.gathers ? token_of[slot] : slot;
     }
     const int apart = a.x_padded * 64;  // from 64 columns to the next
     const uint16_t* x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
     float scale[2] = {1, 1};
     const int row = block * kBlockRows + lane / 4;
     if (has_row_scale(kFormat) && part == 0 && real) {
-      const int matrix = a.matrix + (grouped ? expert_of[tile] : 0);
-      const float* its = a.tiles.row_scale + size_t(matrix) * a.tiles.blocks * kBlockRows + row;
+      const float* its = a.tiles.row_scale + size_t(matrix_of(tile)) * blocks * kBlockRows + row;
       scale[0] = its[0], scale[1] = its[8];
     }
     float d[kGroups][4] = {};
 #pragma unroll 1
-    for (int batch = 0; batch < batches; ++batch) {
-      const bool last = batch + 1 == batches;
-      const int now = mine - batch * kDepth;
-      aim(last ? unit + stride : unit, last ? 0 : batch + 1);
+    for (int now = real ? mine : 0; now > 0; now -= kDepth) {
+      from += kDepth * kChunkBytes, there -= kDepth;
+      if (now <= kDepth) aim(unit);
 #pragma unroll
       for (int j = 0; j < kDepth; ++j) {
-        uint32_t w[kColumns / 16][4];
-        unpack_chunk<kFormat>(asked.words[j], asked.scale(j), w);
-        const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
+        if (j < now) {
+          uint32_t w[kColumns / 16][4];
+          unpack_chunk<kFormat>(asked.words[j], asked.scale(j), w);
+          const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
 #pragma unroll
-        for (int s = 0; s < kColumns / 16; ++s) {
+          for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
-          for (int g = 0; g < kGroups; ++g) {
-            uint2 b = {0, 0};
-            if (used[g] && j < now) {
-              b.x = *reinterpret_cast<const uint32_t*>(at + s * 128 + g * 512);
-              b.y = *reinterpret_cast<const uint32_t*>(at + s * 128 + g * 512 + 64);
+            for (int g = 0; g < kGroups; ++g) {
+              const uint16_t* b = at + s * 128 + g * 512;
+              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3],
+                  uint2{*reinterpret_cast<const uint32_t*>(b),
+                        *reinterpret_cast<const uint32_t*>(b + 64)});
             }
-            mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3], b);
           }
         }
         asked.ask(j, from, there, lane);
@@ -163,6 +167,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
       }
     }
     if (!real) continue;
+    const auto used = [&](int slot) { return grouped ? token_of[slot] >= 0 : slot < a.tokens; };
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int slot = grouped ? tile * kFewTile : g * 8;
@@ -172,14 +177,13 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
         // A row of 8 tokens becomes a token's 8 rows.
         asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
         uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, slot + lane / 4, a.padded);
-        if (used[g]) *reinterpret_cast<uint32_t*>(to) = pair;
+        if (used(slot + lane / 4)) *reinterpret_cast<uint32_t*>(to) = pair;
         continue;
       }
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         const int its_slot = slot + lane % 4 * 2 + v % 2, its_row = row + v / 2 * 8;
-        const bool wanted = grouped ? token_of[its_slot] >= 0 : its_slot < a.tokens;
-        if (!wanted || its_row >= a.row_count) continue;
+        if (!used(its_slot) || its_row >= a.row_count) continue;
         float* to = a.rows + size_t(its_slot) * a.stride + its_row;
         float y = d[g][v] * scale[v / 2];
         if (a.bias) y += a.bias[its_row];
