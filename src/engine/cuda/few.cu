@@ -3,171 +3,209 @@
 #include <algorithm>
 
 #include "engine/cuda/mma.cuh"
+#include "engine/cuda/ring.cuh"
 #include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kDepth = 8;  // chunks that a warp has asked for: 4 KB
-// A warp's part of K has at least so many chunks, or too few bytes are under way.
-constexpr int kLeastChunks = 6;
-// Blocks of an SM: registers are what bounds them, 32 of them chunks under way.
-constexpr int blocks_of(int groups) { return groups > 1 ? 2 : 3; }
+constexpr int kDepth = 8;  // chunks of a copy
+// A warp's part of K has at least so many chunks, or copies are short.
+constexpr int kLeastChunks = 4;
+constexpr int kBlocks = 2;           // of an SM
+constexpr int kTokenRegisters = 32;  // a lane's tokens that are loaded at a time
 
-// Weights are read once; volatile, so that they are asked for where the code says so.
-__device__ inline uint4 read_once(const uint8_t* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
-__device__ inline uint32_t read_scale(const uint8_t* from) {
-  uint32_t v;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
-  return v;
-}
+template <WeightFormat kFormat, int kGroups>
+struct FewShared {
+  static constexpr int kSlots = kGroups > 1 ? 2 : 3;  // what two blocks have room for
+  uint8_t ring[kWarps][kSlots][kDepth * format_info(kFormat).chunk_bytes];
+  float4 parts[2][kWarps][kGroups][32];  // sums of the other parts of K, for every other turn
+  uint64_t full[kWarps][kSlots];
+  uint16_t expert_of[kFewChoices];          // [tile]
+  int8_t token_of[kFewChoices * kFewTile];  // [slot]
+};
 
-template <WeightFormat kFormat>
-struct Asked {
-  static constexpr int kScales = has_group_scale(kFormat) ? kDepth : 1;
-  uint4 words[kDepth];
-  uint32_t scales[kScales];
-
-  // Chunk j of `there` from `from` on.
-  __device__ void ask(int j, const uint8_t* from, int there, int lane) {
-    constexpr int kBytes = format_info(kFormat).chunk_bytes;
-    if (j >= there) return;
-    words[j] = read_once(from + j * kBytes + lane * 16);
-    if (has_group_scale(kFormat)) scales[j] = read_scale(from + j * kBytes + 512 + lane / 4 * 4);
-  }
-  __device__ __half2 scale(int j) const {
-    return *reinterpret_cast<const __half2*>(&scales[has_group_scale(kFormat) ? j : 0]);
+// A block of rows of a tile of tokens.
+struct Unit {
+  int tile, block;
+  __device__ void advance(int by, int blocks) {
+    for (block += by; block >= blocks; block -= blocks) ++tile;
   }
 };
 
-// kGroups: of 8 tokens.
+// kGroups: of 8 tokens. A block of the grid takes a run of units. A warp has its own ring, which it
+// fills itself.
 template <WeightFormat kFormat, int kGroups>
-__global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
+__global__ void __launch_bounds__(kThreads, kBlocks)
     few_kernel(const __grid_constant__ FewArgs a) {
+#ifdef RIDGE_HOPPER
+  using Shared = FewShared<kFormat, kGroups>;
   constexpr int kColumns = format_info(kFormat).columns;
   constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
-  __shared__ float4 parts[2][kWarps][kGroups][32];
-  __shared__ uint16_t expert_of[kFewChoices];          // [tile]
-  __shared__ int8_t token_of[kFewChoices * kFewTile];  // [slot]
+  constexpr int kStep = 64 / kColumns;  // chunks of 64 columns, which parts of K are multiples of
+  // Chunks whose tokens are loaded at a time.
+  constexpr int kFit = kTokenRegisters / (kColumns / 8 * kGroups);
+  constexpr int kAtOnce = kFit < kDepth ? kFit : kDepth;
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int teams = kWarps / a.ways, team = warp / a.ways, part = warp % a.ways;
-  constexpr int kStep = 64 / kColumns;  // chunks of 64 columns, which parts are multiples of
-  const int chunks = a.tiles.chunks, per = (chunks + a.ways * kStep - 1) / (a.ways * kStep) * kStep;
+  const int chunks = a.tiles.chunks, blocks = a.tiles.blocks;
+  const int per = (chunks + a.ways * kStep - 1) / (a.ways * kStep) * kStep;
   const int first = part * per, mine = min(per, chunks - first);
   const bool grouped = a.tile_count != nullptr;
+  if (lane == 0) {
+    for (uint64_t& barrier : shared.full[warp]) init(&barrier, 1);
+    fence_proxy_shared();
+  }
+  __syncwarp();
 
   if (a.gathers) after_previous();
   let_next_begin();  // from here on the lists are old
   int tiles = 1;
   if (grouped) {  // past L1, which may hold an earlier layer's
     tiles = __ldcg(a.tile_count);
-    for (int i = threadIdx.x; i < tiles; i += kThreads) expert_of[i] = __ldcg(a.tile_matrix + i);
-    for (int i = threadIdx.x; i < tiles * kFewTile; i += kThreads) {
-      token_of[i] = __ldcg(a.source + i);
+    const int most = a.padded / kFewTile;  // not to wait for the count
+    for (int i = threadIdx.x; i < most; i += kThreads) {
+      shared.expert_of[i] = __ldcg(a.tile_matrix + i);
+    }
+    for (int i = threadIdx.x; i < most * kFewTile; i += kThreads) {
+      shared.token_of[i] = __ldcg(a.source + i);
     }
     __syncthreads();
   }
+  const auto matrix_of = [&](int tile) { return a.matrix + (grouped ? shared.expert_of[tile] : 0); };
 
-  // Units are blocks of rows, tile after tile.
-  struct Unit {
-    int tile, block;
+  const int begin = tiles * blocks * blockIdx.x / gridDim.x;
+  const int end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
+  Unit unit = {begin / blocks, begin % blocks};
+  unit.advance(team, blocks);
+  // What is asked for next: chunks of a unit, which is this far from the beginning.
+  Unit asked = unit;
+  int ahead = team, left = 0;
+  const uint8_t* from = nullptr;
+  const auto aim = [&] {
+    if (begin + ahead >= end) return;
+    left = mine;
+    from = a.tiles.data + a.tiles.stride * matrix_of(asked.tile) +
+           (size_t(asked.block) * chunks + first) * kChunkBytes;
   };
-  const int blocks = a.tiles.blocks, stride = gridDim.x * teams, begin = blockIdx.x * teams;
-  const Unit step = {stride / blocks, stride % blocks};
-  const auto after = [&](Unit u) {
-    u.tile += step.tile, u.block += step.block;
-    if (u.block >= blocks) u.block -= blocks, ++u.tile;
-    return u;
+  const uint64_t once = evict_first();
+  const auto ask = [&](int slot) {
+    if (left <= 0) return;
+    const int bytes = min(left, kDepth) * kChunkBytes;
+    if (lane == 0) {
+      arrive_expecting(&shared.full[warp][slot], bytes);
+      fetch(shared.ring[warp][slot], from, bytes, &shared.full[warp][slot], once);
+    }
+    from += bytes, left -= kDepth;
+    if (left > 0) return;
+    asked.advance(teams, blocks), ahead += teams;
+    aim();
   };
-  const auto matrix_of = [&](int tile) { return a.matrix + (grouped ? expert_of[tile] : 0); };
-
-  Asked<kFormat> asked = {};
-  const uint8_t* from = nullptr;  // what is asked for next
-  int there = 0;
-  const auto aim = [&](Unit u) {
-    there = u.tile < tiles ? mine : 0;
-    if (there <= 0) return;
-    from = a.tiles.data + a.tiles.stride * matrix_of(u.tile) +
-           (size_t(u.block) * chunks + first) * kChunkBytes;
+  aim();
+  for (int slot = 0; slot < Shared::kSlots; ++slot) ask(slot);
+  float next_scale[2] = {1, 1};
+  const auto load_scale = [&](const Unit& u, int at) {
+    if (!has_row_scale(kFormat) || at >= end) return;
+    const float* its =
+        a.tiles.row_scale + (size_t(matrix_of(u.tile)) * blocks + u.block) * kBlockRows + lane / 4;
+    next_scale[0] = its[0], next_scale[1] = its[8];
   };
-  Unit unit = {(begin + team) / blocks, (begin + team) % blocks};
-  aim(unit);
-#pragma unroll
-  for (int j = 0; j < kDepth; ++j) asked.ask(j, from, there, lane);
+  load_scale(unit, begin + team);
   after_previous();
 
-  int turn = 0;
-  for (int base = begin; base < tiles * blocks; base += stride, turn ^= 1) {
+  Place place;
+  int turn = 0, held = -1;  // the tile whose tokens are in b
+  uint2 b[kAtOnce][kColumns / 16][kGroups];
+  for (int base = begin; base < end; base += teams, turn ^= 1) {
     const auto [tile, block] = unit;
-    unit = after(unit);
-    const bool real = tile < tiles;
+    const bool real = base + team < end;
+    const float scale[2] = {next_scale[0], next_scale[1]};
+    unit.advance(teams, blocks);
+    load_scale(unit, base + teams + team);
     // A lane's column of the MMAs: a token or slot; where there is none, another's.
     int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
     if (grouped && real) {
-      const int slot = tile * kFewTile + (token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4);
-      column = a.gathers ? token_of[slot] : slot;
+      const int its = shared.token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4;
+      const int slot = tile * kFewTile + its;
+      column = a.gathers ? shared.token_of[slot] : slot;
     }
     const int apart = a.x_padded * 64;  // from 64 columns to the next
     const uint16_t* x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
-    float scale[2] = {1, 1};
-    const int row = block * kBlockRows + lane / 4;
-    if (has_row_scale(kFormat) && part == 0 && real) {
-      const float* its = a.tiles.row_scale + size_t(matrix_of(tile)) * blocks * kBlockRows + row;
-      scale[0] = its[0], scale[1] = its[8];
-    }
     float d[kGroups][4] = {};
 #pragma unroll 1
     for (int now = real ? mine : 0; now > 0; now -= kDepth) {
-      from += kDepth * kChunkBytes, there -= kDepth;
-      if (now <= kDepth) aim(unit);
+      const uint8_t* slot = shared.ring[warp][place.slot];
+      wait(&shared.full[warp][place.slot], place.parity);
 #pragma unroll
-      for (int j = 0; j < kDepth; ++j) {
-        if (j < now) {
+      for (int at_once = 0; at_once < kDepth; at_once += kAtOnce) {
+        if (tile != held) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            const int j = at_once + i;
+            const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
+#pragma unroll
+            for (int s = 0; s < kColumns / 16 && j < now; ++s) {
+#pragma unroll
+              for (int g = 0; g < kGroups; ++g) {
+                const uint16_t* pair = at + s * 128 + g * 512;
+                b[i][s][g] = {*reinterpret_cast<const uint32_t*>(pair),
+                              *reinterpret_cast<const uint32_t*>(pair + 64)};
+              }
+            }
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int j = at_once + i;
+          if (j >= now) continue;
+          const uint8_t* chunk = slot + j * kChunkBytes;
+          __half2 scales = {};
+          if (has_group_scale(kFormat)) {
+            scales = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+          }
           uint32_t w[kColumns / 16][4];
-          unpack_chunk<kFormat>(asked.words[j], asked.scale(j), w);
-          const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
+          unpack_chunk<kFormat>(*reinterpret_cast<const uint4*>(chunk + lane * 16), scales, w);
 #pragma unroll
           for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
             for (int g = 0; g < kGroups; ++g) {
-              const uint16_t* b = at + s * 128 + g * 512;
-              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3],
-                  uint2{*reinterpret_cast<const uint32_t*>(b),
-                        *reinterpret_cast<const uint32_t*>(b + 64)});
+              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3], b[i][s][g]);
             }
           }
         }
-        asked.ask(j, from, there, lane);
       }
+      __syncwarp();  // all have read the slot
+      ask(place.slot);
+      place.advance(Shared::kSlots);
       x += kDepth / kStep * apart;
     }
+    if (mine <= kAtOnce) held = tile;
 
     if (a.ways > 1) {
       if (part > 0) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          parts[turn][warp][g][lane] = {d[g][0], d[g][1], d[g][2], d[g][3]};
+          shared.parts[turn][warp][g][lane] = {d[g][0], d[g][1], d[g][2], d[g][3]};
         }
       }
-      __syncthreads();  // one a turn: the other half of `parts` is free when all are here
+      __syncthreads();  // one a turn: who is here has read the turn before's
       if (part > 0) continue;
       for (int p = 1; p < a.ways; ++p) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          const float4 other = parts[turn][warp + p][g][lane];
+          const float4 other = shared.parts[turn][warp + p][g][lane];
           d[g][0] += other.x, d[g][1] += other.y, d[g][2] += other.z, d[g][3] += other.w;
         }
       }
     }
     if (!real) continue;
-    const auto used = [&](int slot) { return grouped ? token_of[slot] >= 0 : slot < a.tokens; };
+    const int row = block * kBlockRows + lane / 4;
+    const auto used = [&](int slot) {
+      return grouped ? shared.token_of[slot] >= 0 : slot < a.tokens;
+    };
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int slot = grouped ? tile * kFewTile : g * 8;
@@ -193,6 +231,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kGroups))
       }
     }
   }
+#endif
 }
 
 template <WeightFormat kFormat, int kGroups>
@@ -200,8 +239,16 @@ void launch(cudaStream_t stream, int sms, const FewArgs& args) {
   const int teams = kWarps / args.ways;
   const int tiles = args.tile_count ? args.padded / kFewTile : 1;  // at most
   const int turns = (tiles * args.tiles.blocks + teams - 1) / teams;
-  launch_dependent(few_kernel<kFormat, kGroups>, dim3(std::min(turns, sms * blocks_of(kGroups))),
-                   kThreads, 0, stream, args);
+  constexpr int kShared = sizeof(FewShared<kFormat, kGroups>);
+  static const bool ready = [] {
+    check(cudaFuncSetAttribute(few_kernel<kFormat, kGroups>,
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+          "asking for shared memory");
+    return true;
+  }();
+  static_cast<void>(ready);
+  launch_dependent(few_kernel<kFormat, kGroups>, dim3(std::min(turns, sms * kBlocks)), kThreads,
+                   kShared, stream, args);
 }
 
 template <WeightFormat kFormat>
