@@ -19,8 +19,12 @@ constexpr int kTokenRegisters = 32;  // a lane's tokens that are loaded at a tim
 template <WeightFormat kFormat, int kGroups>
 struct FewShared {
   static constexpr int kSlots = kGroups > 1 ? 2 : 3;  // what two blocks have room for
-  uint8_t ring[kWarps][kSlots][kDepth * format_info(kFormat).chunk_bytes];
-  float4 parts[2][kWarps][kGroups][32];  // sums of the other parts of K, for every other turn
+  // Chunks, and for a unit's first of them the scales of its rows: by themselves those would wait
+  // behind all copies under way.
+  static constexpr int kScaleBytes = has_row_scale(kFormat) ? kBlockRows * 4 : 0;
+  static constexpr int kChunks = kDepth * format_info(kFormat).chunk_bytes;
+  uint8_t ring[kWarps][kSlots][kChunks + kScaleBytes];
+  float4 parts[2][kWarps - 1][kGroups][32];  // sums of other parts of K, for every other turn
   uint64_t full[kWarps][kSlots];
   uint16_t expert_of[kFewChoices];          // [tile]
   int8_t token_of[kFewChoices * kFewTile];  // [slot]
@@ -85,19 +89,26 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   Unit asked = unit;
   int ahead = team, left = 0;
   const uint8_t* from = nullptr;
+  const float* scale_from = nullptr;
   const auto aim = [&] {
     if (begin + ahead >= end) return;
     left = mine;
-    from = a.tiles.data + a.tiles.stride * matrix_of(asked.tile) +
+    const size_t matrix = matrix_of(asked.tile);
+    from = a.tiles.data + a.tiles.stride * matrix +
            (size_t(asked.block) * chunks + first) * kChunkBytes;
+    scale_from = a.tiles.row_scale + (matrix * blocks + asked.block) * kBlockRows;
   };
   const uint64_t once = evict_first();
   const auto ask = [&](int slot) {
     if (left <= 0) return;
     const int bytes = min(left, kDepth) * kChunkBytes;
+    const bool scaled = has_row_scale(kFormat) && part == 0 && left == mine;
     if (lane == 0) {
-      arrive_expecting(&shared.full[warp][slot], bytes);
-      fetch(shared.ring[warp][slot], from, bytes, &shared.full[warp][slot], once);
+      uint8_t* to = shared.ring[warp][slot];
+      uint64_t* full = &shared.full[warp][slot];
+      arrive_expecting(full, bytes + (scaled ? Shared::kScaleBytes : 0));
+      fetch(to, from, bytes, full, once);
+      if (scaled) fetch(to + Shared::kChunks, scale_from, Shared::kScaleBytes, full, once);
     }
     from += bytes, left -= kDepth;
     if (left > 0) return;
@@ -106,14 +117,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   };
   aim();
   for (int slot = 0; slot < Shared::kSlots; ++slot) ask(slot);
-  float next_scale[2] = {1, 1};
-  const auto load_scale = [&](const Unit& u, int at) {
-    if (!has_row_scale(kFormat) || at >= end) return;
-    const float* its =
-        a.tiles.row_scale + (size_t(matrix_of(u.tile)) * blocks + u.block) * kBlockRows + lane / 4;
-    next_scale[0] = its[0], next_scale[1] = its[8];
-  };
-  load_scale(unit, begin + team);
   after_previous();
 
   Place place;
@@ -122,9 +125,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int base = begin; base < end; base += teams, turn ^= 1) {
     const auto [tile, block] = unit;
     const bool real = base + team < end;
-    const float scale[2] = {next_scale[0], next_scale[1]};
     unit.advance(teams, blocks);
-    load_scale(unit, base + teams + team);
     // A lane's column of the MMAs: a token or slot; where there is none, another's.
     int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
     if (grouped && real) {
@@ -134,11 +135,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     const int apart = a.x_padded * 64;  // from 64 columns to the next
     const uint16_t* x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
-    float d[kGroups][4] = {};
+    float d[kGroups][4] = {}, scale[2] = {1, 1};
 #pragma unroll 1
     for (int now = real ? mine : 0; now > 0; now -= kDepth) {
       const uint8_t* slot = shared.ring[warp][place.slot];
       wait(&shared.full[warp][place.slot], place.parity);
+      if (has_row_scale(kFormat) && part == 0 && now == mine) {
+        const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunks);
+        scale[0] = scales[lane / 4], scale[1] = scales[lane / 4 + 8];
+      }
 #pragma unroll
       for (int at_once = 0; at_once < kDepth; at_once += kAtOnce) {
         if (tile != held) {
@@ -188,15 +193,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       if (part > 0) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          shared.parts[turn][warp][g][lane] = {d[g][0], d[g][1], d[g][2], d[g][3]};
+          shared.parts[turn][warp - 1][g][lane] = {d[g][0], d[g][1], d[g][2], d[g][3]};
         }
       }
       __syncthreads();  // one a turn: who is here has read the turn before's
       if (part > 0) continue;
-      for (int p = 1; p < a.ways; ++p) {
+#pragma unroll
+      for (int p = 1; p < kWarps; ++p) {
+        if (p >= a.ways) break;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          const float4 other = shared.parts[turn][warp + p][g][lane];
+          const float4 other = shared.parts[turn][warp - 1 + p][g][lane];
           d[g][0] += other.x, d[g][1] += other.y, d[g][2] += other.z, d[g][3] += other.w;
         }
       }
