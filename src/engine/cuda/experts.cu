@@ -29,7 +29,8 @@ __device__ void choose(const Routing& r, int token, int lane) {
     if (lane + 32 * i < r.experts) all += expf(value(key[i]) - most);
   }
   for (int across = 16; across; across /= 2) all += __shfl_xor_sync(0xffffffffu, all, across);
-  float chosen = 0;
+  uint32_t its_key = 0;  // lane k has choice k
+  unsigned its = 0;
   for (int k = 0; k < r.top_k; ++k) {
     best = 0;
 #pragma unroll
@@ -45,15 +46,17 @@ __device__ void choose(const Routing& r, int token, int lane) {
     for (int i = 0; i < kPerLane; ++i) {
       if (which == lane + 32 * i) key[i] = 0;
     }
-    const float weight = expf(value(best) - most) / all;
-    chosen += weight;
-    if (lane == 0) {
-      r.expert[token * r.top_k + k] = which;
-      r.weight[token * r.top_k + k] = weight;
-    }
+    if (lane == k) its_key = best, its = which;
   }
-  __syncwarp();
-  if (r.normalize && lane < r.top_k) r.weight[token * r.top_k + lane] /= chosen;
+  float weight = lane < r.top_k ? expf(value(its_key) - most) / all : 0;
+  if (r.normalize) {
+    float sum = weight;
+    for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
+    weight /= sum;
+  }
+  if (lane >= r.top_k) return;
+  r.expert[token * r.top_k + lane] = its;
+  r.weight[token * r.top_k + lane] = weight;
 }
 __device__ void choose(const Routing& r, int token, int lane) {
   r.experts <= 128 ? choose<4>(r, token, lane) : choose<kMostPerLane>(r, token, lane);

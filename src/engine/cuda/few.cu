@@ -11,10 +11,39 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kDepth = 8;  // chunks of a copy
-// A warp's part of K has at least so many chunks, or copies are short.
-constexpr int kLeastChunks = 4;
-constexpr int kBlocks = 2;           // of an SM
-constexpr int kTokenRegisters = 32;  // a lane's tokens that are loaded at a time
+constexpr int kBlocks = 2;  // of an SM
+// Chunks whose tokens a lane holds in registers. K is split so that one part needs no more, where
+// there are warps enough: then a tile's tokens are loaded once.
+__host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
+  const int held = (groups > 1 ? 32 : 64) / (format_info(format).columns / 8 * groups);
+  return held < 16 ? held : 16;
+}
+
+// Without fp8's row scale and powers of two: a byte's bits moved to where bf16 has them are the
+// number times 2^-120. Tokens have half of that back, results the rest.
+template <WeightFormat kFormat>
+__device__ inline void unpack_bits(const uint4& words, __half2 scale,
+                                   uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+  if constexpr (kFormat == WeightFormat::fp8) {
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const uint32_t w = word[k * 2 + r / 2];
+        a[k][r] = (r % 2 ? spread_bytes<1>(w) : spread_bytes<0>(w)) << 4 & 0x87f087f0u;
+      }
+    }
+  } else {
+    unpack_chunk<kFormat>(words, scale, a);
+  }
+}
+template <WeightFormat kFormat>
+__device__ inline uint32_t load_pair(const uint16_t* x) {
+  const uint32_t pair = *reinterpret_cast<const uint32_t*>(x);
+  if (kFormat != WeightFormat::fp8) return pair;
+  return bits_of(__hmul2(pair_of(pair), pair_of(0x5d805d80u)));  // 2^60
+}
 
 template <WeightFormat kFormat, int kGroups>
 struct FewShared {
@@ -48,9 +77,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   constexpr int kColumns = format_info(kFormat).columns;
   constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
   constexpr int kStep = 64 / kColumns;  // chunks of 64 columns, which parts of K are multiples of
-  // Chunks whose tokens are loaded at a time.
-  constexpr int kFit = kTokenRegisters / (kColumns / 8 * kGroups);
-  constexpr int kAtOnce = kFit < kDepth ? kFit : kDepth;
+  constexpr int kHeld = held_chunks(kFormat, kGroups);
+  constexpr int kAtOnce = kHeld < kDepth ? kHeld : kDepth;  // whose tokens are loaded at a time
+  constexpr int kTurn = kHeld < kDepth ? kDepth : kHeld;
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -88,15 +117,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   // What is asked for next: chunks of a unit, which is this far from the beginning.
   Unit asked = unit;
   int ahead = team, left = 0;
-  const uint8_t* from = nullptr;
+  const uint8_t *from = nullptr, *of_unit = nullptr;
   const float* scale_from = nullptr;
+  const size_t apart_bytes = size_t(chunks) * kChunkBytes;  // from block to block
   const auto aim = [&] {
     if (begin + ahead >= end) return;
-    left = mine;
     const size_t matrix = matrix_of(asked.tile);
-    from = a.tiles.data + a.tiles.stride * matrix +
-           (size_t(asked.block) * chunks + first) * kChunkBytes;
+    of_unit = a.tiles.data + a.tiles.stride * matrix + asked.block * apart_bytes +
+              first * kChunkBytes;
     scale_from = a.tiles.row_scale + (matrix * blocks + asked.block) * kBlockRows;
+    from = of_unit, left = mine;
   };
   const uint64_t once = evict_first();
   const auto ask = [&](int slot) {
@@ -112,8 +142,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     from += bytes, left -= kDepth;
     if (left > 0) return;
-    asked.advance(teams, blocks), ahead += teams;
-    aim();
+    asked.block += teams, ahead += teams;
+    if (asked.block < blocks && begin + ahead < end) {
+      of_unit += teams * apart_bytes, scale_from += teams * kBlockRows;
+      from = of_unit, left = mine;
+    } else {
+      asked.advance(0, blocks);
+      aim();
+    }
   };
   aim();
   for (int slot = 0; slot < Shared::kSlots; ++slot) ask(slot);
@@ -121,73 +157,77 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   Place place;
   int turn = 0, held = -1;  // the tile whose tokens are in b
-  uint2 b[kAtOnce][kColumns / 16][kGroups];
+  uint2 b[kHeld][kColumns / 16][kGroups];
   for (int base = begin; base < end; base += teams, turn ^= 1) {
     const auto [tile, block] = unit;
     const bool real = base + team < end;
     unit.advance(teams, blocks);
-    // A lane's column of the MMAs: a token or slot; where there is none, another's.
-    int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
-    if (grouped && real) {
-      const int its = shared.token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4;
-      const int slot = tile * kFewTile + its;
-      column = a.gathers ? shared.token_of[slot] : slot;
-    }
     const int apart = a.x_padded * 64;  // from 64 columns to the next
-    const uint16_t* x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
+    const uint16_t* x = nullptr;
+    if (tile != held && real) {
+      // A lane's column of the MMAs: a token or slot; where there is none, another's.
+      int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
+      if (grouped) {
+        const int its = shared.token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4;
+        const int slot = tile * kFewTile + its;
+        column = a.gathers ? shared.token_of[slot] : slot;
+      }
+      x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
+    }
     float d[kGroups][4] = {}, scale[2] = {1, 1};
 #pragma unroll 1
-    for (int now = real ? mine : 0; now > 0; now -= kDepth) {
-      const uint8_t* slot = shared.ring[warp][place.slot];
-      wait(&shared.full[warp][place.slot], place.parity);
-      if (has_row_scale(kFormat) && part == 0 && now == mine) {
-        const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunks);
-        scale[0] = scales[lane / 4], scale[1] = scales[lane / 4 + 8];
-      }
+    for (int now = real ? mine : 0; now > 0; now -= kTurn) {
 #pragma unroll
-      for (int at_once = 0; at_once < kDepth; at_once += kAtOnce) {
+      for (int from_j = 0; from_j < kTurn; from_j += kAtOnce) {
+        if (from_j >= now) break;
         if (tile != held) {
 #pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) {
-            const int j = at_once + i;
+          for (int j = from_j; j < from_j + kAtOnce; ++j) {
             const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
 #pragma unroll
             for (int s = 0; s < kColumns / 16 && j < now; ++s) {
 #pragma unroll
               for (int g = 0; g < kGroups; ++g) {
                 const uint16_t* pair = at + s * 128 + g * 512;
-                b[i][s][g] = {*reinterpret_cast<const uint32_t*>(pair),
-                              *reinterpret_cast<const uint32_t*>(pair + 64)};
+                b[j % kHeld][s][g] = {load_pair<kFormat>(pair), load_pair<kFormat>(pair + 64)};
               }
             }
           }
         }
+        const uint8_t* slot = shared.ring[warp][place.slot];
+        if (from_j % kDepth == 0) wait(&shared.full[warp][place.slot], place.parity);
+        if (has_row_scale(kFormat) && part == 0 && from_j == 0 && now == mine) {
+          const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunks);
+          constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
+          scale[0] = scales[lane / 4] * kBack, scale[1] = scales[lane / 4 + 8] * kBack;
+        }
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int j = at_once + i;
-          if (j >= now) continue;
-          const uint8_t* chunk = slot + j * kChunkBytes;
+        for (int j = from_j; j < from_j + kAtOnce; ++j) {
+          if (j >= now) break;
+          const uint8_t* chunk = slot + j % kDepth * kChunkBytes;
           __half2 scales = {};
           if (has_group_scale(kFormat)) {
             scales = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
           }
           uint32_t w[kColumns / 16][4];
-          unpack_chunk<kFormat>(*reinterpret_cast<const uint4*>(chunk + lane * 16), scales, w);
+          unpack_bits<kFormat>(*reinterpret_cast<const uint4*>(chunk + lane * 16), scales, w);
 #pragma unroll
           for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
             for (int g = 0; g < kGroups; ++g) {
-              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3], b[i][s][g]);
+              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3], b[j % kHeld][s][g]);
             }
           }
         }
+        if ((from_j + kAtOnce) % kDepth == 0 || from_j + kAtOnce >= now) {
+          __syncwarp();  // all have read the slot
+          ask(place.slot);
+          place.advance(Shared::kSlots);
+        }
       }
-      __syncwarp();  // all have read the slot
-      ask(place.slot);
-      place.advance(Shared::kSlots);
-      x += kDepth / kStep * apart;
+      x += kTurn / kStep * apart;
     }
-    if (mine <= kAtOnce) held = tile;
+    if (mine <= kHeld) held = tile;
 
     if (a.ways > 1) {
       if (part > 0) {
@@ -268,8 +308,10 @@ void launch_format(cudaStream_t stream, int sms, const FewArgs& args) {
 }  // namespace
 
 void multiply_few(cudaStream_t stream, WeightFormat format, int sms, FewArgs args) {
-  args.ways = kWarps;
-  while (args.ways > 1 && args.tiles.chunks < args.ways * kLeastChunks) args.ways /= 2;
+  args.ways = 1;
+  while (args.ways < kWarps && args.tiles.chunks > args.ways * held_chunks(format, 1)) {
+    args.ways *= 2;
+  }
   if (!args.gathers) args.x_padded = args.padded;
   switch (format) {
     case WeightFormat::bf16:
