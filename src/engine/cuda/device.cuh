@@ -90,5 +90,18 @@ __device__ inline void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// A line into L2: what a kernel will need of memory that no kernel writes, asked for before
+// after_previous().
+__device__ inline void expect_line(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+// The same split of L1 and shared memory as the products have, or an SM must be empty before it
+// takes a block of another kernel.
+template <typename Kernel>
+void share_like_products(Kernel* kernel) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "asking for shared memory");
+}
 
 }  // namespace ridge::cuda

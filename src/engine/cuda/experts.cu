@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(kFewThreads)
   constexpr int kDepth = 8;  // chunks asked for at a time
   extern __shared__ uint32_t x[];  // [k / 8][token][k % 8], bf16
   __shared__ float squares[kFewWarps], parts[kFewWarps][128];
+  __shared__ int chosen[kFewChoices];
   __shared__ bool last;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = a.router.chunks;
   const int per = (chunks + kFewWarps - 1) / kFewWarps, first = warp * per;
@@ -196,6 +197,9 @@ __global__ void __launch_bounds__(kFewThreads)
   };
   ask(first);
   let_next_begin();
+  for (int i = threadIdx.x * 32; i < a.norm.hidden; i += kFewThreads * 32) {
+    expect_line(a.norm.norm + i);
+  }
   after_previous();
 
   // Two warps a token.
@@ -256,9 +260,11 @@ __global__ void __launch_bounds__(kFewThreads)
   if (!last) return;
   __threadfence();
   if (threadIdx.x == 0) *a.arrived = 0;
-  for (int t = warp; t < a.routing.tokens; t += kFewWarps) choose(a.routing, t, lane);
+  Routing routing = a.routing;
+  routing.expert = chosen;
+  for (int t = warp; t < routing.tokens; t += kFewWarps) choose(routing, t, lane);
   __syncthreads();
-  place_few(a.routing);
+  place_few(routing);
 }
 
 void check_routing(const Routing& r) {
@@ -291,6 +297,7 @@ void route_few(cudaStream_t stream, const FewRouting& args) {
     check(cudaFuncSetAttribute(route_few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kMostShared),
           "asking for shared memory");
+    share_like_products(route_few_kernel);
     return true;
   }();
   static_cast<void>(ready);

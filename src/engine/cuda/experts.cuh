@@ -36,7 +36,7 @@ struct FewRouting {
   NormArgs norm;  // of all tokens, nothing to be added
   Tiles router;
   int matrix;
-  Routing routing;    // at most kFewChoices; counts are not kept
+  Routing routing;    // at most kFewChoices; `expert` and `count` are not written
   unsigned* arrived;  // zero between launches
 };
 void route_few(cudaStream_t stream, const FewRouting& args);

@@ -12,8 +12,8 @@ namespace {
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kDepth = 8;  // chunks of a copy
 constexpr int kBlocks = 2;  // of an SM
-// Chunks whose tokens a lane holds in registers. K is split so that one part needs no more, where
-// there are warps enough: then a tile's tokens are loaded once.
+// Chunks whose tokens a lane holds in registers: where a part of K has no more, a tile's tokens are
+// loaded once.
 __host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
   const int held = (groups > 1 ? 32 : 64) / (format_info(format).columns / 8 * groups);
   return held < 16 ? held : 16;
@@ -301,16 +301,20 @@ void launch(cudaStream_t stream, int sms, const FewArgs& args) {
 template <WeightFormat kFormat>
 void launch_format(cudaStream_t stream, int sms, const FewArgs& args) {
   if (args.tile_count || args.tokens <= 8) return launch<kFormat, 1>(stream, sms, args);
-  if (args.tokens <= 16) return launch<kFormat, 2>(stream, sms, args);
-  launch<kFormat, 4>(stream, sms, args);
+  if (kFormat != WeightFormat::bf16 || args.tokens <= 16) {
+    return launch<kFormat, 2>(stream, sms, args);
+  }
+  if constexpr (kFormat == WeightFormat::bf16) launch<kFormat, 4>(stream, sms, args);
 }
 
 }  // namespace
 
 void multiply_few(cudaStream_t stream, WeightFormat format, int sms, FewArgs args) {
-  args.ways = 1;
-  while (args.ways < kWarps && args.tiles.chunks > args.ways * held_chunks(format, 1)) {
-    args.ways *= 2;
+  // As many parts as there are warps, but for short K: then as few as can be held.
+  args.ways = kWarps;
+  const int chunks = args.tiles.chunks;
+  while (chunks < args.ways * kDepth && 2 * chunks <= args.ways * held_chunks(format, 1)) {
+    args.ways /= 2;
   }
   if (!args.gathers) args.x_padded = args.padded;
   switch (format) {

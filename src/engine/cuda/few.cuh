@@ -1,6 +1,6 @@
-// y = W x for at most 32 tokens, or for experts that have few tokens each: weights straight from
-// memory into registers, as mma's A, tokens as its columns. Small blocks, several an SM, so that the
-// next product's are there early and ask for their weights while the kernel before ends.
+// y = W x for few tokens, or for experts that have few tokens each: weights as mma's A, tokens as
+// its columns, 8 at a time, held in registers where they fit. Each warp has a ring of its own in
+// shared memory and fills it by bulk copies, the first of them before the kernel before has ended.
 //
 // A warp takes a block of 16 rows, or a part of its columns; the parts are summed by the first, in
 // their order. How K is split depends on the matrix alone: a token's bits do not depend on the
@@ -11,9 +11,11 @@
 
 namespace ridge::cuda {
 
-constexpr int kFewTokens = 32;    // of a step
-constexpr int kFewChoices = 256;  // experts: of all its tokens
-constexpr int kFewTile = 8;       // experts: tokens of a tile, those of an MMA
+// Of a step. Each 8 tokens are loaded anew for every block of rows; with weights of bytes wgmma's
+// tiles are faster from 17 on.
+constexpr int few_tokens(WeightFormat format) { return format == WeightFormat::bf16 ? 32 : 16; }
+// Experts: tokens of a step, their choices, and tokens of a tile, those of an MMA.
+constexpr int kFewRouted = 127, kFewChoices = 256, kFewTile = 8;
 
 // Of LinearArgs, squares and next_norm are not for these products. Experts (tile_count, tiles of
 // kFewTile slots): `source` has the slots' tokens, -1 for padding.

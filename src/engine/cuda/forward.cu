@@ -169,7 +169,7 @@ LinearArgs Forward::product(const Matrices& m, int index, const uint16_t* x,
 void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
                      LinearArgs args) {
   args = product(m, index, x, args);
-  if (!args.tile_count && args.tokens <= kFewTokens) {
+  if (!args.tile_count && args.tokens <= few_tokens(m.format)) {
     return multiply_few(stream, m.format, sms_, {args});
   }
   const int tile = args.tile_count ? slot_tile_ : Linear::tile_tokens(args.tokens);
@@ -294,9 +294,11 @@ void Forward::experts(cudaStream_t stream, int layer) {
   owed_ = true;
 }
 
+// Tiles of 8 slots; where an expert has more tokens its weights are read again.
 bool Forward::few_experts() const {
   const ModelShape& s = w_.shape;
-  return tokens_ <= kFewTokens && tokens_ * s.top_k <= kFewChoices && !s.post_norms;
+  return tokens_ <= kFewRouted && tokens_ * s.top_k <= std::min(kFewChoices, 4 * s.experts) &&
+         !s.post_norms;
 }
 
 void Forward::experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm) {

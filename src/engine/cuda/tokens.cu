@@ -39,8 +39,13 @@ __device__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + 
 // A block a token. Rows are read twice; the second time from L1.
 __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_constant__ NormArgs a) {
   let_next_begin();
+  const int fours = a.hidden / 4;
+  for (int i = threadIdx.x * 8; i < fours; i += kThreads * 8) {
+    if (a.norm) expect_line(a.norm + i * 4);
+    if (a.added_norm) expect_line(a.added_norm + i * 4);
+  }
   after_previous();
-  const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x, fours = a.hidden / 4;
+  const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
   float* residual = a.residual + size_t(row) * a.hidden;
   if (a.added || a.chosen.rows) {
     const auto added = [&](int i) {
@@ -352,6 +357,8 @@ void embed(cudaStream_t stream, const int* tokens, int count, const uint16_t* ta
 }
 
 void normalize(cudaStream_t stream, const NormArgs& args) {
+  static const bool ready = (share_like_products(normalize_kernel), true);
+  static_cast<void>(ready);
   launch_dependent(normalize_kernel, dim3(args.count), kThreads, 0, stream, args);
 }
 
