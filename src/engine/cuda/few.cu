@@ -55,8 +55,8 @@ struct FewShared {
   uint8_t ring[kWarps][kSlots][kChunks + kScaleBytes];
   float4 parts[2][kWarps - 1][kGroups][32];  // sums of other parts of K, for every other turn
   uint64_t full[kWarps][kSlots];
-  uint16_t expert_of[kFewChoices];          // [tile]
-  int8_t token_of[kFewChoices * kFewTile];  // [slot]
+  uint16_t expert_of[kFewTiles];          // [tile]
+  int8_t token_of[kFewTiles * kFewTile];  // [slot]
 };
 
 // A block of rows of a tile of tokens.
@@ -313,7 +313,8 @@ void multiply_few(cudaStream_t stream, WeightFormat format, int sms, FewArgs arg
   // As many parts as there are warps, but for short K: then as few as can be held.
   args.ways = kWarps;
   const int chunks = args.tiles.chunks;
-  while (chunks < args.ways * kDepth && 2 * chunks <= args.ways * held_chunks(format, 1)) {
+  while (args.ways > 1 && chunks < args.ways * kDepth &&
+         2 * chunks <= args.ways * held_chunks(format, 1)) {
     args.ways /= 2;
   }
   if (!args.gathers) args.x_padded = args.padded;

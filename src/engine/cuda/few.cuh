@@ -14,8 +14,9 @@ namespace ridge::cuda {
 // Of a step. Each 8 tokens are loaded anew for every block of rows; with weights of bytes wgmma's
 // tiles are faster from 17 on.
 constexpr int few_tokens(WeightFormat format) { return format == WeightFormat::bf16 ? 32 : 16; }
-// Experts: tokens of a step, their choices, and tokens of a tile, those of an MMA.
-constexpr int kFewRouted = 127, kFewChoices = 256, kFewTile = 8;
+// Experts: at most so many tokens of a step, choices of theirs, and tiles; tokens of a tile, those
+// of an MMA.
+constexpr int kFewRouted = 127, kFewChoices = 512, kFewTiles = 256, kFewTile = 8;
 
 // Of LinearArgs, squares and next_norm are not for these products. Experts (tile_count, tiles of
 // kFewTile slots): `source` has the slots' tokens, -1 for padding.

@@ -294,11 +294,11 @@ void Forward::experts(cudaStream_t stream, int layer) {
   owed_ = true;
 }
 
-// Tiles of 8 slots; where an expert has more tokens its weights are read again.
+// Up to four tokens an expert on average: of more than eight its weights are read again.
 bool Forward::few_experts() const {
   const ModelShape& s = w_.shape;
   return tokens_ <= kFewRouted && tokens_ * s.top_k <= std::min(kFewChoices, 4 * s.experts) &&
-         !s.post_norms;
+         slots_of(tokens_, s.top_k, s.experts, kFewTile) <= kFewTiles * kFewTile && !s.post_norms;
 }
 
 void Forward::experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm) {
