@@ -1,6 +1,6 @@
 // Steps of many tokens, operator by operator: `check` compares them with the decode kernel (which
-// its own benchmark compares with doubles), those of experts with doubles; `time` gives steps beside
-// the ceilings of the same call.
+// its own benchmark compares with doubles), those of experts with doubles; `time` gives steps
+// beside the ceilings of the same call.
 //   cuda_forward_bench check [FORMAT]...
 //   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
@@ -70,7 +70,8 @@ void check_experts(const std::string& format, const std::vector<std::vector<int>
         last = reference.step(past[i], tokens[i].back());
       }
       wanted.insert(wanted.end(), last.begin(), last.end());
-      slices.push_back({tokens[i].data() + before, step[i], before, pages[i].data(), page_count, 1});
+      slices.push_back(
+          {tokens[i].data() + before, step[i], before, pages[i].data(), page_count, 1});
     }
     model->forward(slices);
     const std::vector<float> found = model->logits(), as_float(wanted.begin(), wanted.end());

@@ -188,15 +188,14 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
       const auto product = [&](int row) {
         double sum = 0;
         for (int c = 0; c < columns; ++c) {
-          const size_t at =
-              gate ? wide_at(c, source[slot], kPadded) : wide_at(c, slot, slots);
+          const size_t at = gate ? wide_at(c, source[slot], kPadded) : wide_at(c, slot, slots);
           sum += double(weights[size_t(row) * stored + c]) * value_of(given[at]);
         }
         return sum;
       };
       for (int i = 0; i < (gate ? rows / 2 : rows); i += 5) {
-        const double got = gate ? value_of(activated[wide_at(i, slot, slots)])
-                                : found[size_t(slot) * rows + i];
+        const double got =
+            gate ? value_of(activated[wide_at(i, slot, slots)]) : found[size_t(slot) * rows + i];
         if (source[slot] < 0) {
           touched += !std::isnan(got);
           continue;

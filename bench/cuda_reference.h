@@ -26,8 +26,7 @@ class Reference {
       if (s_.is_moe(l)) {  // then all are
         layer.router = model.unpacked(Part::router, l);
         for (int e = 0; e < s_.experts; ++e) {
-          layer.expert_gate_up.push_back(
-              model.unpacked(Part::expert_gate_up, l * s_.experts + e));
+          layer.expert_gate_up.push_back(model.unpacked(Part::expert_gate_up, l * s_.experts + e));
           layer.expert_down.push_back(model.unpacked(Part::expert_down, l * s_.experts + e));
         }
       } else {

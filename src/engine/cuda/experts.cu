@@ -1,5 +1,4 @@
 #include "engine/cuda/experts.cuh"
-
 #include "engine/cuda/few.cuh"
 #include "engine/cuda/mma.cuh"
 #include "engine/cuda/scalar.cuh"
@@ -177,7 +176,7 @@ __device__ void place_few(const Routing& r) {
 // Who comes last chooses and places for all.
 __global__ void __launch_bounds__(kFewThreads)
     route_few_kernel(const __grid_constant__ FewRouting a) {
-  constexpr int kDepth = 8;  // chunks asked for at a time
+  constexpr int kDepth = 8;        // chunks asked for at a time
   extern __shared__ uint32_t x[];  // [k / 8][token][k % 8], bf16
   __shared__ float squares[kFewWarps], parts[kFewWarps][128];
   __shared__ int chosen[kFewChoices];

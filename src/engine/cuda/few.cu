@@ -1,7 +1,6 @@
-#include "engine/cuda/few.cuh"
-
 #include <algorithm>
 
+#include "engine/cuda/few.cuh"
 #include "engine/cuda/mma.cuh"
 #include "engine/cuda/ring.cuh"
 #include "engine/cuda/scalar.cuh"
@@ -10,7 +9,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kDepth = 8;  // chunks of a copy
+constexpr int kDepth = 8;   // chunks of a copy
 constexpr int kBlocks = 2;  // of an SM
 // Chunks whose tokens a lane holds in registers: where a part of K has no more, a tile's tokens are
 // loaded once.
@@ -70,8 +69,7 @@ struct Unit {
 // kGroups: of 8 tokens. A block of the grid takes a run of units. A warp has its own ring, which it
 // fills itself.
 template <WeightFormat kFormat, int kGroups>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    few_kernel(const __grid_constant__ FewArgs a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_constant__ FewArgs a) {
 #ifdef RIDGE_HOPPER
   using Shared = FewShared<kFormat, kGroups>;
   constexpr int kColumns = format_info(kFormat).columns;
@@ -108,7 +106,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     __syncthreads();
   }
-  const auto matrix_of = [&](int tile) { return a.matrix + (grouped ? shared.expert_of[tile] : 0); };
+  const auto matrix_of = [&](int tile) {
+    return a.matrix + (grouped ? shared.expert_of[tile] : 0);
+  };
 
   const int begin = tiles * blocks * blockIdx.x / gridDim.x;
   const int end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const auto aim = [&] {
     if (begin + ahead >= end) return;
     const size_t matrix = matrix_of(asked.tile);
-    of_unit = a.tiles.data + a.tiles.stride * matrix + asked.block * apart_bytes +
-              first * kChunkBytes;
+    of_unit =
+        a.tiles.data + a.tiles.stride * matrix + asked.block * apart_bytes + first * kChunkBytes;
     scale_from = a.tiles.row_scale + (matrix * blocks + asked.block) * kBlockRows;
     from = of_unit, left = mine;
   };

@@ -80,8 +80,8 @@ void Forward::reserve(int tokens, int rows) {
     }
   }
   if (sparse) {
-    slot_tile_ = few_experts() ? kFewTile
-                               : Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
+    slot_tile_ =
+        few_experts() ? kFewTile : Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
     slots_ = slots_of(tokens, s.top_k, s.experts, slot_tile_);
     if (size_t(slots_) > source_.size()) {
       const size_t slots = size_t(slots_) + size_t(slots_) / 4;
@@ -327,17 +327,16 @@ void Forward::layers_apart(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   for (int layer = 0; layer < s.layers; ++layer) {
     mark(stream, "attn_norm");
-    normalize(stream,
-              norm_args(w_.vector(Vectors::attn_norm, layer),
-                        layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr, nullptr,
-                        tokens_));
+    normalize(stream, norm_args(w_.vector(Vectors::attn_norm, layer),
+                                layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr,
+                                nullptr, tokens_));
     mark(stream, "qkv");
     linear(stream, w_.qkv, layer, x_.data(), qkv_args(layer));
     attend(stream, layer);
     mark(stream, "out");
     linear(stream, w_.out, layer, attended_.data(), out_args());
     const NormArgs norm = norm_args(w_.vector(Vectors::mlp_norm, layer),
-                              w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
+                                    w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
     if (s.is_moe(layer) && few_experts()) {
       experts_of_few(stream, layer, norm);
       continue;
@@ -409,9 +408,9 @@ void Forward::queue(cudaStream_t stream) {
   const int rows = logit_rows();
   if (rows > 0 && !done) {
     mark(stream, "final_norm");
-    normalize(stream, norm_args(w_.vector(Vectors::final_norm, 0),
-                                w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(),
-                                rows));
+    normalize(stream,
+              norm_args(w_.vector(Vectors::final_norm, 0),
+                        w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows));
     mark(stream, "lm_head");
     linear(stream, w_.head, 0, x_.data(), head_args());
   }
