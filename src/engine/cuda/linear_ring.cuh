@@ -159,6 +159,9 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
+  // Weights that are read once must not drive sums and activations out of L2 (7 % of a layer);
+  // where there are several tiles of tokens they are read again.
+  const uint64_t policy = kChained<kTokens> ? evict_first() : evict_normal();
   Place behind;  // the oldest copy under way
   int under_way = 0;
   for_each_stage<kTokens, Part::kWeightSlots>(
@@ -176,7 +179,7 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
         arrive_expecting(&shared.weights_full[place.slot], Part::kWeightBytes);
         fetch_box(shared.weights[place.slot], &args.weights, k * (Part::kBlockBytes / 8),
                   at.row * kTileBlocks, args.tile_count ? args.tile_matrix[at.token] : 0,
-                  &shared.weights_full[place.slot]);
+                  &shared.weights_full[place.slot], policy);
         ++under_way;
       });
 }
