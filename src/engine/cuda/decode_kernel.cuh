@@ -13,11 +13,13 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
-  Shared shared{fixed, raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr};
+  Shared shared{fixed,  raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
+                nullptr};
   shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
   shared.undo = reinterpret_cast<Undo*>(shared.x + args.x_bytes);
-  shared.sums =
-      reinterpret_cast<float*>(shared.x + args.x_bytes + undo_bytes(kFormat, kRows, args.x_bytes));
+  shared.levels = reinterpret_cast<uint32_t*>(shared.x + args.x_bytes +
+                                              undo_bytes(kFormat, kRows, args.x_bytes));
+  shared.sums = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
   shared.rotation =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
@@ -36,6 +38,12 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   if (threadIdx.x < args.row_count) {
     fixed.rows[threadIdx.x] = args.rows[threadIdx.x];
     fixed.token[threadIdx.x] = args.tokens[threadIdx.x];
+  }
+  if (kFormat == WeightFormat::nf4) {
+    constexpr Nf4 kLevels = kNf4;
+    for (int i = threadIdx.x; i < kLevelBytes / 4; i += kThreads) {
+      shared.levels[i] = kLevels.f16[i / 32 % 16] | uint32_t{kLevels.f16[i / 512]} << 16;
+    }
   }
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -67,8 +75,8 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
   if (args.x_bytes < least) args.x_bytes = least;
   args.x_bytes = (args.x_bytes + 127) / 128 * 128;
   const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
-                    undo_bytes(kFormat, kRows, args.x_bytes) + int(sum_bytes(kRows)) +
-                    kRows * args.head_dim / 2 * 8;
+                    undo_bytes(kFormat, kRows, args.x_bytes) + level_bytes(kFormat) +
+                    int(sum_bytes(kRows)) + kRows * args.head_dim / 2 * 8;
   args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
   if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;
   args.most_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;

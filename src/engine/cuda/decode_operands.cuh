@@ -171,6 +171,7 @@ struct Operands {
   struct Lane {
     const uint8_t* x;
     const Undo* undo;
+    const uint32_t* levels;  // nf4
 
     __device__ Lane(const Shared& shared, int warp, int lane) {
       const int g = lane / 4, t = lane % 4;
@@ -181,6 +182,7 @@ struct Operands {
         undo = shared.undo + t % 2;
       }
       undo += warp * kColumns;
+      levels = shared.levels + lane;
       x = shared.x + warp * kChunksOfGroup * kXChunk + place * kLoadBytes;
     }
     __device__ void advance() {
@@ -199,10 +201,8 @@ struct Operands {
   template <bool kFull>
   static __device__ void multiply(Sums& acc, const uint8_t* from, const Lane& at, int lane,
                                   int chunks) {
-    // Or registers run out; nf4 has enough to do with one.
-    constexpr int kAtOnce = kFormat == WeightFormat::nf4 ? 1 : 4;
-    constexpr int kUnrolled = kFormat == WeightFormat::nf4 ? 1 : kChunksPerWarp;
-#pragma unroll(kUnrolled)
+    constexpr int kAtOnce = 4;  // or registers run out
+#pragma unroll
     for (int first = 0; first < kChunksPerWarp; first += kAtOnce) {
       uint4 a[kAtOnce];
       __half2 scale[kAtOnce];
@@ -239,7 +239,7 @@ struct Operands {
             mma(acc[n % kChains][i], a[n].x, a[n].y, a[n].z, a[n].w, b[n][0][i]);
           }
         } else {
-          chunk(acc[0], a[n], scale[n], b[n], undo[n]);
+          chunk(acc[0], a[n], scale[n], b[n], undo[n], at.levels);
         }
       }
     }
@@ -340,7 +340,8 @@ struct Operands {
 
   // One chunk.
   static __device__ void chunk(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
-                               const Loaded (&b)[kLoads][kTiles], const Undo (&undo)[kTiles][2]) {
+                               const Loaded (&b)[kLoads][kTiles], const Undo (&undo)[kTiles][2],
+                               const uint32_t* levels) {
     constexpr int kEach = kRows == 1 ? 1 : 2;  // columns that count
     if constexpr (kFormat == WeightFormat::int8) {
 #pragma unroll
@@ -376,7 +377,14 @@ struct Operands {
           values[0] = fp8_pair<0>(word[k * 2]), values[1] = fp8_pair<1>(word[k * 2]);
           values[2] = fp8_pair<0>(word[k * 2 + 1]), values[3] = fp8_pair<1>(word[k * 2 + 1]);
         } else {
-          nf4_levels<true>(word[k], values);
+          // A word has register r's two at bits 4 r and 4 r + 16.
+          uint32_t named[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) named[i] = levels[(word[k] >> 8 * i & 0xff) * 32];
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            values[r] = __byte_perm(named[r / 2], named[2 + r / 2], r % 2 ? 0x7632 : 0x5410);
+          }
         }
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {

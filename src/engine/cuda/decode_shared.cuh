@@ -72,7 +72,8 @@ __host__ __device__ constexpr int undo_bytes(WeightFormat format, int rows, int 
   return (x_bytes / (kGroupColumns * rows * 2) + 1) * columns * int(sizeof(Undo)) / 128 * 128 + 128;
 }
 
-// Shared memory: fixed part, then the ring, the activations, the partial sums, the rotations.
+// Shared memory: fixed part, then the ring, the activations, levels, the partial sums, the
+// rotations.
 struct Fixed {
   uint64_t full[kMaxSlots], empty[kMaxSlots];  // of the ring
   uint64_t sum_full[kSums], sum_free[kSums];   // of the partial sums
@@ -86,6 +87,13 @@ struct Fixed {
   float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
 };
 
+// nf4: the two levels that each byte names, in f16, once for each lane: whatever the bytes, no two
+// lanes meet at a bank.
+constexpr int kLevelBytes = 256 * 32 * 4;
+__host__ __device__ constexpr int level_bytes(WeightFormat format) {
+  return format == WeightFormat::nf4 ? kLevelBytes : 0;
+}
+
 __host__ __device__ constexpr size_t sum_bytes(int rows) {
   return size_t{kSums} * kConsumers * kBlockRows * rows * 4;
 }
@@ -97,6 +105,7 @@ struct Shared {
   uint8_t* ring;
   uint8_t* x;
   Undo* undo;        // [group][column]
+  uint32_t* levels;  // nf4: [byte][lane]
   float* sums;       // [kSums][warp][row][16]
   float2* rotation;  // [row][head_dim / 2]: cos, sin
 };

@@ -42,14 +42,15 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
-// Boxes of 8 blocks x 64 columns, in units of 8 bytes.
-CUtensorMap map_of(WeightFormat format, const LinearArgs& args) {
+// Boxes of 8 blocks x a step or two, in units of 8 bytes.
+CUtensorMap map_of(WeightFormat format, const LinearArgs& args, int tile_tokens) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
   const FormatInfo info = format_info(format);
   const uint64_t row = uint64_t(args.tiles.chunks) * info.chunk_bytes;
   const cuuint64_t sizes[] = {row / 8, cuuint64_t(args.tiles.blocks), cuuint64_t(args.matrices)};
   const cuuint64_t strides[] = {row, args.tiles.stride};
-  const cuuint32_t box[] = {cuuint32_t(64 / info.columns * info.chunk_bytes / 8), 8, 1};
+  const int step = kStepColumns / info.columns * info.chunk_bytes;
+  const cuuint32_t box[] = {cuuint32_t(box_steps(format, tile_tokens) * step / 8), kTileBlocks, 1};
   const cuuint32_t steps[] = {1, 1, 1};
   CUtensorMap map;
   const CUresult result =
@@ -92,8 +93,8 @@ void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int
     args = ops[i];
     const int columns = args.tiles.chunks * format_info(format_).columns;
     args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
-    args.stages_of_k = (columns + 63) / 64;
-    args.weights = map_of(format_, args);
+    args.steps_of_k = (columns + kStepColumns - 1) / kStepColumns;
+    args.weights = map_of(format_, args, tile_tokens);
     args.partial = partial_.data();
     args.done = done_.data();
     args.serial = ++serial_;
@@ -102,7 +103,7 @@ void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int
     const int rounds = (tiles + sms_ - 1) / sms_;
     args.split = args.tile_count == nullptr && tiles < 0.92 * rounds * sms_;
     // Where tiles cut evenly are no more for a block than even runs, its blocks finish it together.
-    const int units = (args.stages_of_k + kUnit - 1) / kUnit;
+    const int units = (args.steps_of_k + kUnit - 1) / kUnit;
     const int run = (tiles * units + sms_ - 1) / sms_;
     const int ways = (units + run - 1) / run;
     const bool even = args.split && tile_tokens <= kMostChained && tiles * ways <= sms_;

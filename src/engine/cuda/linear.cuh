@@ -3,11 +3,12 @@
 // one product, or a chain of them for at most 128 tokens.
 //
 // A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Two producing threads keep two
-// rings of stages full (64 columns: weights by one, tokens by the other), two warpgroups multiply,
-// 64 rows each. Where tiles do not fill the SMs evenly, K is split too: every block gets an equal
-// run of (tile, K), and who has a tile's beginning adds what the following blocks have of it, in
-// their order; or each tile is cut into equal parts, whose blocks finish a slice of the tokens
-// each. Between the products of a chain all blocks meet; the weights of the next arrive meanwhile.
+// rings of stages full (64 columns of K or more: weights by one, tokens by the other), two
+// warpgroups multiply, 64 rows each. Where tiles do not fill the SMs evenly, K is split too: every
+// block gets an equal run of (tile, K), and who has a tile's beginning adds what the following
+// blocks have of it, in their order; or each tile is cut into equal parts, whose blocks finish a
+// slice of the tokens each. Between the products of a chain all blocks meet; the weights of the
+// next arrive meanwhile.
 #pragma once
 
 #include <cuda.h>
@@ -58,7 +59,7 @@ struct LinearArgs {
   float* next_squares = nullptr;  // [row tile][tile's tokens]
 
   // Set by launch().
-  int row_tiles = 0, stages_of_k = 0;
+  int row_tiles = 0, steps_of_k = 0;
   bool split = false;        // into even runs of all tiles and K, or
   int ways = 0;              // each tile into so many parts; 0: not
   float* partial = nullptr;  // [block][tile]

@@ -83,31 +83,49 @@ __device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kToken
 #pragma unroll
       for (float& each : d) each = 0;
       int before = -1;  // the tokens' slot whose products may still be under way
-      // A stage's fragments are loaded while the products of the one before run.
-      const auto stage = [&](uint32_t(&a)[4][4]) {
+      // A step's fragments are loaded while the products of the one before run, from `a` and `b` by
+      // turns.
+      using Fragments = uint32_t[4][4];
+      const auto stage = [&](Fragments& a, Fragments& b) {
         wait(&shared.weights_full[weights.slot], weights.parity);
-        load_fragments<kFormat>(a, shared.weights[weights.slot] + warp * Part::kBlockBytes, lane);
-        __syncwarp();
-        if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
-        weights.advance(Part::kWeightSlots);
-        wait(&shared.tokens_full[tokens.slot], tokens.parity);
-        const uint64_t b = core_matrices(shared.tokens[tokens.slot], 128, 1024);
-        wgmma_fence();
+        const uint8_t* const block = shared.weights[weights.slot];
+        const uint64_t x = core_matrices(shared.tokens[tokens.slot], 128, 1024);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) wgmma<kTokens>(d, a[i], further(b, i * 256));
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (before >= 0 && lane == 0) arrive(&shared.tokens_empty[before]);
+        for (int i = 0; i < Part::kSteps; ++i) {
+          Fragments& mine = i % 2 ? b : a;
+          const int at_box = i / Part::kBoxSteps,
+                    in_box = warp * Part::kBoxSteps + i % Part::kBoxSteps;
+          load_fragments<kFormat>(
+              mine, block + at_box * Part::kBoxBytes + in_box * Part::kBlockBytes, lane);
+          if (i == Part::kSteps - 1) {
+            __syncwarp();
+            if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
+          }
+          if (i == 0) wait(&shared.tokens_full[tokens.slot], tokens.parity);
+          wgmma_fence();
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            wgmma<kTokens>(d, mine[c], further(x, i * Part::kStepTokenBytes + c * 256));
+          }
+          wgmma_commit();
+          wgmma_wait<1>();
+          if (i == 0 && before >= 0 && lane == 0) arrive(&shared.tokens_empty[before]);
+        }
+        weights.advance(Part::kWeightSlots);
         before = tokens.slot;
         tokens.advance(Part::kTokenSlots);
       };
-      uint32_t even[4][4], odd[4][4];
+      Fragments even, odd;
       int k = segment.begin;
-      for (; k + 1 < segment.end; k += 2) {
-        stage(even);
-        stage(odd);
+      if constexpr (Part::kSteps == 1) {
+        for (; k + 1 < segment.end; k += 2) {
+          stage(even, odd);
+          stage(odd, even);
+        }
+        if (k < segment.end) stage(even, odd);
+      } else {
+        for (; k < segment.end; k += Part::kSteps) stage(even, odd);
       }
-      if (k < segment.end) stage(even);
       wgmma_wait<0>();
       if (lane == 0) arrive(&shared.tokens_empty[before]);
 
@@ -132,7 +150,7 @@ __device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kToken
         hand_over<kTokens>(args, d, thread);
       } else {
         finish(Finish<kFormat, kTokens>(args, shared, warp, lane), [&] {
-          if (segment.end < args.stages_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
+          if (segment.end < args.steps_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
         });
       }
     }

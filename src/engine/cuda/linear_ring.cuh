@@ -9,8 +9,8 @@ namespace ridge::cuda {
 
 constexpr int kTileRows = 128;
 constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each multiplying warp
-constexpr int kStageColumns = 64;
-constexpr int kUnit = 4;  // K is split at multiples of so many stages
+constexpr int kStepColumns = 64;
+constexpr int kUnit = 4;  // K is split at multiples of so many steps
 constexpr int kProducts = kTileBlocks * 32;
 constexpr int kLinearThreads = kProducts + 128;  // registers move between whole warpgroups
 constexpr int kSlices = 4;                       // of a tile's tokens, finished by so many blocks
@@ -36,17 +36,35 @@ constexpr int kFew = kChained<kTokens> ? 56 : 40;
 template <int kTokens>
 constexpr int kMany = kChained<kTokens> ? 224 : 232;
 
+// Steps of K in a stage, and in a box of the weights' tensor map (256 units of 8 bytes at most).
+// What a stage costs does not depend on what it holds: waiting for it, asking for it, giving it
+// back. So where weights are few bytes and tokens leave room it holds more of K.
+__host__ __device__ constexpr int stage_steps(WeightFormat format, int tokens) {
+  const int columns = format_info(format).columns;
+  return tokens > 64 || columns == 16 ? 1 : tokens > 32 || columns == 32 ? 2 : 4;
+}
+__host__ __device__ constexpr int box_steps(WeightFormat format, int tokens) {
+  return min_of(2, stage_steps(format, tokens));
+}
+
 template <WeightFormat kFormat, int kTokens>
 struct Stage {
-  static constexpr int kChunks = kStageColumns / format_info(kFormat).columns;
-  static constexpr int kBlockBytes = kChunks * format_info(kFormat).chunk_bytes;
-  static constexpr int kWeightBytes = kTileBlocks * kBlockBytes;
-  static constexpr int kTokenBytes = kTokens * kStageColumns * 2;
+  static constexpr int kSteps = stage_steps(kFormat, kTokens);
+  static constexpr int kBoxSteps = box_steps(kFormat, kTokens);
+  static_assert(kUnit % kSteps == 0 && kSteps % kBoxSteps == 0);
+  // Of a step: a block's weights, the tokens.
+  static constexpr int kBlockBytes =
+      kStepColumns / format_info(kFormat).columns * format_info(kFormat).chunk_bytes;
+  static constexpr int kStepTokenBytes = kTokens * kStepColumns * 2;
+  // Of a stage: weights lie as [box][block][step of the box].
+  static constexpr int kBoxBytes = kTileBlocks * kBoxSteps * kBlockBytes;
+  static constexpr int kWeightBytes = kTileBlocks * kSteps * kBlockBytes;
+  static constexpr int kTokenBytes = kSteps * kStepTokenBytes;
   // Tokens come from L2: a ring of what latency needs, 64 KB of weights' time. Weights get the
   // rest, which is what covers the time between two products.
   static constexpr int kRoom = 226 * 1024 - kStagingBytes - 40 * kTokens;
   static constexpr int kTokenSlots =
-      min_of(64 * 1024 / kWeightBytes, kRoom * 85 / 100 / kTokenBytes);
+      min_of((64 * 1024 + kWeightBytes - 1) / kWeightBytes, kRoom * 85 / 100 / kTokenBytes);
   static constexpr int kWeightSlots =
       min_of(48, (kRoom - kTokenSlots * (kTokenBytes + 16)) / (kWeightBytes + 16));
   // Copies of weights under way: what latency needs. More queue at the memory, and the small reads
@@ -57,7 +75,7 @@ struct Stage {
 
 #ifdef RIDGE_HOPPER
 
-// What a block does, piece by piece: stages [begin, end) of a tile.
+// What a block does, piece by piece: steps [begin, end) of a tile's K.
 struct Segment {
   int tile, begin, end;
 };
@@ -81,17 +99,17 @@ struct Walk {
   // All blocks have equal shares, though a few may get nothing: one that has more keeps all
   // waiting.
   __device__ int share() const { return (tiles * units() + gridDim.x - 1) / gridDim.x; }
-  __device__ int units() const { return (args.stages_of_k + kUnit - 1) / kUnit; }
+  __device__ int units() const { return (args.steps_of_k + kUnit - 1) / kUnit; }
   __device__ int start_of(int block) const { return min(tiles * units(), block * share()); }
   __device__ bool next(Segment& segment) {
     if (at >= last) return false;
     if (!args.split) {
-      segment = {at, 0, args.stages_of_k};
+      segment = {at, 0, args.steps_of_k};
       at += gridDim.x;
       return true;
     }
     const int tile = at / units(), first = at % units(), count = min(units() - first, last - at);
-    segment = {tile, first * kUnit, min(args.stages_of_k, (first + count) * kUnit)};
+    segment = {tile, first * kUnit, min(args.steps_of_k, (first + count) * kUnit)};
     at += count;
     return true;
   }
@@ -130,12 +148,13 @@ __device__ inline void wait_met(const LinearShared<kFormat, kTokens>& shared, in
   }
 }
 
-// Calls function(args, tile, stage of K, place in a ring of kSlots) for every stage of this block,
-// in order; for experts only after the kernel before has chosen them. `begin` is called before each
-// product.
-template <int kTokens, int kSlots, typename Begin, typename Function>
+// Calls function(args, tile, first step of K, place in a ring of kSlots) for every stage of this
+// block, in order; for experts only after the kernel before has chosen them. `begin` is called
+// before each product.
+template <WeightFormat kFormat, int kTokens, int kSlots, typename Begin, typename Function>
 __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
                                       const Function& function) {
+  constexpr int kSteps = Stage<kFormat, kTokens>::kSteps;
   Place place;
   for (int op = 0; op < products_of<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
@@ -145,7 +164,7 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
     Segment segment;
     while (walk.next(segment)) {
       const TileAt at(args, token_tiles, segment.tile);
-      for (int k = segment.begin; k < segment.end; ++k) {
+      for (int k = segment.begin; k < segment.end; k += kSteps) {
         function(args, at, k, place);
         place.advance(kSlots);
       }
@@ -153,15 +172,18 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
   }
 }
 
-// One thread: a copy a stage (a copy for each block of rows, eight a stage, was slower). Nothing
-// but the ring stops it, also between products and before the kernel before this one has ended.
-// (Asking for more ahead of the ring, into L2, cost 6 %.)
+// One thread: a copy a box (a copy for each block of rows, eight a box, was slower). Nothing but
+// the ring stops it, also between products and before the kernel before this one has ended. (Asking
+// for more ahead of the ring, into L2, cost 6 %.)
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
+  // Weights that are read once must not drive sums and activations out of L2 (7 % of a layer);
+  // where there are several tiles of tokens they are read again.
+  const uint64_t policy = kChained<kTokens> ? evict_first() : evict_normal();
   Place behind;  // the oldest copy under way
   int under_way = 0;
-  for_each_stage<kTokens, Part::kWeightSlots>(
+  for_each_stage<kFormat, kTokens, Part::kWeightSlots>(
       chain,
       [&](int op) {
         if (chain.ops[op].tile_count) after_previous();
@@ -174,9 +196,13 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
         }
         wait(&shared.weights_empty[place.slot], place.parity ^ 1);
         arrive_expecting(&shared.weights_full[place.slot], Part::kWeightBytes);
-        fetch_box(shared.weights[place.slot], &args.weights, k * (Part::kBlockBytes / 8),
-                  at.row * kTileBlocks, args.tile_count ? args.tile_matrix[at.token] : 0,
-                  &shared.weights_full[place.slot]);
+        const int matrix = args.tile_count ? args.tile_matrix[at.token] : 0;
+#pragma unroll
+        for (int box = 0; box < Part::kSteps / Part::kBoxSteps; ++box) {
+          fetch_box(shared.weights[place.slot] + box * Part::kBoxBytes, &args.weights,
+                    (k + box * Part::kBoxSteps) * (Part::kBlockBytes / 8), at.row * kTileBlocks,
+                    matrix, &shared.weights_full[place.slot], policy);
+        }
         ++under_way;
       });
 }
@@ -185,7 +211,7 @@ __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat,
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
-  for_each_stage<kTokens, Part::kTokenSlots>(
+  for_each_stage<kFormat, kTokens, Part::kTokenSlots>(
       chain,
       [&](int op) {
         if (op == 0) {
@@ -200,9 +226,14 @@ __device__ inline void produce_tokens(const Chain& chain, LinearShared<kFormat, 
       [&](const LinearArgs& args, const TileAt& at, int k, const Place& place) {
         wait(&shared.tokens_empty[place.slot], place.parity ^ 1);
         arrive_expecting(&shared.tokens_full[place.slot], Part::kTokenBytes);
-        const size_t from = (size_t(k) * (args.padded / 8) + at.token * (kTokens / 8)) * 512;
-        fetch(shared.tokens[place.slot], args.x + from, Part::kTokenBytes,
-              &shared.tokens_full[place.slot]);
+#pragma unroll
+        for (int i = 0; i < Part::kSteps; ++i) {
+          // Beyond K weights come as zeros: any numbers will do for tokens.
+          const size_t step = min(k + i, args.steps_of_k - 1);
+          fetch(shared.tokens[place.slot] + i * Part::kStepTokenBytes,
+                args.x + (step * (args.padded / 8) + at.token * (kTokens / 8)) * 512,
+                Part::kStepTokenBytes, &shared.tokens_full[place.slot]);
+        }
       });
 }
 

@@ -110,33 +110,30 @@ constexpr Nf4 kNf4 = {{0xbc00, 0xb992, 0xb833, 0xb652, 0xb48d, 0xb1ea, 0xadd4, 0
                        0x3da3, 0x3e25, 0x3e7c, 0x3ead, 0x3ee2, 0x3f10, 0x3f39, 0x3f80}};
 
 // Byte `part` (0 low, 1 high) of levels 4 i to 4 i + 3.
-template <bool kF16>
 __host__ __device__ constexpr uint32_t nf4_bytes(int part, int i) {
   uint32_t word = 0;
   for (int n = 0; n < 4; ++n) {
-    const uint32_t level = kF16 ? kNf4.f16[i * 4 + n] : kNf4.bf16[i * 4 + n];
-    word |= (level >> part * 8 & 0xff) << n * 8;
+    word |= (uint32_t{kNf4.bf16[i * 4 + n]} >> part * 8 & 0xff) << n * 8;
   }
   return word;
 }
 // That byte of the levels that four nibbles name: `low` has their lower 3 bits each, `upper` all
 // ones in the bytes of those above 7.
-template <bool kF16, int kPart>
+template <int kPart>
 __device__ inline uint32_t nf4_lookup(uint32_t low, uint32_t upper) {
-  constexpr uint32_t k0 = nf4_bytes<kF16>(kPart, 0), k1 = nf4_bytes<kF16>(kPart, 1);
-  constexpr uint32_t k2 = nf4_bytes<kF16>(kPart, 2), k3 = nf4_bytes<kF16>(kPart, 3);
+  constexpr uint32_t k0 = nf4_bytes(kPart, 0), k1 = nf4_bytes(kPart, 1);
+  constexpr uint32_t k2 = nf4_bytes(kPart, 2), k3 = nf4_bytes(kPart, 3);
   const uint32_t first = __byte_perm(k0, k1, low), second = __byte_perm(k2, k3, low);
   return (first & ~upper) | (second & upper);
 }
-// A word of nibbles, register r's at bits 4 r and 4 r + 16, as levels.
-template <bool kF16>
+// A word of nibbles, register r's at bits 4 r and 4 r + 16, as levels in bf16.
 __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
   const uint32_t low = w & 0x77777777u, upper = w >> 3 & 0x11111111u;
   uint32_t pairs[2][2];  // [element][registers 0, 1 or 2, 3]
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const uint32_t names = low >> 16 * e, mask = __byte_perm(0xff00u, 0, upper >> 16 * e);
-    const uint32_t bytes[2] = {nf4_lookup<kF16, 0>(names, mask), nf4_lookup<kF16, 1>(names, mask)};
+    const uint32_t bytes[2] = {nf4_lookup<0>(names, mask), nf4_lookup<1>(names, mask)};
     pairs[e][0] = __byte_perm(bytes[0], bytes[1], 0x5140);
     pairs[e][1] = __byte_perm(bytes[0], bytes[1], 0x7362);
   }
@@ -189,7 +186,7 @@ __device__ inline void unpack_chunk(const uint4& words, __half2 scale,
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint32_t level[4];
-      if constexpr (kFormat == WeightFormat::nf4) nf4_levels<false>(word[k], level);
+      if constexpr (kFormat == WeightFormat::nf4) nf4_levels(word[k], level);
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         if constexpr (kFormat == WeightFormat::int4) {

@@ -59,9 +59,15 @@ __device__ inline bool passed(uint64_t* barrier, uint32_t parity) {
   return done;
 }
 
+// How long L2 keeps what a copy reads: what is read once goes first.
 __device__ inline uint64_t evict_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t evict_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
@@ -84,12 +90,12 @@ __device__ inline void fetch(void* to, const void* from, int bytes, uint64_t* ba
 
 // A box of a tensor that `map` describes, with its corner at these coordinates; what lies outside
 // arrives as zeros.
-__device__ inline void fetch_box(void* to, const void* map, int x, int y, int z,
-                                 uint64_t* barrier) {
+__device__ inline void fetch_box(void* to, const void* map, int x, int y, int z, uint64_t* barrier,
+                                 uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 
