@@ -18,20 +18,15 @@ __host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
   return held < 16 ? held : 16;
 }
 
-// Without fp8's row scale and powers of two: a byte's bits moved to where bf16 has them are the
-// number times 2^-120. Tokens have half of that back, results the rest.
+// fp8 as its bits lie, times 2^-120: tokens have half of that back, results the rest.
 template <WeightFormat kFormat>
 __device__ inline void unpack_bits(const uint4& words, __half2 scale,
                                    uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
   if constexpr (kFormat == WeightFormat::fp8) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const uint32_t w = word[k * 2 + r / 2];
-        a[k][r] = (r % 2 ? spread_bytes<1>(w) : spread_bytes<0>(w)) << 4 & 0x87f087f0u;
-      }
+    for (int k = 0; k < 4; ++k) {
+      a[k / 2][k % 2 * 2] = fp8_bits<0>(word[k]), a[k / 2][k % 2 * 2 + 1] = fp8_bits<1>(word[k]);
     }
   } else {
     unpack_chunk<kFormat>(words, scale, a);

@@ -83,12 +83,13 @@ __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
   return d;
 }
 
-// The signed bytes of the low or high half of w as two of 16 bits.
+// Two E4M3 in the low or high half of w, bits moved to where bf16 has them: the numbers times
+// 2^(7 - 127), subnormal ones too. Bytes are spread with their signs, so that one shift moves all.
 template <int kHalf>
-__device__ inline uint32_t spread_bytes(uint32_t w) {
+__device__ inline uint32_t fp8_bits(uint32_t w) {
   uint32_t pair;
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(pair) : "r"(w), "n"(kHalf ? 0xb3a2 : 0x9180));
-  return pair;
+  return pair << 4 & 0x87f087f0u;
 }
 
 // Two E4M3 in the low or high half of w as f16, exactly.
@@ -155,17 +156,11 @@ __device__ inline void unpack_chunk(const uint4& words, __half2 scale,
 #pragma unroll
     for (int r = 0; r < 4; ++r) a[0][r] = word[r];
   } else if constexpr (kFormat == WeightFormat::fp8) {
-    // Exponent and mantissa moved to where bf16 has them make the number times 2^(7 - 127),
-    // subnormal ones too. Bytes are spread with their signs, so that one shift moves all.
     const __nv_bfloat162 missing = pair_of(0x7b807b80u);  // 2^120
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const uint32_t w = word[k * 2 + r / 2];
-        const uint32_t spread = (r % 2 ? spread_bytes<1>(w) : spread_bytes<0>(w)) << 4;
-        a[k][r] = bits_of(__hmul2(pair_of(spread & 0x87f087f0u), missing));
-      }
+    for (int k = 0; k < 4; ++k) {
+      a[k / 2][k % 2 * 2] = bits_of(__hmul2(pair_of(fp8_bits<0>(word[k])), missing));
+      a[k / 2][k % 2 * 2 + 1] = bits_of(__hmul2(pair_of(fp8_bits<1>(word[k])), missing));
     }
   } else if constexpr (kFormat == WeightFormat::int8) {
     // 0x4300 is 128, whose last mantissa bit is 1: 7 bits of q make 128 + them, and the sign, which
