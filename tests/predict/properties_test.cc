@@ -376,6 +376,53 @@ TEST(Prediction, MoneyAndEnergyFollowThroughput) {
   EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.tokens_per_s);
 }
 
+TEST(Prediction, AnEndpointsTokensAreWhatIsPaid) {
+  Request r = make_request("llama-3-8b", "2xh100-sxm");
+  r.price_per_hour = 3;
+  r.clients = 32;
+  const Prediction p = predict(r);
+  ASSERT_TRUE(p.serving && p.dollars_per_mtok && p.joules_per_token);
+  EXPECT_GT(p.serving->tokens_per_s, 2 * p.tokens_per_s);
+  EXPECT_DOUBLE_EQ(*p.dollars_per_mtok, 2 * 3.0 / 3600 / p.serving->tokens_per_s * 1e6);
+  EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.serving->tokens_per_s);
+}
+
+TEST(Prediction, AnEndpointThatDoesNotFitPromisesNothing) {
+  Request r = make_request("llama-3-70b", "h100-sxm");
+  r.clients = 4;
+  const Prediction p = predict(r);
+  EXPECT_FALSE(p.serving);
+  EXPECT_FALSE(p.joules_per_token);
+  ASSERT_FALSE(p.notes.empty());
+  EXPECT_NE(p.notes.back().find("no endpoint"), std::string::npos);
+}
+
+TEST(Prediction, AnEndpointSpeculates) {
+  Request r = make_request("llama-3.1-70b", "4xh200", 1, 2048, "vllm");
+  r.clients = 4;
+  const auto rate = [&] { return predict(r).serving->tokens_per_s; };
+  const double plain = rate();
+  r.plan.speculate = 3;
+  const double free = rate();
+  r.draft = std::make_shared<const Model>(find_model("llama-3.2-1b"));
+  const double drafted = rate();
+  EXPECT_GT(drafted, plain);
+  EXPECT_GT(free, drafted);
+  EXPECT_LT(free, tokens_per_step(r.plan) * plain);
+}
+
+TEST(Prediction, ADraftModelTakesMemory) {
+  Request r = make_request("llama-3.1-70b", "4xh200");
+  r.plan.speculate = 3;
+  const MemoryFit alone = predict(r).memory;
+  r.draft = std::make_shared<const Model>(find_model("llama-3.2-1b"));
+  const MemoryFit both = predict(r).memory;
+  const Rank draft = make_rank(*r.draft, r.plan);
+  EXPECT_DOUBLE_EQ(both.weights, alone.weights + draft.weight_bytes);
+  EXPECT_DOUBLE_EQ(both.kv, alone.kv + sequence_bytes(draft, r.context));
+  EXPECT_LT(both.max_batch, alone.max_batch);
+}
+
 TEST(Prediction, StaticBatchesWasteSlots) {
   Request r = make_request("llama-3-8b", "h100-sxm", 4);
   const double continuous = predict(r).tokens_per_s;
