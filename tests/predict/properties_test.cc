@@ -423,6 +423,22 @@ TEST(Prediction, ADraftModelTakesMemory) {
   EXPECT_LT(both.max_batch, alone.max_batch);
 }
 
+TEST(Prediction, AStackAwayFromHomeSaysSo) {
+  const auto guessed = [](const char* machine, const char* stack) {
+    const Prediction p = predict(make_request("llama-3-8b", machine, 1, 2048, stack));
+    return std::any_of(p.notes.begin(), p.notes.end(), [](const std::string& note) {
+      return note.find("guess") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(guessed("h100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(guessed("2xh100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(guessed("a100-sxm-80gb", "ridge-cuda"));
+  EXPECT_TRUE(guessed("h100-sxm", "ridge"));
+  EXPECT_FALSE(guessed("b200", "vllm"));
+  EXPECT_TRUE(guessed("mi300x", "vllm"));
+  EXPECT_FALSE(guessed("mi300x", "typical"));
+}
+
 TEST(Prediction, StaticBatchesWasteSlots) {
   Request r = make_request("llama-3-8b", "h100-sxm", 4);
   const double continuous = predict(r).tokens_per_s;
