@@ -62,6 +62,7 @@ Json sweep_json(const RequestGrid& grid, const std::vector<Prediction>& results)
     point["mbu"] = p.decode.mbu;
     point["memory_bytes"] = p.memory.used();
     point["fits"] = p.memory.fits;
+    point["max_batch"] = p.memory.capacity ? Json(p.memory.max_batch) : Json();
     if (p.serving) {
       point["serving"] = {{"running", p.serving->running},
                           {"ttft_s", p.serving->ttft_s},
