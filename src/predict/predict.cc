@@ -31,8 +31,12 @@ void check_request(const Request& r) {
   between(r.plan.speculate, 0, 64, "speculate");
   between(r.plan.offload, 0, 1, "offload");
   between(r.plan.expert_skew, 0, 4, "expert-skew");
-  if (r.plan.chunk > 0 && r.prompt / r.plan.chunk > kMaxChunks) {
-    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, r.plan.chunk,
+  if (r.clients && !r.plan.continuous) {
+    throw Error("an endpoint batches continuously: --clients does not go with --no-continuous");
+  }
+  const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
+  if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
+    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, chunk,
                 kMaxChunks);
   }
   // In floating point: absurd degrees must not wrap around into possible ones.

@@ -276,6 +276,14 @@ TEST(Properties, AbsurdRequestsAreRefused) {
     r.prompt = 1e9;
     r.plan.chunk = 1;
   });
+  refused([](Request& r) {
+    r.prompt = 1e9;
+    r.clients = 1;
+  });
+  refused([](Request& r) {
+    r.clients = 1;
+    r.plan.continuous = false;
+  });
 }
 
 TEST(Properties, SweepsOnAllCoresKeepOrderAndErrors) {
