@@ -42,7 +42,8 @@ constexpr const char* kTileOptions[][2] = {
 void check_effort(std::span<const Request> requests, double each) {
   double steps = 0;
   for (const Request& r : requests) {
-    steps += each * (r.plan.chunk > 0 ? r.prompt / r.plan.chunk + 2 : 2);
+    const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
+    steps += each * (chunk > 0 ? r.prompt / chunk + 2 : 2);
   }
   if (steps > kMaxSteps) {
     throw Error("too much for one call: {} steps of at most {}; fewer points or larger chunks",

@@ -1,4 +1,5 @@
 // The program as people and scripts meet it: exit codes, one clear line, output that parses.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -273,6 +274,47 @@ TEST_F(Cli, CsvHasOneHeaderAndEvenColumns) {
   for (const auto* table : {&sweep, &ops}) {
     for (const std::string& line : *table) EXPECT_EQ(columns_of(line), columns_of(table->front()));
   }
+}
+
+TEST_F(Cli, SweepsOverClientsShowTheEndpoint) {
+  const std::string options = "predict -m llama-3-8b,llama-3-70b --clients 4,8 --output 256";
+  const Json points = json(options)["points"];
+  const std::vector<std::string> rows = lines_of(run(options + " --csv").out);
+  ASSERT_EQ(rows.size(), 1u + 4);
+  EXPECT_TRUE(rows[0].ends_with(",serving_ttft_s,serving_tpot_s,serving_tokens_per_s"));
+  for (const std::string& row : rows) EXPECT_EQ(columns_of(row), columns_of(rows[0]));
+  EXPECT_TRUE(
+      rows[1].ends_with(fmt::format(",{:.6g}", double(points[0]["serving"]["tokens_per_s"]))));
+  EXPECT_GT(points[1]["serving"]["tokens_per_s"], points[0]["serving"]["tokens_per_s"]);
+  EXPECT_EQ(points[1]["decode"]["batch"], 8);
+  EXPECT_TRUE(rows[3].ends_with(",false,,,,"));  // 70B on one H100: no endpoint
+  EXPECT_TRUE(points[3]["serving"].is_null());
+  EXPECT_TRUE(has(run(options).out, "none"));
+}
+
+TEST_F(Cli, LoadThatIsNotGivenFollowsFromTheRest) {
+  EXPECT_EQ(json("predict")["decode"]["context"], 2048);
+  const Json long_prompt = json("predict -m llama-3-8b -p 100000");
+  EXPECT_EQ(long_prompt["decode"]["context"], 100000);
+  EXPECT_TRUE(has(long_prompt["notes"].dump(), "beyond the model's 8192"));
+  EXPECT_TRUE(has(json("predict -m llama-3-8b -p 100000 -c 512")["notes"].dump(), "100000"));
+  const Json endpoint = json("predict --clients 16 -p 1000 --output 500");
+  EXPECT_EQ(endpoint["decode"]["context"], 1250);
+  EXPECT_EQ(endpoint["decode"]["batch"], 16);
+  EXPECT_EQ(json("predict --clients 16 -b 2")["decode"]["batch"], 2);
+}
+
+TEST_F(Cli, IdleDevicesAreNamedAndPaid) {
+  const Json three = json("predict -m llama-3-8b -M 3xh100-sxm --price 3");
+  const Json two = json("predict -m llama-3-8b -M 2xh100-sxm --price 3");
+  EXPECT_EQ(three["devices"], 2);
+  EXPECT_TRUE(has(three["notes"].dump(), "2 of 3 devices used"));
+  EXPECT_EQ(two["notes"].size(), 0u);
+  EXPECT_NEAR(three["dollars_per_mtok"], 1.5 * double(two["dollars_per_mtok"]), 1e-9);
+  EXPECT_EQ(three["joules_per_token"], two["joules_per_token"]);
+  // A plan that was asked for counts its own devices.
+  EXPECT_EQ(json("predict -m llama-3-8b -M 3xh100-sxm --tp 2 --price 3")["dollars_per_mtok"],
+            two["dollars_per_mtok"]);
 }
 
 double fastest_seconds(int tries, const auto& work) {
