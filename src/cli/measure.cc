@@ -199,10 +199,12 @@ void add_measure_command(CLI::App& app, Global& global) {
   command->add_option("-o", options->out,
                       "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
   command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
-  command->add_option("--compare", options->before,
-                      "Show the drift against an earlier file; exit 1 when a ceiling fell");
+  CLI::Option* compare =
+      command->add_option("--compare", options->before,
+                          "Show the drift against an earlier file; exit 1 when a ceiling fell");
   command->add_option("--tolerance", options->tolerance, "Per cent a ceiling may fall")
       ->check(CLI::Range(0.0, 100.0))
+      ->needs(compare)
       ->capture_default_str();
   command->add_option("--disk", options->disk, "Folder whose disk to read (default: $TMPDIR)");
   command->callback([options, &global] { global.exit_code = run_measure(*options, global.json); });

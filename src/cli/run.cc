@@ -149,6 +149,7 @@ void converse(Runner& runner, const Options& options) {
 
 void run(Options& options, const Global& global) {
   if (options.interactive && global.json) throw Error("a conversation has no --json");
+  if (options.generate.sampler.logprobs > 0 && !global.json) throw Error("--logprobs needs --json");
   if (!options.system.empty() && !options.chat && !options.interactive) {
     throw Error("--system needs --chat or -i");
   }

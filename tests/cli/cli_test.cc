@@ -157,6 +157,8 @@ TEST_F(Cli, OptionsWithoutEffectAreRefused) {
   EXPECT_TRUE(has(refused("run x -i"), "not both"));
   EXPECT_TRUE(has(refused("run x --prompt-file " + write("p", "y")), "not both"));
   EXPECT_TRUE(has(refused("run x --system y"), "--chat"));
+  EXPECT_TRUE(has(refused("run x --logprobs 3"), "--json"));
+  EXPECT_TRUE(has(refused("measure --tolerance 3"), "--compare"));
   EXPECT_TRUE(has(refused("run x --format int4"), "--format int4"));
   EXPECT_TRUE(has(refused("bench --format q3_k"), "--format q3_k"));
 }
@@ -444,6 +446,16 @@ TEST_F(Cli, QuantizingCostsWhatItsBitsDo) {
     EXPECT_EQ(run("convert ridge-7m --to " + storage + " " + path).code, 0);
     return perplexity(path);
   };
+  // The parts of a file add up to its bytes, norms in f32 included.
+  const std::string q4 = (folder_ / "parts.gguf").string();
+  EXPECT_EQ(run("convert ridge-7m --to q4_k " + q4).code, 0);
+  const Json model = json("model " + q4);
+  for (const char* list : {"parts", "formats"}) {
+    int64_t bytes = 0;
+    for (const Json& part : model.at(list)) bytes += part.at("bytes").get<int64_t>();
+    EXPECT_EQ(bytes, model.at("weight_bytes")) << list;
+  }
+  EXPECT_EQ(json("model ridge-7m").at("parameters"), model.at("parameters"));
   const double bf16 = perplexity("ridge-7m"), q8_0 = converted("q8_0");
   const double q4_0 = converted("q4_0"), q4_k = converted("q4_k");
   EXPECT_NEAR(q8_0, bf16, 0.01 * bf16);
