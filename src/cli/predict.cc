@@ -242,8 +242,9 @@ void add_predict_command(CLI::App& app, Global& global) {
   command->add_option("--svg", options->svg, "Write the picture (roofline or sweep) to a file")
       ->group("Output");
   command->footer(kExamples);
-  command->callback([options, &global] {
+  command->callback([options, command, &global] {
     const RequestGrid grid = make_requests(options->request);
+    check_experts(*command, grid.requests);
     if (grid.axes.empty()) {
       print_single(grid.requests.front(), *options, global);
     } else {

@@ -51,6 +51,9 @@ Json answer_or_error(const std::string& path, const ApiOptions& options) {
   if (!endpoint) throw Error("views.json asks for {}, which the API does not have", path);
   try {
     return answer(*endpoint, options);
+  } catch (const OptionError& error) {
+    if (options.contains(error.option())) throw;  // what was asked for is wrong
+    return {{"error", {{"message", error.what()}}}};
   } catch (const Error& error) {  // a panel that cannot be drawn says why
     return {{"error", {{"message", error.what()}}}};
   }
