@@ -71,14 +71,20 @@ mode_t mode_for(const std::string& path) {
   return 0666 & ~mask;
 }
 
+// A file beside `path`; `temporary` gets its name.
+int open_temporary(std::string& temporary, const std::string& path) {
+  const int fd = ::mkstemp(temporary.data());
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    throw Error("{}: no such folder to write into", path);
+  }
+  if (fd < 0) fail(path, errno);
+  return fd;
+}
+
 void write_through_temporary(const std::string& target, std::string_view contents,
                              const std::string& path) {
   std::string temporary = target + ".XXXXXX";
-  const Descriptor file(::mkstemp(temporary.data()));
-  if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-    throw Error("{}: no such folder to write into", path);
-  }
-  if (file.get() < 0) fail(path, errno);
+  const Descriptor file(open_temporary(temporary, path));
   try {
     write_all(file.get(), contents, path);
     // The rename must not reach the disk before the bytes do.
@@ -90,6 +96,21 @@ void write_through_temporary(const std::string& target, std::string_view content
     ::unlink(temporary.c_str());
     throw;
   }
+}
+
+// A link stays a link: what it points to is replaced.
+std::string target_of(const std::string& path) {
+  std::error_code missing;
+  const std::string real = std::filesystem::canonical(path, missing).string();
+  return missing ? path : real;
+}
+
+// Renaming over /dev/stdout or a pipe would destroy it.
+bool is_device(const std::string& target, const std::string& path) {
+  struct stat status {};
+  if (::stat(target.c_str(), &status) != 0) return false;
+  if (S_ISDIR(status.st_mode)) fail(path, EISDIR);
+  return !S_ISREG(status.st_mode);
 }
 
 }  // namespace
@@ -122,22 +143,25 @@ std::string read_file(const std::string& path, size_t max_bytes) {
 }
 
 void write_file(const std::string& path, std::string_view contents) {
-  // A link stays a link: what it points to is replaced.
-  std::error_code missing;
-  const std::string real = std::filesystem::canonical(path, missing).string();
-  const std::string target = missing ? path : real;
-
-  struct stat status {};
-  const bool exists = ::stat(target.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) fail(path, EISDIR);
-  if (exists && !S_ISREG(status.st_mode)) {
-    // Renaming over /dev/stdout or a pipe would destroy it.
+  const std::string target = target_of(path);
+  if (is_device(target, path)) {
     const Descriptor file(::open(target.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) fail(path, errno);
     write_all(file.get(), contents, path);
     return;
   }
   write_through_temporary(target, contents, path);
+}
+
+void check_writable(const std::string& path) {
+  const std::string target = target_of(path);
+  if (is_device(target, path)) {
+    if (::access(target.c_str(), W_OK) != 0) fail(path, errno);
+    return;
+  }
+  std::string temporary = target + ".XXXXXX";
+  const Descriptor file(open_temporary(temporary, path));
+  ::unlink(temporary.c_str());
 }
 
 MappedFile::MappedFile(const std::string& path) {

@@ -11,6 +11,8 @@ namespace ridge {
 std::string read_file(const std::string& path, size_t max_bytes);
 // Writes whole or not at all (temporary file beside it, then rename). Throws Error.
 void write_file(const std::string& path, std::string_view contents);
+// Throws the Error that write_file would, before the work whose result is to be written.
+void check_writable(const std::string& path);
 
 // A read-only memory map of a file; empty files map to nothing.
 class MappedFile {

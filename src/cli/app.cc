@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -24,6 +26,17 @@ std::string version() {
   const std::string cuda = RIDGE_CUDA_TOOLKIT;
   return fmt::format("ridge {} ({})", RIDGE_VERSION,
                      cuda.empty() ? "built without CUDA" : "CUDA toolkit " + cuda);
+}
+
+// An option given as "" (an unset shell variable) is not an option left out.
+void check_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (option->nonpositional() && std::ranges::find(values, "") != values.end()) {
+      throw Error("{} is empty", option->get_name());
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands()) check_values(*command);
 }
 
 }  // namespace
@@ -58,6 +71,7 @@ int run_command_line(int argc, char** argv) {
   add_tokenize_command(app, global);
   // Options are known before any command runs.
   app.parse_complete_callback([&] {
+    check_values(app);
     if (!global.atlas.empty()) set_atlas_folder(global.atlas);
   });
   set_cpu_probe(probe_cpu);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_csv.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -179,9 +180,9 @@ void bench(const Options& options, const Global& global) {
   if (shown) fmt::print(stderr, "\r\033[K");
 
   const Weights& weights = runner->weights();
+  Json list = Json::array();
+  for (const Row& row : rows) list.push_back(row_json(row));
   if (global.json) {
-    Json list = Json::array();
-    for (const Row& row : rows) list.push_back(row_json(row));
     fmt::print("{}\n", Json{{"model", weights.source},
                             {"device", runner->device()},
                             {"weight_bytes", weights.bytes},
@@ -190,6 +191,10 @@ void bench(const Options& options, const Global& global) {
                             {"machine", system.name()},
                             {"rows", std::move(list)}}
                            .dump(2));
+    return;
+  }
+  if (options.csv) {
+    fmt::print("{}", json_csv(list));
     return;
   }
   Table table({"test", "batch", "context", "tok/s", "step", "spread", "rate", "work", "roof",
@@ -204,10 +209,6 @@ void bench(const Options& options, const Global& global) {
                pretty_flop_rate(a.flops_per_s()), pretty_time(a.roof_s),
                pretty_percent(a.share_of_roof()), pretty_time(a.expected_s),
                std::string(wall_name(a.wall))});
-  }
-  if (options.csv) {
-    fmt::print("{}", table.csv());
-    return;
   }
   fmt::print(
       "{}  {}\n", paint(Colour::bold, weights.source),
@@ -242,7 +243,8 @@ void add_bench_command(CLI::App& app, Global& global) {
   command->add_option("-r,--repeats", options->repeats, "Prompts timed")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_flag("--csv", options->csv, "The table as CSV");
+  command->add_flag("--csv", options->csv,
+                    "The rows as comma-separated values, fields as in --json");
   add_engine_options(*command, options->engine);
   command->callback([options, &global] { bench(*options, global); });
 }

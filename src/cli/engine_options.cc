@@ -74,8 +74,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command
       .add_option(
           "--format", options.format,
-          "Random weights: bf16, q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int8, int4, nf4")
-      ->capture_default_str()
+          "Random weights: bf16 (default), q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int8, "
+          "int4, nf4")
       ->group(kGroup);
   command
       .add_option("--kv", options.kv,
@@ -105,6 +105,12 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
     throw OptionError("page", fmt::format("--page {}: a multiple of 16", options.page_tokens));
   }
   const bool cuda = options.device == "cuda";
+  if (!cuda && !options.format.empty() && options.weights.empty()) {
+    throw OptionError("format", fmt::format("--format {}: on the CPU for --weights random:SEED; "
+                                            "`ridge convert` changes a model's own",
+                                            options.format));
+  }
+  const std::string format = options.format.empty() ? "bf16" : options.format;
   RunnerOptions wanted;
   wanted.threads = options.threads;
   wanted.kv = kv_storage(options.kv, cuda);
@@ -112,9 +118,9 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
   wanted.cache_tokens = cache_tokens;
   wanted.max_tokens = chunk_of(options);
   // On a device the format is packed while loading, from bf16 where the weights are random.
-  if (cuda) wanted.device_format = device_format(options.format);
+  if (cuda) wanted.device_format = device_format(format);
   const auto random = [&] {
-    const Storage storage = cuda ? Storage::bf16 : storage_from_name(options.format);
+    const Storage storage = cuda ? Storage::bf16 : storage_from_name(format);
     return random_weights(options.model, storage, random_seed(options.weights), options.threads);
   };
   Weights weights = options.weights.empty() ? load_weights(options.model) : random();

@@ -22,7 +22,7 @@ Counters are those of DCGM (DRAM_ACTIVE, PIPE_TENSOR_ACTIVE), from 0 to 1.)";
 struct ExplainOptions {
   RequestOptions request;
   ObservedOptions seen;
-  size_t most = 8;
+  int most = 8;
 };
 
 void print_evidence(const Explanation& x) {
@@ -40,9 +40,9 @@ void print_evidence(const Explanation& x) {
   section(Bearing::missing, "Would settle it", "?");
 }
 
-void print_levers(const Explanation& x, size_t most) {
+void print_levers(const Explanation& x, int most) {
   Table table({"lever", "tok/s per device", "per token", "TTFT", "then", "why"});
-  for (size_t i = 0; i < std::min(most, x.levers.size()); ++i) {
+  for (size_t i = 0; i < std::min(size_t(most), x.levers.size()); ++i) {
     const Lever& l = x.levers[i];
     const auto times = [](double v) { return fmt::format("x{:.2f}", v); };
     table.add({l.name, times(l.gain), pretty_time(l.tpot_s), times(l.ttft_gain),
@@ -51,7 +51,7 @@ void print_levers(const Explanation& x, size_t most) {
   fmt::print("\n{}\n{}", paint(Colour::bold, "Levers, by predicted gain"), table.text());
 }
 
-void print_explanation(const Request& r, const Explanation& x, size_t most) {
+void print_explanation(const Request& r, const Explanation& x, int most) {
   const Prediction& p = x.prediction;
   fmt::print("{}\n\n", paint(Colour::bold, x.sentence));
   Table table({"", "per step", "tok/s", "MBU", "MFU"});
@@ -72,7 +72,7 @@ void print_explanation(const Request& r, const Explanation& x, size_t most) {
   print_levers(x, most);
 }
 
-void print_prefill(const Request& r, const Explanation& x, size_t most) {
+void print_prefill(const Request& r, const Explanation& x, int most) {
   const Prediction& p = x.prediction;
   fmt::print("{}\n\nprefill of {:.0f} tokens on {}: roof {}, expected {} - {}, yours {}\n",
              paint(Colour::bold, x.sentence), r.prompt, r.system.name(),
@@ -90,20 +90,26 @@ void add_explain_command(CLI::App& app, Global& global) {
   auto o = std::make_shared<ExplainOptions>();
   CLI::App* command = app.add_subcommand(
       "explain", "Mine does X: which wall is that, what would each lever gain, what comes next?");
-  add_request_options(*command, o->request);
+  add_request_options(*command, o->request, Endpoint::left_out);
   command->remove_option(command->get_option("--batch"));
   for (const ObservedOption& option : observed_options()) {
     std::string names = std::string("--") + option.name;
     if (*option.letter) names += std::string(",-") + option.letter;
     command->add_option(names, o->seen.*option.value, option.help)->group("What you see");
   }
-  command->add_option("--levers", o->most, "How many levers to print")->group("Output");
+  command->add_option("--levers", o->most, "How many levers to print")
+      ->check(CLI::Range(0, 1000))
+      ->group("Output");
   command->footer(kExamples);
   command->callback([o, command, &global] {
     const Request request = make_request(o->request);
     const Observation seen = make_observation(o->seen);
-    const Explanation x = explain(request, seen, command->count("--context") > 0);
+    check_experts(*command, {&request, 1});
+    Explanation x = explain(request, seen, command->count("--context") > 0);
     if (global.json) {
+      if (command->count("--levers") > 0 && x.levers.size() > size_t(o->most)) {
+        x.levers.resize(size_t(o->most));
+      }
       fmt::print("{}\n", to_json(request, x).dump(2));
     } else if (seen.tokens_per_s || seen.itl_s) {
       print_explanation(request, x, o->most);

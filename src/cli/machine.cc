@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_csv.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -37,7 +38,8 @@ A name may be written freely (H100, h100_sxm5), or be the path of a machine file
 
 JSON: the list is an array of {name, title, kind, year, dtype, peak, capacity, bandwidth, ridge,
 link, power}; one machine is {system, machine, ridge, fits}, where machine is in the format of a
-machine file. SI units throughout (operations/s, bytes, bytes/s, seconds, W); null is unknown.)";
+machine file; docs/json.md has those of --history and compare. SI units throughout (operations/s,
+bytes, bytes/s, seconds, W); null is unknown.)";
 
 std::string link_text(const Machine& machine) {
   if (machine.links.empty()) return "-";
@@ -61,7 +63,8 @@ void print_found_gpus() {
   }
 }
 
-void run(const Options& options, const Global& global) {
+void run(const Options& options, const Global& global, bool named) {
+  if (named && options.name.empty()) throw Error("the machine's name is empty");
   MachineView view = options.view;
   view.json = global.json;
   if (view.csv && (options.history || !options.name.empty())) {
@@ -84,10 +87,10 @@ void run(const Options& options, const Global& global) {
 }  // namespace
 
 void print_machine_list(const std::vector<Machine>& machines, const MachineView& view) {
-  if (view.json) {
+  if (view.json || view.csv) {
     Json list = Json::array();
     for (const Machine& machine : machines) list.push_back(machine_summary(machine));
-    fmt::print("{}\n", list.dump(2));
+    fmt::print("{}", view.json ? list.dump(2) + "\n" : json_csv(list));
     return;
   }
   Table table({"name", "year", "peak", "in", "memory", "bandwidth", "FLOP/byte", "link", "power"});
@@ -104,10 +107,6 @@ void print_machine_list(const std::vector<Machine>& machines, const MachineView&
                link_text(machine),
                or_unknown(machine.power, [](double w) { return fmt::format("{:.0f} W", w); })});
   }
-  if (view.csv) {
-    fmt::print("{}", table.csv());
-    return;
-  }
   fmt::print("{}\n{} machines; dense peaks; the link is one direction out of one device.\n",
              table.text(), machines.size());
 }
@@ -123,7 +122,8 @@ void add_machine_command(CLI::App& app, Global& global) {
       ->capture_default_str();
   command->add_flag("--history", options->history, "Peak, bandwidth and ridge over the years");
   command->add_option("--svg", options->view.svg, "Write the picture of --history to this file");
-  command->add_flag("--csv", options->view.csv, "The list as comma-separated values");
+  command->add_flag("--csv", options->view.csv,
+                    "The list as comma-separated values, fields as in --json");
 
   CLI::App* compare = command->add_subcommand("compare", "Two machines side by side");
   compare->fallthrough();
@@ -136,7 +136,7 @@ void add_machine_command(CLI::App& app, Global& global) {
     print_machine_comparison(find_system(options->first), find_system(options->second), view);
   });
   command->callback([options, command, &global] {
-    if (command->get_subcommands().empty()) run(*options, global);
+    if (command->get_subcommands().empty()) run(*options, global, command->count("name") > 0);
   });
 }
 

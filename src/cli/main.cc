@@ -1,22 +1,50 @@
 // ridge: which ceiling am I hitting, and how do I get to it?
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
+#include <filesystem>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/command.h"
 
+namespace {
+
+// Where a standard stream is closed, the next file opened would take its place.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // Not to be written to, so that lost output is an error.
+    [[maybe_unused]] const int held = ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+  }
+}
+
+int say(const std::string& message) {
+  std::fprintf(stderr, "ridge: %s\n", message.c_str());
+  return 2;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace ridge;
+  hold_standard_streams();
   try {
-    return run_command_line(argc, argv);
+    const int code = run_command_line(argc, argv);
+    if (std::fflush(stdout) != 0) {
+      return say("standard output: " + std::generic_category().message(errno));
+    }
+    return std::ferror(stdout) != 0 ? say("standard output could not be written") : code;
   } catch (const Error& error) {
-    fmt::print(stderr, "ridge: {}\n", error.what());
+    return say(error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return say(error.path1().string() + ": " + error.code().message());
+  } catch (const std::system_error& error) {  // fmt's, when output cannot be written
+    return say(error.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "ridge: out of memory\n");
+    return say("out of memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ridge: internal error: {}\n", error.what());
+    return say(std::string("internal error: ") + error.what());
   }
-  return 2;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -128,25 +129,44 @@ nlohmann::json file_of(const Report& report, int device, Effort effort) {
 }
 
 int run_measure(const MeasureOptions& options, bool json) {
+  std::vector<Reading> before;
+  bool before_cpu = false;
+  if (!options.before.empty()) {
+    const nlohmann::json file = read_json(options.before);
+    before = readings_from_json(file, options.before);
+    before_cpu = machine_from_json(file, options.before).kind == MachineKind::cpu;
+    if (before.empty()) throw Error("{}: holds no readings to compare with", options.before);
+  }
+  const bool kept = options.before.empty() || !options.out.empty();
+  if (!options.svg.empty()) check_writable(options.svg);
+  if (kept) check_writable(options.out.empty() ? default_path("this") : options.out);
   const std::vector<int> devices = chosen_devices(options.device);
   if (devices.size() > 1 && !options.out.empty()) {
     throw Error("-o FILE holds one device: choose it with --device cpu or --device cuda:N");
   }
-  std::vector<Reading> before;
-  if (!options.before.empty()) {
-    before = readings_from_json(read_json(options.before), options.before);
+  const auto comparable = [&](int device) { return (device < 0) == before_cpu; };
+  if (!before.empty() && std::ranges::none_of(devices, comparable)) {
+    throw Error("{}: describes a {}, and none is measured here", options.before,
+                before_cpu ? "CPU" : "GPU");
   }
   nlohmann::json documents = nlohmann::json::array();
-  std::string pictures;
-  bool fell = false;
+  bool fell = false, compared = false;
   for (const int device : devices) {
     const Report report = measure(device, options);
     const nlohmann::json file = file_of(report, device, options.effort());
+    std::vector<Drift> drifts;
+    if (comparable(device)) drifts = compare(before, report.readings, options.tolerance / 100);
+    compared |= !drifts.empty();
+    if (!before.empty() && !compared && device == devices.back()) {
+      throw Error("{}: holds no reading of {}", options.before,
+                  devices.size() == 1 ? "this device" : "these devices");
+    }
     if (!json) print_report(report);
     std::fflush(stdout);  // before what goes to stderr
     documents.push_back(file);
+    if (!before.empty()) documents.back()["measurement"]["drift"] = drift_json(drifts);
     // A comparison leaves the baseline alone unless told where to write.
-    if (options.before.empty() || !options.out.empty()) {
+    if (kept) {
       const std::string path = options.out.empty() ? default_path(report.base.name) : options.out;
       write_file(path, file.dump(2) + "\n");
       fmt::print(stderr, "Wrote {}\n", path);
@@ -158,14 +178,8 @@ int run_measure(const MeasureOptions& options, bool json) {
       write_file(path, report_svg(report));
       fmt::print(stderr, "Wrote {}\n", path);
     }
-    if (!before.empty()) {
-      const std::vector<Drift> drifts = compare(before, report.readings, options.tolerance / 100);
-      if (drifts.empty() && devices.size() == 1) {
-        throw Error("{}: holds no reading of this device", options.before);
-      }
-      for (const Drift& drift : drifts) fell |= drift.fell;
-      if (!json && !drifts.empty()) print_drift(drifts, options.tolerance / 100);
-    }
+    for (const Drift& drift : drifts) fell |= drift.fell;
+    if (!json && !drifts.empty()) print_drift(drifts, options.tolerance / 100);
   }
   if (json) fmt::print("{}\n", (documents.size() == 1 ? documents[0] : documents).dump(2));
   return fell ? 1 : 0;
@@ -185,10 +199,12 @@ void add_measure_command(CLI::App& app, Global& global) {
   command->add_option("-o", options->out,
                       "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
   command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
-  command->add_option("--compare", options->before,
-                      "Show the drift against an earlier file; exit 1 when a ceiling fell");
+  CLI::Option* compare =
+      command->add_option("--compare", options->before,
+                          "Show the drift against an earlier file; exit 1 when a ceiling fell");
   command->add_option("--tolerance", options->tolerance, "Per cent a ceiling may fall")
       ->check(CLI::Range(0.0, 100.0))
+      ->needs(compare)
       ->capture_default_str();
   command->add_option("--disk", options->disk, "Folder whose disk to read (default: $TMPDIR)");
   command->callback([options, &global] { global.exit_code = run_measure(*options, global.json); });

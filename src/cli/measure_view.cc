@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/plot.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -134,6 +135,18 @@ void print_drift(const std::vector<Drift>& drifts, double tolerance) {
   fmt::print("\n{}", table.text());
   fmt::print("{} of {} ceilings fell by more than {:g} %.\n", fallen, drifts.size(),
              100 * tolerance);
+}
+
+nlohmann::json drift_json(const std::vector<Drift>& drifts) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Drift& drift : drifts) {
+    list.push_back({{"id", drift.id},
+                    {"before", drift.before},
+                    {"after", drift.after},
+                    {"change", drift.change},
+                    {"fell", drift.fell}});
+  }
+  return list;
 }
 
 std::string report_svg(const Report& report) {

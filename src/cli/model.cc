@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_csv.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -49,7 +50,7 @@ void print_list(const Options& options, const Global& global) {
   for (const std::string& name : builtin_model_names()) {
     Model model = find_model(name);
     ++count;
-    if (global.json) {
+    if (global.json || options.csv) {
       list.push_back(model_summary(model));
       continue;
     }
@@ -62,7 +63,7 @@ void print_list(const Options& options, const Global& global) {
   if (global.json) {
     fmt::print("{}\n", list.dump(2));
   } else if (options.csv) {
-    fmt::print("{}", table.csv());
+    fmt::print("{}", json_csv(list));
   } else {
     fmt::print("{}\n{} models; weights as released (bf16 unless quantized).\n", table.text(),
                count);
@@ -134,7 +135,7 @@ void print_kv(const Model& model) {
   for (double context : kContexts) {
     double bytes = sequence_bytes(model, context, model.kv_format);
     bool beyond = model.max_context > 0 && context > double(model.max_context);
-    table.add({fmt::format("{:.0f}k", context / 1024), pretty_bytes(bytes),
+    table.add({fmt::format("{:.0f}", context), pretty_bytes(bytes),
                pretty_percent(bytes / weight_bytes(model)),
                beyond ? "beyond the model's context" : ""});
   }
@@ -155,7 +156,8 @@ void print_model(const Model& model) {
   for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
 }
 
-void run(const Options& options, const Global& global) {
+void run(const Options& options, const Global& global, bool named) {
+  if (named && options.name.empty()) throw Error("the model's name is empty");
   if (options.name.empty()) return print_list(options, global);
   if (options.csv) throw Error("--csv is for the list; `ridge model --csv`, or --json here");
   Model model = find_model(options.name);
@@ -177,8 +179,10 @@ void add_model_command(CLI::App& app, Global& global) {
   command->footer(kFooter);
   command->add_option("name", options->name,
                       "Built-in name, config.json, folder, *.gguf or *.safetensors");
-  command->add_flag("--csv", options->csv, "The list as comma-separated values");
-  command->callback([options, &global] { run(*options, global); });
+  command->add_flag("--csv", options->csv,
+                    "The list as comma-separated values, fields as in --json");
+  command->callback(
+      [options, command, &global] { run(*options, global, command->count("name") > 0); });
 }
 
 }  // namespace ridge

@@ -1,17 +1,49 @@
 #include "cli/options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <string>
+
+#include "base/error.h"
+#include "roofline/stack.h"
 
 namespace ridge {
 
-void add_request_options(CLI::App& command, RequestOptions& options) {
+void add_request_options(CLI::App& command, RequestOptions& options, Endpoint endpoint) {
   for (const RequestOption& option : request_options()) {
+    const std::string_view name = option.name;
+    if (endpoint == Endpoint::left_out && (name == "clients" || name == "output")) continue;
     std::string names = std::string("--") + option.name;
     if (*option.letter) names += std::string(",-") + option.letter;
-    CLI::Option* added = option.value
-                             ? command.add_option(names, options.*option.value, option.help)
-                             : command.add_flag(names, options.*option.flag, option.help);
+    std::string help = option.help;
+    if (name == "stack")
+      help = fmt::format("Software: {} (default: typical)", fmt::join(stack_names(), ", "));
+    CLI::Option* added = option.value ? command.add_option(names, options.*option.value, help)
+                                      : command.add_flag(names, options.*option.flag, help);
     added->group(option.group);
+  }
+  // Without its partner an option would have no effect.
+  constexpr const char* kPartners[][2] = {{"--output", "--clients"},
+                                          {"--acceptance", "--speculate"},
+                                          {"--draft", "--speculate"},
+                                          {"--reserve", "--no-paging"}};
+  for (const auto& [option, partner] : kPartners) {
+    CLI::Option* given = command.get_option_no_throw(option);
+    if (given) given->needs(command.get_option(partner));
+  }
+}
+
+void check_experts(const CLI::App& command, std::span<const Request> requests) {
+  const bool experts = std::ranges::any_of(requests, [](const Request& request) {
+    return std::ranges::any_of(request.model->groups,
+                               [](const LayerGroup& group) { return group.layer.has_moe(); });
+  });
+  for (const char* option : {"--ep", "--expert-skew"}) {
+    if (!experts && command.count(option) > 0) {
+      throw Error("{}: {} has no experts", option, requests.front().model->name);
+    }
   }
 }
 

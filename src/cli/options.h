@@ -8,6 +8,11 @@
 
 namespace ridge {
 
-void add_request_options(CLI::App& command, RequestOptions& options);
+enum class Endpoint : bool { left_out, offered };  // --clients, --output
+
+void add_request_options(CLI::App& command, RequestOptions& options,
+                         Endpoint endpoint = Endpoint::offered);
+// After parsing: throws Error where an option says something about experts and no model has any.
+void check_experts(const CLI::App& command, std::span<const Request> requests);
 
 }  // namespace ridge

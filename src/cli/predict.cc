@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   ridge predict -m ./my-model/config.json -M this --roofline             the plot
   ridge predict -m deepseek-v3 -M 8xh200 --ops                           per operator
   ridge predict -m llama-3-70b -M 8xh100 -b 1..64 --svg batch.svg --csv
+  ridge predict -m llama-3-70b -M 8xh100 --stack vllm --clients 1,2,4..64   an endpoint
 Numbers take sweeps: 1,2,4..256 doubles, 1..8 counts, 10,20..100 adds. Names take lists.)";
 
 struct PredictOptions {
@@ -47,45 +48,81 @@ std::vector<Prediction> run_all(const RequestGrid& grid) {
   return predict_all(grid.requests, &done);
 }
 
-Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& results, bool plain) {
-  std::vector<std::string> header;
+// With --clients the endpoint's times and rates; roof, wall and shares are the decode step's.
+struct Rates {
+  double ttft_s = 0, tpot_s = 0, tokens_per_s = 0;
+};
+
+std::optional<Rates> rates(const Request& r, const Prediction& p) {
+  if (p.serving) return Rates{p.serving->ttft_s, p.serving->tpot_s, p.serving->tokens_per_s};
+  if (r.clients) return std::nullopt;
+  return Rates{p.ttft_s(), p.tpot_s(), p.tokens_per_s};
+}
+
+using Row = std::vector<std::string>;
+
+Row axis_labels(const RequestGrid& grid, size_t point) {
+  Row row;
+  for (size_t a = 0; a < grid.axes.size(); ++a) {
+    row.push_back(grid.axes[a].labels[grid.at[point][a]]);
+  }
+  return row;
+}
+
+void append(Row& row, const Row& more) { row.insert(row.end(), more.begin(), more.end()); }
+
+Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& results) {
+  const bool endpoint = grid.requests.front().clients.has_value();
+  Row header;
   for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
-  const std::vector<std::string> columns =
-      plain ? std::vector<std::string>{"ttft_s",
-                                       "tpot_s",
-                                       "tokens_per_s",
-                                       "tokens_per_s_per_device",
-                                       "roof_tokens_per_s",
-                                       "wall",
-                                       "next_wall",
-                                       "mfu",
-                                       "mbu",
-                                       "memory_bytes",
-                                       "fits"}
-            : std::vector<std::string>{"TTFT", "per token", "tok/s", "tok/s/device", "roof",
-                                       "wall", "next",      "MFU",   "MBU",          "memory"};
-  header.insert(header.end(), columns.begin(), columns.end());
+  if (endpoint) header.push_back("run");
+  append(header, {"TTFT", "per token", "tok/s", "tok/s/device", "roof", "wall", "next", "MFU",
+                  "MBU", "memory"});
   Table table(header);
   for (size_t i = 0; i < results.size(); ++i) {
     const Prediction& p = results[i];
-    const double devices = grid.requests[i].plan.devices();
-    std::vector<std::string> row;
-    for (size_t a = 0; a < grid.axes.size(); ++a) row.push_back(grid.axes[a].labels[grid.at[i][a]]);
-    const auto number = [](double v) { return fmt::format("{:.6g}", v); };
-    if (plain) {
-      row.insert(row.end(),
-                 {number(p.ttft_s()), number(p.tpot_s()), number(p.tokens_per_s),
-                  number(p.tokens_per_s / devices), number(p.roof_tokens_per_s),
-                  std::string(wall_name(p.decode.wall)), std::string(wall_name(p.decode.next_wall)),
-                  number(p.decode.mfu), number(p.decode.mbu), number(p.memory.used()),
-                  p.memory.fits ? "true" : "false"});
+    Row row = axis_labels(grid, i);
+    if (endpoint) row.push_back(p.serving ? pretty_count(p.serving->running) : "none");
+    if (const std::optional<Rates> r = rates(grid.requests[i], p)) {
+      append(row, {pretty_time(r->ttft_s), pretty_time(r->tpot_s), pretty_number(r->tokens_per_s),
+                   pretty_number(r->tokens_per_s / grid.requests[i].plan.devices())});
     } else {
-      row.insert(row.end(),
-                 {pretty_time(p.ttft_s()), pretty_time(p.tpot_s()), pretty_number(p.tokens_per_s),
-                  pretty_number(p.tokens_per_s / devices), pretty_number(p.roof_tokens_per_s),
-                  std::string(wall_name(p.decode.wall)), std::string(wall_name(p.decode.next_wall)),
-                  pretty_percent(p.decode.mfu), pretty_percent(p.decode.mbu),
-                  pretty_bytes(p.memory.used()) + (p.memory.fits ? "" : " (!)")});
+      append(row, {"-", "-", "-", "-"});
+    }
+    append(row, {pretty_number(p.roof_tokens_per_s), std::string(wall_name(p.decode.wall)),
+                 std::string(wall_name(p.decode.next_wall)), pretty_percent(p.decode.mfu),
+                 pretty_percent(p.decode.mbu),
+                 pretty_bytes(p.memory.used()) + (p.memory.fits ? "" : " (!)")});
+    table.add(row);
+  }
+  return table;
+}
+
+// For programs: the columns keep their meaning, an endpoint's follow.
+Table sweep_csv(const RequestGrid& grid, const std::vector<Prediction>& results) {
+  const bool endpoint = grid.requests.front().clients.has_value();
+  Row header;
+  for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
+  append(header, {"ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device",
+                  "roof_tokens_per_s", "wall", "next_wall", "mfu", "mbu", "memory_bytes", "fits"});
+  if (endpoint) {
+    append(header, {"serving_running", "serving_ttft_s", "serving_tpot_s", "serving_tokens_per_s"});
+  }
+  Table table(header);
+  const auto number = [](double v) { return fmt::format("{:.6g}", v); };
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Prediction& p = results[i];
+    Row row = axis_labels(grid, i);
+    append(row, {number(p.ttft_s()), number(p.tpot_s()), number(p.tokens_per_s),
+                 number(p.tokens_per_s / grid.requests[i].plan.devices()),
+                 number(p.roof_tokens_per_s), std::string(wall_name(p.decode.wall)),
+                 std::string(wall_name(p.decode.next_wall)), number(p.decode.mfu),
+                 number(p.decode.mbu), number(p.memory.used()), p.memory.fits ? "true" : "false"});
+    if (p.serving) {
+      append(row, {number(p.serving->running), number(p.serving->ttft_s), number(p.serving->tpot_s),
+                   number(p.serving->tokens_per_s)});
+    } else if (endpoint) {
+      append(row, {"", "", "", ""});
     }
     table.add(row);
   }
@@ -111,7 +148,8 @@ std::optional<Plot> sweep_plot(const RequestGrid& grid, const std::vector<Predic
   plot.x = {grid.axes[x_axis].name, first > 0, 0, 0};
   plot.y = {"tok/s", true, 0, 0};
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].memory.fits) continue;
+    const std::optional<Rates> shown = rates(grid.requests[i], results[i]);
+    if (!results[i].memory.fits || !shown) continue;
     std::string label;
     for (size_t a = 0; a < grid.axes.size(); ++a) {
       if (a == x_axis) continue;
@@ -123,7 +161,7 @@ std::optional<Plot> sweep_plot(const RequestGrid& grid, const std::vector<Predic
                            [&](const Series& s) { return s.label == label; });
     if (it == plot.series.end()) it = plot.series.insert(it, Series{label, {}, {}, false});
     it->x.push_back(*value_of(grid.axes[x_axis].labels[grid.at[i][x_axis]]));
-    it->y.push_back(results[i].tokens_per_s);
+    it->y.push_back(shown->tokens_per_s);
   }
   return plot.series.empty() ? std::nullopt : std::optional(plot);
 }
@@ -169,14 +207,22 @@ void print_sweep(const RequestGrid& grid, const PredictOptions& o, const Global&
     }
     fmt::print("{}\n", Json{{"sweep", sweep}, {"points", points}}.dump(1));
   } else if (o.csv) {
-    fmt::print("{}", sweep_table(grid, results, true).csv());
+    fmt::print("{}", sweep_csv(grid, results).csv());
   } else {
-    fmt::print("{}", sweep_table(grid, results, false).text());
+    fmt::print("{}", sweep_table(grid, results).text());
     const bool all_fit = std::all_of(results.begin(), results.end(),
                                      [](const Prediction& p) { return p.memory.fits; });
     if (!all_fit) fmt::print("(!) does not fit the device's memory\n");
     if (plot) fmt::print("\n{}", draw_text(*plot));
-    fmt::print("{}", prediction_notes(grid.requests.front(), Prediction{}));
+    Prediction notes;  // each once
+    for (const Prediction& p : results) {
+      for (const std::string& note : p.notes) {
+        if (std::find(notes.notes.begin(), notes.notes.end(), note) == notes.notes.end()) {
+          notes.notes.push_back(note);
+        }
+      }
+    }
+    fmt::print("{}", prediction_notes(grid.requests.front(), notes));
   }
 }
 
@@ -196,8 +242,9 @@ void add_predict_command(CLI::App& app, Global& global) {
   command->add_option("--svg", options->svg, "Write the picture (roofline or sweep) to a file")
       ->group("Output");
   command->footer(kExamples);
-  command->callback([options, &global] {
+  command->callback([options, command, &global] {
     const RequestGrid grid = make_requests(options->request);
+    check_experts(*command, grid.requests);
     if (grid.axes.empty()) {
       print_single(grid.requests.front(), *options, global);
     } else {

@@ -149,8 +149,7 @@ std::string prediction_ops(const Prediction& p) {
 std::string prediction_notes(const Request& r, const Prediction& p) {
   std::string text;
   if (!r.stack.calibrated && r.stack.name != "ideal") {
-    text += fmt::format("Expected times (stack '{}', not calibrated): {}.\n", r.stack.name,
-                        r.stack.basis);
+    text += fmt::format("Expected times (stack '{}'): {}.\n", r.stack.name, r.stack.basis);
   }
   for (const std::string& note : p.notes) text += "Note: " + note + ".\n";
   return paint(Colour::dim, text);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -49,13 +50,13 @@ ApiOptions config_of(const ReportOptions& o) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app, Global&) {
+void add_report_command(CLI::App& app, Global& global) {
   auto o = std::make_shared<ReportOptions>();
   o->target = "50ms";
   CLI::App* command =
       app.add_subcommand("report", "The page as one standalone file, to attach to a ticket");
   command->add_option("-o,--file", o->file, "HTML file to write")->required();
-  add_request_options(*command, o->request);
+  add_request_options(*command, o->request, Endpoint::left_out);
   for (const ObservedOption& option : observed_options()) {
     if (std::string_view(option.name) == "batch") continue;  // --batch is both
     command->add_option(std::string("--") + option.name, o->seen.*option.value, option.help)
@@ -65,12 +66,17 @@ void add_report_command(CLI::App& app, Global&) {
       ->capture_default_str();
   command->add_option("--compare", o->compare, "Machines to draw beside, comma-separated");
   command->footer(kExamples);
-  command->callback([o] {
+  command->callback([o, &global] {
+    check_writable(o->file);
     const std::string made = fmt::format("{:%Y-%m-%d %H:%M} UTC, ridge {}",
                                          fmt::gmtime(std::time(nullptr)), RIDGE_VERSION);
     const std::string html = report_html(config_of(*o), made);
     write_file(o->file, html);
-    fmt::print("wrote {} ({})\n", o->file, pretty_bytes(double(html.size())));
+    if (global.json) {
+      fmt::print("{}\n", Json{{"path", o->file}, {"bytes", html.size()}}.dump(2));
+    } else {
+      fmt::print("wrote {} ({})\n", o->file, pretty_bytes(double(html.size())));
+    }
   });
 }
 

@@ -24,12 +24,12 @@ constexpr const char* kFooter = R"(Examples:
   ridge run "The memory of a computer"           the same, with your words
   ridge run ~/models/Llama-3.2-1B-Instruct --chat "What is a roofline?"
   ridge run model-Q4_K_M.gguf -i                 a conversation; Ctrl-D ends it
-  ridge run model.gguf "Once" -n 64 --temperature 0 --profile trace.json
+  ridge run model.gguf "Once" -n 64 --temperature 0 --trace trace.json
   ridge run llama-3-8b --weights random:1 --format q8_0 "x" -n 16   speed without the files
 
 Text goes to standard output. The closing line on standard error says tokens per second, bytes per
 second, the share of the roof of this machine's memory that is, and the wall. --profile adds a table
-of operators, predicted beside measured; with a file name also a Chrome trace (chrome://tracing).
+of operators, predicted beside measured; --trace writes that and a Chrome trace (chrome://tracing).
 
 JSON: {model, device, prompt_tokens, tokens, text, end, first_token_s, prompt, generation, sampled}.
 prompt and generation: {steps, tokens, seconds, tokens_per_s, bytes, flops, bytes_per_s, roof_s,
@@ -42,7 +42,7 @@ struct Options {
   EngineOptions engine;
   GenerateOptions generate;
   std::string first, second;  // MODEL PROMPT, or one of them
-  std::string prompt_file, system, profile;
+  std::string prompt_file, system, trace;
   std::vector<std::string> logit_bias;
   int context = 2048;
   bool interactive = false, chat = false, profiled = false;
@@ -51,15 +51,21 @@ struct Options {
 // One word alone is the model when it names one, else the prompt.
 std::string take_prompt(Options& options) {
   const bool random = !options.engine.weights.empty();
+  std::error_code ignored;  // a prompt may be too long for a path
   const auto names_model = [&](const std::string& name) {
     return random || name.ends_with(".gguf") || name.ends_with(".safetensors") ||
-           name.starts_with("ridge-") || std::filesystem::exists(name);
+           name.starts_with("ridge-") || std::filesystem::exists(name, ignored);
   };
   std::string prompt = options.second;
   options.engine.model = options.first;
   if (options.second.empty() && !options.first.empty() && !names_model(options.first)) {
     prompt = options.first;
     options.engine.model.clear();
+  }
+  const bool elsewhere = options.interactive || !options.prompt_file.empty();
+  if (elsewhere && !prompt.empty()) {
+    throw Error("the prompt is \"{}\" or comes from {}, not both", prompt.substr(0, 40),
+                options.interactive ? "the conversation" : "--prompt-file");
   }
   if (!options.prompt_file.empty()) {
     constexpr size_t kMaxPrompt = 64 << 20;
@@ -142,9 +148,18 @@ void converse(Runner& runner, const Options& options) {
 }
 
 void run(Options& options, const Global& global) {
+  if (options.interactive && global.json) throw Error("a conversation has no --json");
+  if (options.generate.sampler.logprobs > 0 && !global.json) throw Error("--logprobs needs --json");
+  if (!options.system.empty() && !options.chat && !options.interactive) {
+    throw Error("--system needs --chat or -i");
+  }
   std::string prompt = take_prompt(options);
   for (const std::string& bias : options.logit_bias) {
     options.generate.sampler.logit_bias.push_back(parse_bias(bias));
+  }
+  if (!options.trace.empty()) {
+    check_writable(options.trace);
+    options.profiled = true;
   }
   const std::unique_ptr<Runner> runner = make_runner(options.engine, options.context);
   if (options.interactive) return converse(*runner, options);
@@ -172,9 +187,9 @@ void run(Options& options, const Global& global) {
     if (options.profiled) fmt::print(stderr, "\n{}", profile_text(*runner, made, system));
     fmt::print(stderr, "{}\n", run_line(*runner, made, system));
   }
-  if (!options.profile.empty()) {
-    write_file(options.profile, chrome_trace(made));
-    fmt::print(stderr, "trace: {}\n", options.profile);
+  if (!options.trace.empty()) {
+    write_file(options.trace, chrome_trace(made));
+    fmt::print(stderr, "trace: {}\n", options.trace);
   }
 }
 
@@ -191,22 +206,21 @@ void add_run_command(CLI::App& app, Global& global) {
   command->add_option("model", options->first,
                       "A folder with config.json and safetensors, a *.gguf; none: the one inside");
   command->add_option("prompt", options->second, "What to continue, or to answer with --chat");
-  command->add_flag("-i,--interactive", options->interactive, "A conversation");
+  CLI::Option* talk = command->add_flag("-i,--interactive", options->interactive, "A conversation");
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template");
   command->add_option("--system", options->system, "System message of a chat");
-  command->add_option("--prompt-file", options->prompt_file,
-                      "The prompt from a file, or - for stdin");
+  command
+      ->add_option("--prompt-file", options->prompt_file, "The prompt from a file, or - for stdin")
+      ->excludes(talk);
   command->add_option("-n,--tokens", options->generate.max_tokens, "Tokens to generate at most")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_option("-c,--context", options->context, "Tokens the KV cache holds")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  command
-      ->add_option("--profile", options->profile,
-                   "Table of operators; with a file name also a Chrome trace")
-      ->expected(0, 1)
-      ->each([options](const std::string&) { options->profiled = true; });
+  command->add_flag("--profile", options->profiled, "Table of operators")->excludes(talk);
+  command->add_option("--trace", options->trace, "Chrome trace to write; implies --profile")
+      ->excludes(talk);
   add_engine_options(*command, options->engine);
 
   const char* kSampling = "Sampling";
@@ -227,20 +241,22 @@ void add_run_command(CLI::App& app, Global& global) {
       ->capture_default_str()
       ->group(kSampling);
   command->add_option("--logit-bias", options->logit_bias, "ID=BIAS, may be repeated")
+      ->allow_extra_args(false)
       ->group(kSampling);
   command->add_option("--seed", sampler.seed, "Equal seeds give equal text")
+      ->check([](const std::string& seed) {
+        return std::string(seed.starts_with('-') ? "must not be negative" : "");
+      })
       ->capture_default_str()
       ->group(kSampling);
   command->add_option("--stop", options->generate.stops, "Text that ends it, may be repeated")
+      ->allow_extra_args(false)
       ->group(kSampling);
   command->add_flag("--ignore-eos", options->generate.ignore_end, "Go on past the model's end")
       ->group(kSampling);
   command->add_option("--logprobs", sampler.logprobs, "With --json: the n best of each token")
       ->group(kSampling);
-  command->callback([options, &global, command] {
-    options->profiled = options->profiled || command->count("--profile") > 0;
-    run(*options, global);
-  });
+  command->callback([options, &global] { run(*options, global); });
 }
 
 }  // namespace ridge

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "machine/atlas.h"
+#include "machine/summary.h"
 
 namespace ridge {
 namespace {
@@ -76,9 +77,10 @@ void print_tiles(const Machine& machine, const TileShape& shape) {
   fmt::print("1 stage      ░ {} ▒ cache · waiting █ matrix units\n{}", machine.memory().name,
              gantt(simulate_pipeline(machine, one), 70));
   fmt::print("{} stages\n{}\n", shape.stages, gantt(r, 70));
-  Table fits({"tile", "bytes (fp16)", "copies in shared memory", "copies in the cache"});
+  Table fits({"tile", fmt::format("bytes ({})", dtype_name(shape.dtype)), "copies in shared memory",
+              "copies in the cache"});
   for (const int side : {64, 128, 256, 512, 4096}) {
-    const double bytes = 2.0 * side * side;
+    const double bytes = dtype_bits(shape.dtype) / 8 * side * side;
     const Level* cache = machine.cache();
     const Maybe cached = cache ? cache->total_capacity() : std::nullopt;
     fits.add({fmt::format("{0}x{0}", side), pretty_binary(bytes),
@@ -97,13 +99,15 @@ void add_tiles_command(CLI::App& app, Global& global) {
       "tiles", "Follow tiles from memory to the matrix units: stages, bytes in flight, bubbles");
   command->add_option("--machine,-M", o->machine, "Machine");
   command->add_option("--tile", o->tile, "Output tile and depth of a step: MxNxK");
-  command->add_option("--dtype", o->dtype, "Element type of both operands");
+  command->add_option("--dtype", o->dtype,
+                      "Element type of both operands (default: fp16, or what there is)");
   command->add_option("--stages", o->stages, "Buffers in shared memory");
   command->add_option("--steps", o->steps, "Steps along K");
   command->add_option("--reuse", o->reuse, "Share of loads that hit the cache");
   command->footer(kExamples);
-  command->callback([o, &global] {
+  command->callback([o, command, &global] {
     const Machine machine = find_machine(o->machine);
+    if (command->count("--dtype") == 0) o->dtype = dtype_name(tile_dtype(machine));
     const TileShape shape = tile_shape(*o);
     if (global.json) {
       fmt::print("{}\n", tiles_json(machine, shape).dump(2));

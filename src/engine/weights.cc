@@ -61,7 +61,9 @@ Weights load_embedded(std::string_view name) {
 // `only`: one of its files, or empty for those its index names.
 Weights load_folder(const fs::path& folder, const std::string& only) {
   const std::string config_path = (folder / "config.json").string();
-  if (!fs::exists(config_path)) {
+  std::error_code error;
+  if (!fs::exists(config_path, error)) {
+    if (error) throw Error("{}: {}", config_path, error.message());
     throw Error("{}: a model's folder needs a config.json", folder.string());
   }
   const nlohmann::json config = read_json(config_path);
@@ -74,11 +76,11 @@ Weights load_folder(const fs::path& folder, const std::string& only) {
   Weights weights = weights_from_safetensors(config, config_path, shards);
   weights.owners.insert(weights.owners.end(), owners.begin(), owners.end());
   const fs::path generation = folder / "generation_config.json";
-  if (fs::exists(generation)) {
+  if (fs::exists(generation, error)) {
     add_generation_config(weights.architecture, read_json(generation.string()),
                           generation.string());
   }
-  if (fs::exists(folder / "tokenizer.json")) {
+  if (fs::exists(folder / "tokenizer.json", error)) {
     weights.tokenizer = load_tokenizer(folder.string());
   }
   return weights;

@@ -93,14 +93,15 @@ std::vector<std::string> user_folders() {
 }
 
 std::vector<Machine> read_folder(const std::string& folder) {
-  std::error_code ignored;  // a folder that is missing or closed to us holds no machines
+  std::error_code error;
   fs::path place = fs::path(folder) / "machines";
-  if (!fs::is_directory(place, ignored)) place = folder;
+  if (!fs::is_directory(place, error)) place = folder;
   std::vector<std::string> paths;
-  for (fs::directory_iterator it(place, ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
+  for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() == ".json") paths.push_back(it->path().string());
   }
+  // The user's own folder may be missing; one that was asked for may not.
+  if (error && folder == chosen_folder()) throw Error("{}: {}", place.string(), error.message());
   std::sort(paths.begin(), paths.end());
   std::vector<Machine> machines;
   for (const std::string& path : paths)

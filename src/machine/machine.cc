@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace ridge {
@@ -137,7 +139,9 @@ Machine overlay(Machine base, const Machine& top) {
   replace(base.architecture, top.architecture);
   replace(base.isa, top.isa);
   replace(base.notes, top.notes);
-  base.aliases.insert(base.aliases.end(), top.aliases.begin(), top.aliases.end());
+  for (const std::string& alias : top.aliases) {
+    if (std::ranges::find(base.aliases, alias) == base.aliases.end()) base.aliases.push_back(alias);
+  }
   replace(base.year, top.year);
   replace(base.units, top.units);
   replace(base.lanes, top.lanes);

@@ -181,6 +181,10 @@ json peaks_to_json(const std::array<Maybe, kDTypeCount>& peaks) {
 
 Machine machine_from_json(const json& object, std::string_view where_view) {
   const std::string where(where_view);
+  // What `ridge machine NAME --json` prints holds the machine among other things.
+  if (object.is_object() && object.contains("system") && object.contains("machine")) {
+    return machine_from_json(object["machine"], where);
+  }
   // "measurement" is what `ridge measure` saw beside the numbers (src/measure/report.cc reads it).
   check_object(object, where,
                {"name",           "title",      "aliases",    "vendor", "isa",   "kind",

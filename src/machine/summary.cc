@@ -18,6 +18,10 @@ std::optional<DType> headline_dtype(const Machine& machine) {
   return std::nullopt;
 }
 
+DType tile_dtype(const Machine& machine) {
+  return machine.peak_of(DType::fp16) ? DType::fp16 : headline_dtype(machine).value_or(DType::fp16);
+}
+
 Json machine_summary(const Machine& machine) {
   const std::optional<DType> dtype = headline_dtype(machine);
   Json entry;

@@ -135,7 +135,7 @@ std::vector<Part> parts_of(const Model& model) {
       add_to(parts, name, linear.parameters() * group.count, linear.bytes() * group.count);
     }
   }
-  add_to(parts, "norms and other", other, other * dense);
+  add_to(parts, "norms and other", other, other * model.format_of_other().bytes());
   double head = model.tied_embeddings ? (model.head.bias ? double(model.head.out) : 0)
                                       : model.head.parameters();
   add_to(parts, "head", head, head * model.head.format.bytes());
@@ -152,10 +152,11 @@ std::vector<Part> formats_of(const Model& model) {
   auto add = [&formats](const Format& format, double count) {
     add_to(formats, format.name, count, count * format.bytes());
   };
-  add(model.embed_format, model.embed_parameters() + model.other_parameters);
+  add(model.embed_format, model.embed_parameters());
+  add(model.format_of_other(), model.other_parameters);
   if (!model.tied_embeddings) add(model.head.format, model.head.parameters());
   for (const LayerGroup& group : model.groups) {
-    add(model.embed_format, group.layer.other_parameters * group.count);
+    add(model.format_of_other(), group.layer.other_parameters * group.count);
     for (const Linear& linear : group.layer.linears) {
       add(linear.format, linear.parameters() * group.count);
     }

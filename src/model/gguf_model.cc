@@ -277,6 +277,9 @@ void set_formats(Model& model, const GgufHeader& header) {
   format_of("token_embd.weight", model.embed_format);
   model.head.format = model.embed_format;
   format_of("output.weight", model.head.format);
+  if (auto norm = header.tensors.find("output_norm.weight"); norm != header.tensors.end()) {
+    model.other_format = norm->second.format;
+  }
   // Layers alike in shape may differ in format, so groups are made anew.
   std::vector<LayerGroup> groups = std::move(model.groups);
   std::vector<uint16_t> order = std::move(model.order);

@@ -98,10 +98,10 @@ const Format& main_weight_format(const Model& model) {
 double weight_bytes(const Model& model) {
   if (model.exact_weight_bytes) return *model.exact_weight_bytes;
   double total = model.embed_parameters() * model.embed_format.bytes() +
-                 model.other_parameters * model.embed_format.bytes() +
+                 model.other_parameters * model.format_of_other().bytes() +
                  head_parameters(model) * model.head.format.bytes();
   for (const LayerGroup& group : model.groups) {
-    double layer = group.layer.other_parameters * model.embed_format.bytes();
+    double layer = group.layer.other_parameters * model.format_of_other().bytes();
     for (const Linear& linear : group.layer.linears) layer += linear.bytes();
     total += layer * group.count;
   }

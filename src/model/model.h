@@ -124,7 +124,8 @@ struct Model {
   bool tied_embeddings = false;
   bool active_includes_embedding = true;  // publishers differ: gpt-oss leaves an untied one out
   Format embed_format;
-  Linear head;  // LM head; shares the embedding when tied
+  std::optional<Format> other_format;  // of other_parameters; none: as the embedding
+  Linear head;                         // LM head; shares the embedding when tied
   std::vector<LayerGroup> groups;
   std::vector<uint16_t> order;  // group index of each layer, first to last
   double other_parameters = 0;  // final norm, learned positions, per-layer embeddings
@@ -135,6 +136,7 @@ struct Model {
 
   int layers() const { return static_cast<int>(order.size()); }
   double embed_parameters() const { return double(vocab) * hidden; }
+  const Format& format_of_other() const { return other_format ? *other_format : embed_format; }
 };
 
 double parameters(const Model& model);                 // as published: extras that count included

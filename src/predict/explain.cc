@@ -34,7 +34,7 @@ class Detective {
     judge();
     compare_first_token();
     list_missing();
-    x_.levers = rank_levers(request_, x_.prediction);
+    x_.levers = rank_levers(request_, x_.prediction, asked_phase());
     // A cache that is full admits no larger batch, whatever the model's own sums say.
     if (x_.verdict == Verdict::full) {
       std::erase_if(x_.levers, [](const Lever& l) { return l.name.starts_with("batch "); });
@@ -161,23 +161,27 @@ class Detective {
     x_.evidence.push_back({Bearing::contradicts, std::move(text)});
   }
 
+  // A time to first token alone asks about prefill.
+  Phase asked_phase() const {
+    return seen_.tokens_per_s || seen_.itl_s ? Phase::decode : Phase::prefill;
+  }
   const StepEstimate& phase() const {
-    return seen_.tokens_per_s || seen_.itl_s ? x_.prediction.decode : x_.prediction.prefill;
+    return asked_phase() == Phase::decode ? x_.prediction.decode : x_.prediction.prefill;
   }
 
   void judge() {
     const MemoryFit& memory = x_.prediction.memory;
-    if (memory.capacity && memory.weights > *memory.capacity) return judge_too_large();
+    const bool full = seen_.kv_usage && *seen_.kv_usage >= 0.9 && seen_.waiting.value_or(0) > 0;
     if (!memory.fits) {
+      // A full cache is seen, so batch or context are less than described.
+      if (!full || memory.weights > *memory.capacity) return judge_too_large();
       contradicts(
           fmt::format("as described it needs {} of {} a device: another context, precision "
                       "or batch?",
                       pretty_bytes(memory.used()), pretty_bytes(*memory.capacity)));
     }
     if (x_.step_s < kRoofSlack * phase().roof_s) return judge_impossible();
-    if (seen_.kv_usage && *seen_.kv_usage >= 0.9 && seen_.waiting.value_or(0) > 0) {
-      return judge_full();
-    }
+    if (full) return judge_full();
     if (seen_.gpu_util && *seen_.gpu_util < kIdleUtil && !dram_busy() && !tensor_busy()) {
       return judge_starved();
     }
@@ -188,12 +192,23 @@ class Detective {
   void judge_too_large() {
     x_.verdict = Verdict::impossible;
     const MemoryFit& memory = x_.prediction.memory;
-    supports(fmt::format("weights of {} a device, memory of {}", pretty_bytes(memory.weights),
+    x_.next_wall = x_.prediction.decode.next_wall;
+    x_.wall = Wall::capacity;
+    supports(fmt::format("weights of {} and a cache of {} a device, memory of {}",
+                         pretty_bytes(memory.weights), pretty_bytes(memory.kv),
                          pretty_bytes(*memory.capacity)));
-    x_.sentence = fmt::format(
-        "Impossible as described: the weights alone ({}) do not fit {} ({}). Check precision, "
-        "devices and offload.",
-        pretty_bytes(memory.weights), request_.system.name(), pretty_bytes(*memory.capacity));
+    if (memory.weights > *memory.capacity) {
+      x_.sentence = fmt::format(
+          "Impossible as described: the weights alone ({}) do not fit {} ({}). Check precision, "
+          "devices and offload.",
+          pretty_bytes(memory.weights), request_.system.name(), pretty_bytes(*memory.capacity));
+    } else {
+      x_.sentence = fmt::format(
+          "Impossible as described: batch {:.0f} at context {:.0f} needs {} a device, {} has {}. "
+          "Check batch, context, precision and devices.",
+          x_.batch, request_.context, pretty_bytes(memory.used()), request_.system.name(),
+          pretty_bytes(*memory.capacity));
+    }
   }
 
   void judge_impossible() {
@@ -403,8 +418,7 @@ class Detective {
     return fmt::format(
         "Raise the batch before buying cards: {:.0f} -> {:.0f} is worth about "
         "{:.0f}x the tokens.",
-        x_.batch, x_.useful_batch,
-        x_.useful_tokens_per_s / seen_.tokens_per_s.value_or(x_.batch / x_.step_s));
+        x_.batch, x_.useful_batch, x_.useful_tokens_per_s / x_.prediction.tokens_per_s);
   }
 
   // Beside a decode observation the time to first token shows queueing, not the decode wall.
@@ -426,7 +440,9 @@ class Detective {
     const auto missing = [&](bool absent, const char* text) {
       if (absent) x_.evidence.push_back({Bearing::missing, text});
     };
-    missing(!seen_.batch, "--batch: how many sequences decode at once (engine metric: running)");
+    const bool derived = seen_.tokens_per_s && seen_.itl_s;
+    missing(!seen_.batch && !derived && asked_phase() == Phase::decode,
+            "--batch: how many sequences decode at once (engine metric: running)");
     missing(!seen_.itl_s && seen_.tokens_per_s,
             "--itl: inter-token latency separates slow steps from idle time");
     missing(!seen_.dram_active, "--dram-active: DCGM_FI_PROF_DRAM_ACTIVE tells memory-bound");
@@ -440,14 +456,13 @@ class Detective {
     if (x_.verdict != Verdict::slow_step && x_.verdict != Verdict::starved) return;
     Lever lever;
     lever.name = "close the gap to the expected step";
-    lever.gain = x_.over_expected;
+    (asked_phase() == Phase::prefill ? lever.ttft_gain : lever.gain) = x_.over_expected;
     lever.tpot_s = x_.prediction.tpot_s();
-    lever.next_wall = x_.prediction.decode.wall;
+    lever.next_wall = phase().wall;
     lever.note =
         fmt::format("remove what the {} wall costs, at the same batch", wall_name(x_.wall));
     x_.levers.push_back(lever);
-    std::stable_sort(x_.levers.begin(), x_.levers.end(),
-                     [](const Lever& a, const Lever& b) { return a.gain > b.gain; });
+    sort_levers(x_.levers, asked_phase());
   }
 
   Request request_;

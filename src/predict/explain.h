@@ -76,7 +76,12 @@ struct Explanation {
 // nor an inter-token latency nor a time to first token was observed.
 Explanation explain(const Request& request, const Observation& observation);
 
-// All levers that apply to a request, ranked by gain.
-std::vector<Lever> rank_levers(const Request& request, const Prediction& now);
+// Which phase is asked about: its gain ranks the levers, its wall comes next.
+enum class Phase : uint8_t { prefill, decode };
+
+// All levers that apply to a request, best first.
+std::vector<Lever> rank_levers(const Request& request, const Prediction& now,
+                               Phase phase = Phase::decode);
+void sort_levers(std::vector<Lever>& levers, Phase phase);
 
 }  // namespace ridge

@@ -13,7 +13,8 @@ namespace {
 
 class Levers {
  public:
-  Levers(const Request& request, const Prediction& now) : request_(request), now_(now) {}
+  Levers(const Request& request, const Prediction& now, Phase phase)
+      : request_(request), now_(now), phase_(phase) {}
 
   // `change` edits a copy of the request. A change the plan cannot take is no lever.
   template <typename Change>
@@ -31,21 +32,21 @@ class Levers {
       lever.ttft_gain = now_.ttft_s() / p.ttft_s();
       lever.tpot_s = p.tpot_s();
       lever.fits = p.memory.fits;
-      lever.next_wall = p.decode.wall;
+      lever.next_wall = (phase_ == Phase::prefill ? p.prefill : p.decode).wall;
       if (lever.fits) levers_.push_back(std::move(lever));
     } catch (const Error&) {
     }
   }
 
   std::vector<Lever> ranked() {
-    std::stable_sort(levers_.begin(), levers_.end(),
-                     [](const Lever& a, const Lever& b) { return a.gain > b.gain; });
+    sort_levers(levers_, phase_);
     return std::move(levers_);
   }
 
  private:
   const Request& request_;
   const Prediction& now_;
+  const Phase phase_;
   std::vector<Lever> levers_;
 };
 
@@ -69,12 +70,14 @@ void consider_precision(Levers& levers, const Request& r) {
   const auto weights = [&](const char* name, const char* note) {
     const Format format = format_from_name(name);
     if (format.bits < bits * 0.9) {
-      levers.consider(fmt::format("weights {}", name), note,
-                      [=](Request& c) { c.plan.weights = format; });
+      levers.consider(
+          fmt::format("weights {}", name),
+          fmt::format("{} of the weight bytes{}", pretty_percent(format.bits / bits), note),
+          [=](Request& c) { c.plan.weights = format; });
     }
   };
-  weights("fp8", "half the weight bytes; the gain in decode is bandwidth, not FLOPs");
-  weights("int4", "a quarter of the weight bytes, scales counted; math stays 16-bit");
+  weights("fp8", "; the gain in decode is bandwidth, not FLOPs");
+  weights("int4", ", scales counted; products run in 16 bits");
   const Format kv = r.plan.kv.value_or(r.model->kv_format);
   if (kv.bits > 8.9) {
     levers.consider("kv fp8", "half the cache bytes: longer contexts, larger batches",
@@ -152,8 +155,17 @@ void consider_machines(Levers& levers, const Request& r) {
 
 }  // namespace
 
-std::vector<Lever> rank_levers(const Request& request, const Prediction& now) {
-  Levers levers(request, now);
+void sort_levers(std::vector<Lever>& levers, Phase phase) {
+  const auto key = [&](const Lever& l) {
+    return phase == Phase::prefill ? std::pair(l.ttft_gain, l.gain)
+                                   : std::pair(l.gain, l.ttft_gain);
+  };
+  std::stable_sort(levers.begin(), levers.end(),
+                   [&](const Lever& a, const Lever& b) { return key(a) > key(b); });
+}
+
+std::vector<Lever> rank_levers(const Request& request, const Prediction& now, Phase phase) {
+  Levers levers(request, now, phase);
   consider_batch(levers, request, now);
   consider_precision(levers, request);
   consider_techniques(levers, request);

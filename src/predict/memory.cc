@@ -13,8 +13,8 @@ double overhead_bytes(const System& system, const Plan& plan) {
   return 2e9 + (plan.devices() > 1 ? 1e9 : 0);
 }
 
-MemoryFit fill(const Rank& rank, const System& system, double batch, double context,
-               double prompt) {
+MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System& system,
+               double batch, double context, double prompt) {
   const Plan& plan = rank.plan;
   const double sequences = std::ceil(batch / plan.dp);
   // One step holds every decoding token and one prompt, or its chunk.
@@ -22,6 +22,10 @@ MemoryFit fill(const Rank& rank, const System& system, double batch, double cont
   MemoryFit fit;
   fit.weights = rank.weight_bytes * (1 - plan.offload);
   fit.kv = sequences * sequence_bytes(rank, context);
+  if (draft) {
+    fit.weights += draft->weight_bytes * (1 - plan.offload);
+    fit.kv += sequences * sequence_bytes(*draft, context);
+  }
   fit.activations =
       activation_bytes(rank, sequences * (1 + plan.speculate) + prompt_tokens, sequences);
   fit.overhead = overhead_bytes(system, plan);
@@ -44,15 +48,14 @@ double largest(double most, Fits fits) {
 
 }  // namespace
 
-MemoryFit fit_memory(const Rank& rank, const System& system, double batch, double context,
-                     double prompt) {
-  MemoryFit fit = fill(rank, system, batch, context, prompt);
+MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
+                     double batch, double context, double prompt) {
+  const auto with = [&](double b, double c) { return fill(rank, draft, system, b, c, prompt); };
+  MemoryFit fit = with(batch, context);
   if (!fit.capacity) return fit;
   const double longest = std::max(context, double(rank.model->max_context));
-  fit.max_batch =
-      largest(1 << 24, [&](double b) { return fill(rank, system, b, context, prompt).fits; });
-  fit.max_context =
-      largest(longest, [&](double c) { return fill(rank, system, batch, c, prompt).fits; });
+  fit.max_batch = largest(1 << 24, [&](double b) { return with(b, context).fits; });
+  fit.max_context = largest(longest, [&](double c) { return with(batch, c).fits; });
   return fit;
 }
 

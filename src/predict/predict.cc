@@ -31,8 +31,12 @@ void check_request(const Request& r) {
   between(r.plan.speculate, 0, 64, "speculate");
   between(r.plan.offload, 0, 1, "offload");
   between(r.plan.expert_skew, 0, 4, "expert-skew");
-  if (r.plan.chunk > 0 && r.prompt / r.plan.chunk > kMaxChunks) {
-    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, r.plan.chunk,
+  if (r.clients && !r.plan.continuous) {
+    throw Error("an endpoint batches continuously: --clients does not go with --no-continuous");
+  }
+  const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
+  if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
+    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, chunk,
                 kMaxChunks);
   }
   // In floating point: absurd degrees must not wrap around into possible ones.
@@ -116,24 +120,6 @@ StepEstimate run_decode(const Request& r, const Rank& rank, Ceilings& c,
   return estimate_step(ops, c, rank.math);
 }
 
-// k passes of a small model, at the same batch and parallelism as far as it can be cut.
-StepEstimate run_draft(const Request& r, const Ceilings& ceilings) {
-  Plan plan = r.plan;
-  plan.speculate = 0;
-  plan.ep = 1;
-  plan.pp = 1;
-  plan.weights.reset();
-  const Rank rank = make_rank(*r.draft, plan);
-  const Sequences step = decode_batch(plan, r.batch, r.context);
-  std::vector<Op> ops;
-  lower(rank, {&step, 1}, ops);
-  StepEstimate sum;
-  for (int i = 0; i < r.plan.speculate; ++i) {
-    append(sum, estimate_step(ops, ceilings, rank.math), ceilings, rank.math);
-  }
-  return sum;
-}
-
 StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceilings) {
   const std::vector<Sequences> chunks = prefill_steps(r.plan, r.prompt, 1);
   const Sequences both[] = {decode_batch(r.plan, r.batch, r.context), chunks[chunks.size() / 2]};
@@ -143,12 +129,12 @@ StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceili
 }
 
 void add_money_and_energy(Prediction& p, const Request& r) {
+  if (r.clients && !p.serving) return;
+  const double rate = p.serving ? p.serving->tokens_per_s : p.tokens_per_s;
   const double devices = r.plan.devices();
   const Maybe price = r.price_per_hour ? r.price_per_hour : r.system.device.price_per_hour;
-  if (price) p.dollars_per_mtok = *price * devices / 3600 / p.tokens_per_s * 1e6;
-  if (r.system.device.power) {
-    p.joules_per_token = *r.system.device.power * devices / p.tokens_per_s;
-  }
+  if (price) p.dollars_per_mtok = *price * (devices + r.idle) / 3600 / rate * 1e6;
+  if (r.system.device.power) p.joules_per_token = *r.system.device.power * devices / rate;
 }
 
 void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& rank) {
@@ -163,9 +149,18 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
     p.notes.push_back(
         fmt::format("memory size of {} unknown: fit not checked", r.system.device.name));
   }
-  if (r.context > double(r.model->max_context) && r.model->max_context > 0) {
-    p.notes.push_back(fmt::format("context {:.0f} is beyond the model's {} tokens", r.context,
+  const double longest = std::max({r.context, r.prompt, r.clients ? r.prompt + r.output : 0});
+  if (longest > double(r.model->max_context) && r.model->max_context > 0) {
+    p.notes.push_back(fmt::format("context {:.0f} is beyond the model's {} tokens", longest,
                                   r.model->max_context));
+  }
+  if (r.idle > 0) {
+    p.notes.push_back(fmt::format(
+        "{} of {} devices used{}", r.plan.devices(), r.system.devices(),
+        r.plan.tp < r.system.devices_per_node ? ": the model's heads do not divide by more" : ""));
+  }
+  if (r.clients && !p.serving) {
+    p.notes.push_back("no endpoint: not even one request fits the memory");
   }
 }
 
@@ -177,6 +172,28 @@ void mark_capacity(StepEstimate& step) {
 
 }  // namespace
 
+std::optional<Rank> draft_rank(const Request& r) {
+  if (r.plan.speculate == 0 || !r.draft) return std::nullopt;
+  Plan plan = r.plan;
+  plan.speculate = 0;
+  plan.ep = 1;
+  plan.pp = 1;
+  plan.weights.reset();
+  return make_rank(*r.draft, plan);
+}
+
+StepEstimate draft_passes(const Request& r, const Rank& draft, const Ceilings& ceilings,
+                          double batch, double context) {
+  const Sequences step = decode_batch(draft.plan, batch, context);
+  std::vector<Op> ops;
+  lower(draft, {&step, 1}, ops);
+  StepEstimate sum;
+  for (int i = 0; i < r.plan.speculate; ++i) {
+    append(sum, estimate_step(ops, ceilings, draft.math), ceilings, draft.math);
+  }
+  return sum;
+}
+
 Prediction predict(const Request& r) {
   check_request(r);
   const Rank rank = make_rank(*r.model, r.plan);
@@ -185,20 +202,24 @@ Prediction predict(const Request& r) {
 
   Prediction p;
   p.math = rank.math;
-  p.memory = fit_memory(rank, r.system, r.batch, r.context, r.prompt);
+  const std::optional<Rank> draft = draft_rank(r);
+  p.memory = fit_memory(rank, draft, r.system, r.batch, r.context,
+                        r.clients ? endpoint_chunk(r, r.prompt) : r.prompt);
   p.prefill = run_prefill(r, rank, ceilings, p.ops);
   p.decode = run_decode(r, rank, decode_ceilings, p.ops);
   if (r.plan.chunk > 0) p.mixed = run_mixed(r, rank, decode_ceilings);
   if (r.clients) {
     const Load load{*r.clients, r.prompt, r.output};
-    p.serving = estimate_serving(serving_parts(r, load), r.stack, load);
+    if (endpoint_batch(r, load) > 0) {
+      p.serving = estimate_serving(serving_parts(r, load), r.stack, load);
+    }
   }
 
   p.tokens_per_step = tokens_per_step(r.plan);
-  if (r.plan.speculate > 0 && r.draft) {
-    const StepEstimate draft = run_draft(r, decode_ceilings);
-    p.draft_s = draft.expected_s;
-    append(p.decode, draft, decode_ceilings, rank.math);
+  if (draft) {
+    const StepEstimate passes = draft_passes(r, *draft, decode_ceilings, r.batch, r.context);
+    p.draft_s = passes.expected_s;
+    append(p.decode, passes, decode_ceilings, rank.math);
   }
   if (!r.plan.continuous)
     p.batch_efficiency = static_batch_efficiency(replica_batch(r.plan, r.batch));

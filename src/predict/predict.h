@@ -29,9 +29,10 @@ struct Request {
   double output = 1024;                  // tokens of an answer
   std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
+  int idle = 0;  // devices of the machine that the default plan leaves out; paid all the same
 };
 
-// Bytes per device.
+// Bytes per device, a draft model counted with the model.
 struct MemoryFit {
   double weights = 0, kv = 0, activations = 0, overhead = 0;
   std::optional<double> capacity;  // unknown for CPUs without a memory size
@@ -61,8 +62,9 @@ struct OpEstimate {
 struct Prediction {
   StepEstimate prefill;  // one prompt, all its chunks
   StepEstimate decode;   // one step of the batch (with speculation: drafts and verification)
-  std::optional<StepEstimate> mixed;       // a decode step that carries a prompt chunk
-  std::optional<ServingEstimate> serving;  // the endpoint in steady state, for request.clients
+  std::optional<StepEstimate> mixed;  // a decode step that carries a prompt chunk
+  // The endpoint in steady state, for request.clients; none where it does not fit the memory.
+  std::optional<ServingEstimate> serving;
   MemoryFit memory;
   std::vector<OpEstimate> ops;  // of the prefill's last step and of the decode step
   double tokens_per_step = 1;   // per sequence, above 1 with speculation
@@ -71,7 +73,7 @@ struct Prediction {
   DType math = DType::bf16;
   double tokens_per_s = 0;  // expected, all devices
   double roof_tokens_per_s = 0;
-  std::optional<double> dollars_per_mtok;  // output tokens
+  std::optional<double> dollars_per_mtok;  // output tokens; of the endpoint where there is one
   std::optional<double> joules_per_token;  // at the board's power limit
   std::vector<std::string> notes;
 
@@ -87,9 +89,16 @@ Prediction predict(const Request& request);
 std::vector<Prediction> predict_all(std::span<const Request> requests,
                                     std::atomic<size_t>* done = nullptr);
 
-// Memory alone; `batch` sequences of `context` tokens over all replicas.
-MemoryFit fit_memory(const Rank& rank, const System& system, double batch, double context,
-                     double prompt);
+// Memory alone; `batch` sequences of `context` tokens over all replicas. `draft` is held beside the
+// model.
+MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
+                     double batch, double context, double prompt);
+
+// The draft model of a plan that speculates, cut as the model is; none where drafting is free.
+std::optional<Rank> draft_rank(const Request& request);
+// Its passes of one step.
+StepEstimate draft_passes(const Request& request, const Rank& draft, const Ceilings& ceilings,
+                          double batch, double context);
 
 // Training with Adam in mixed precision: 16-bit weights and gradients, fp32 master weights and two
 // moments (16 bytes a parameter), plus activations of 34 s b h bytes a layer (Korthikanti et al.

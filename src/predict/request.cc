@@ -59,7 +59,7 @@ class Axes {
   template <typename Set>
   void number(const char* name, const std::string& text, double low, double high, bool whole,
               Set set) {
-    if (text.empty()) return;
+    if (text.empty() || text == kAuto) return;
     Parameter axis{name, {}};
     for (const double value : naming(name, [&] { return parse_sweep(text, "--" + axis.name); })) {
       if (!(value >= low && value <= high) || (whole && value != std::floor(value))) {
@@ -124,6 +124,16 @@ void spread_over_machine(Request& r) {
   r.plan.tp = r.system.devices_per_node;
   while (heads > 0 && heads % r.plan.tp != 0) --r.plan.tp;
   r.plan.pp = std::min(r.system.nodes, r.model->layers());
+  r.idle = r.system.devices() - r.plan.devices();
+}
+
+void derive_load(Request& r, const RequestOptions& o) {
+  if (o.context == kAuto) {
+    r.context = r.clients ? std::ceil(r.prompt + r.output / 2) : std::max(r.context, r.prompt);
+  }
+  if (o.batch == kAuto && r.clients) {
+    r.batch = std::max(1.0, endpoint_batch(r, {*r.clients, r.prompt, r.output}));
+  }
 }
 
 void add_name_axes(Axes& axes, const RequestOptions& o, Sources sources) {
@@ -198,8 +208,10 @@ constexpr RequestOption kOptions[] = {
     text("machine", "M", kWhere, "Machine: h200, 8xh100-sxm, 2x8xh100-sxm, this, a file",
          &O::machine),
     text("stack", "", kWhere, "Software: typical (default), ideal", &O::stack),
-    text("batch", "b", kLoad, "Sequences decoding at once, in all", &O::batch),
-    text("context", "c", kLoad, "Tokens in each sequence's cache", &O::context),
+    text("batch", "b", kLoad, "Sequences decoding at once, in all; default 1, or an endpoint's",
+         &O::batch),
+    text("context", "c", kLoad, "Tokens in each sequence's cache; default 2048 or the prompt",
+         &O::context),
     text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
     text("clients", "", kLoad, "An endpoint with this many requests at once, see --output",
          &O::clients),
@@ -255,6 +267,7 @@ RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_p
     r.plan.graphs = !o.no_graphs;
     r.plan.paging = !o.no_paging;
     r.plan.continuous = !o.no_continuous;
+    derive_load(r, o);
   }
   return grid;
 }

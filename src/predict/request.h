@@ -14,10 +14,15 @@ namespace ridge {
 inline constexpr const char* kDefaultModel = "llama-3-8b";
 inline constexpr const char* kDefaultMachine = "h100-sxm";
 
+// What is derived from the other options where nothing else is said: the batch is 1, or what an
+// endpoint runs at once; the context 2048 or the prompt, or an endpoint's prompt and half its
+// answer.
+inline constexpr const char* kAuto = "auto";
+
 // Every numeric option takes a sweep ("1,2,4..256"), every name a list.
 struct RequestOptions {
   std::string model = kDefaultModel, machine = kDefaultMachine, stack = "typical";
-  std::string batch = "1", context = "2048", prompt = "1024";
+  std::string batch = kAuto, context = kAuto, prompt = "1024";
   std::string clients, output = "1024";
   std::string tp, pp, dp, ep = "1";  // empty: all devices of the machine by tensor parallelism
   std::string weights, kv, activations;

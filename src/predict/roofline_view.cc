@@ -92,8 +92,6 @@ std::string_view cause(Wall wall) {
       return "talking between devices decides";
     case Wall::host_link:
       return "the host link decides";
-    case Wall::capacity:
-      return "it does not fit the memory";
     default:
       return "power decides";
   }
@@ -130,11 +128,19 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
                                  : fmt::format("right of the {} ridge at {}",
                                                dtype_name(c.runs_as[math]), pretty_number(ridge));
   };
-  std::string text = fmt::format(
-      "Decode does {} FLOP per byte of {}, {}: {}. Prefill does {}, {}: {}.",
-      pretty_number(p.decode.intensity()), memory, side(p.decode), cause(p.decode.wall),
-      pretty_number(p.prefill.intensity()),
-      p.prefill.intensity() < ridge ? "left of it" : "right of it", cause(p.prefill.wall));
+  std::string text;
+  if (!p.memory.fits) {
+    text = fmt::format("It does not fit: {} of {} a device. If it did: ",
+                       pretty_bytes(p.memory.used()), pretty_bytes(*p.memory.capacity));
+  }
+  // What does not fit is marked so; the wall it would meet is then the next.
+  const auto why = [&](const StepEstimate& s) {
+    return cause(p.memory.fits ? s.wall : s.next_wall);
+  };
+  text += fmt::format("{} does {} FLOP per byte of {}, {}: {}. Prefill does {}, {}: {}.",
+                      p.memory.fits ? "Decode" : "decode", pretty_number(p.decode.intensity()),
+                      memory, side(p.decode), why(p.decode), pretty_number(p.prefill.intensity()),
+                      p.prefill.intensity() < ridge ? "left of it" : "right of it", why(p.prefill));
   if (p.decode.intensity() < ridge) {
     const std::optional<double> batch = ridge_batch(r);
     if (!batch) {
@@ -142,7 +148,7 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
           " No batch brings decode to the ridge at this context: every sequence reads a cache "
           "of its own.";
     } else if (*batch > r.batch) {
-      const bool held = !p.memory.capacity || *batch <= p.memory.max_batch;
+      const bool held = !p.memory.fits || !p.memory.capacity || *batch <= p.memory.max_batch;
       text += fmt::format(
           " Decode turns compute-bound near batch {:.0f}{}.", *batch,
           held ? "" : fmt::format(", beyond the {:.0f} that memory holds", p.memory.max_batch));

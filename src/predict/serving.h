@@ -20,6 +20,8 @@ struct ServingParts {
   double prompt_s = 0;  // what one prompt adds to the steps that carry it
   double chunks = 0;    // how many steps that are
   double layers = 0;
+  double draft_s = 0;          // drafting within a step, host work included
+  double tokens_per_step = 1;  // per sequence, above 1 with speculation
 };
 
 struct ServingEstimate {
@@ -28,6 +30,11 @@ struct ServingEstimate {
   double ttft_s = 0;  // mean time to first token
   double tokens_per_s = 0;
 };
+
+// Prompt tokens a step takes at most.
+double endpoint_chunk(const Request& request, double prompt);
+// Sequences that run at once: the clients, or what the memory holds. 0: not even one fits.
+double endpoint_batch(const Request& request, const Load& load);
 
 // A step that carries prompt tokens beside the decoding sequences reads the weights once for both,
 // so a prompt costs only what it adds.

@@ -127,6 +127,17 @@ Factors make_factors(const Efficiencies& kinds, bool cpu) {
   return f;
 }
 
+// What the machine does not say is no difference.
+bool at_home(const StackHome& home, const System& system, const Plan& plan) {
+  const auto same = [](std::string_view asked, std::string_view has) {
+    return asked.empty() || has.empty() || asked == has;
+  };
+  const Machine& machine = system.device;
+  return (!home.cpu || machine.kind == MachineKind::cpu) && same(home.vendor, machine.vendor) &&
+         same(home.architecture, machine.architecture) &&
+         (home.devices == 0 || plan.devices() <= home.devices);
+}
+
 }  // namespace
 
 const Factors& Ceilings::factors_of(double tokens) const {
@@ -156,14 +167,16 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   c.step_s = cpu ? 0 : stack.step + stack.layer * layers;
   c.low = stack.low;
   c.high = stack.high;
-  if (!stack.calibrated) return c;
-  if (auto kernels = match_kernels(system.device, stack.name)) {
-    c.kernels = std::make_shared<const CalibratedKernels>(std::move(*kernels));
-  } else {
+  auto kernels = stack.calibrated ? match_kernels(system.device, stack.name) : std::nullopt;
+  if (kernels) c.kernels = std::make_shared<const CalibratedKernels>(std::move(*kernels));
+  if (stack.calibrated && !kernels) {
     c.notes.push_back(
         fmt::format("no kernels of {} were fitted for machines like {}: its default "
                     "efficiencies are used",
                     stack.name, system.device.name));
+  } else if (!at_home(stack.home, system, plan)) {
+    c.notes.push_back(fmt::format("stack {} was fitted on {}: elsewhere its times are a guess",
+                                  stack.name, stack.home.name));
   }
   return c;
 }

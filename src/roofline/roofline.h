@@ -92,7 +92,7 @@ Estimate estimate(const Op& op, const Ceilings& ceilings);
 // A whole step: operators run one after the other.
 struct StepEstimate {
   double roof_s = 0, expected_s = 0, low_s = 0, high_s = 0;
-  double flops = 0, bytes = 0;  // per device
+  double flops = 0, bytes = 0;  // per device; of all pipeline stages, which take turns
   WallTimes on{};               // all operators' seconds on each ceiling
   WallTimes decided{};          // expected seconds of the operators each wall decides
   Wall wall = Wall::memory, next_wall = Wall::compute;

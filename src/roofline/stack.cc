@@ -52,12 +52,19 @@ std::vector<StepEfficiencies> read_steps(const nlohmann::json& json, const Effic
   return steps;
 }
 
+StackHome read_home(const nlohmann::json& json, const std::string& where) {
+  const auto text = [&](const char* key) { return string_field(json, key, where).value_or(""); };
+  return {text("name"), bool_field(json, "cpu", where).value_or(false), text("vendor"),
+          text("architecture"), int(number_field(json, "devices", where, 1, 1e5).value_or(0))};
+}
+
 Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   Stack stack;
   stack.name = string_field(json, "name", where).value_or("");
   stack.title = string_field(json, "title", where).value_or("");
   stack.basis = string_field(json, "basis", where).value_or("");
   stack.calibrated = bool_field(json, "calibrated", where).value_or(false);
+  stack.home = read_home(json.value("home", nlohmann::json::object()), where + ": home");
   read_kinds(stack.kinds, json.value("kinds", nlohmann::json::object()), where + ": kinds");
   stack.steps =
       read_steps(json.value("steps", nlohmann::json::array()), stack.kinds, where + ": steps");

@@ -25,11 +25,20 @@ struct StepEfficiencies {
   Efficiencies kinds;
 };
 
+// Where a stack's numbers were taken. What is empty, false or 0 does not matter.
+struct StackHome {
+  std::string name;  // "one Hopper GPU"
+  bool cpu = false;
+  std::string vendor, architecture;
+  int devices = 0;
+};
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
   std::string basis;        // where the numbers come from; printed beside what depends on them
-  bool calibrated = false;  // fitted to measured data
+  bool calibrated = false;  // has fits of measured kernels
+  StackHome home;
   Efficiencies kinds;
   std::vector<StepEfficiencies> steps;  // from small to large; `kinds` is for larger ones
   double link = 1;                      // share of a link's bandwidth

@@ -42,7 +42,8 @@ constexpr const char* kTileOptions[][2] = {
 void check_effort(std::span<const Request> requests, double each) {
   double steps = 0;
   for (const Request& r : requests) {
-    steps += each * (r.plan.chunk > 0 ? r.prompt / r.plan.chunk + 2 : 2);
+    const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
+    steps += each * (chunk > 0 ? r.prompt / chunk + 2 : 2);
   }
   if (steps > kMaxSteps) {
     throw Error("too much for one call: {} steps of at most {}; fewer points or larger chunks",
@@ -151,8 +152,10 @@ double number(const ApiOptions& given, const char* name, double otherwise) {
 Json tiles(const ApiOptions& given) {
   TileOptions options;
   if (const std::string* tile = find(given, "tile")) options.tile = *tile;
-  if (const std::string* dtype = find(given, "dtype")) options.dtype = *dtype;
   if (const std::string* machine = find(given, "machine")) options.machine = *machine;
+  const Machine machine = find_system(options.machine, Sources::names_only).device;
+  const std::string* dtype = find(given, "dtype");
+  options.dtype = dtype ? *dtype : dtype_name(tile_dtype(machine));
   const double stages = number(given, "stages", options.stages);
   const double steps = number(given, "steps", options.steps);
   if (!(stages >= 1 && stages <= 64)) throw OptionError("stages", "stages must be from 1 to 64");
@@ -160,7 +163,7 @@ Json tiles(const ApiOptions& given) {
   options.stages = int(stages);
   options.steps = int(steps);
   options.reuse = number(given, "reuse", options.reuse);
-  return tiles_json(find_system(options.machine, Sources::names_only).device, tile_shape(options));
+  return tiles_json(machine, tile_shape(options));
 }
 
 Json sweep(const ApiOptions& given) {
@@ -175,7 +178,7 @@ Json users(const ApiOptions& given) {
   if (!target) throw OptionError("target", "target: a time per token such as 50ms is asked for");
   double seconds = 0;
   try {
-    seconds = parse_seconds(*target, "target");
+    seconds = parse_seconds(*target, "--target");
   } catch (const Error& error) {
     throw OptionError("target", error.what());
   }

@@ -1,5 +1,7 @@
 #include "serve/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -49,6 +51,9 @@ Json answer_or_error(const std::string& path, const ApiOptions& options) {
   if (!endpoint) throw Error("views.json asks for {}, which the API does not have", path);
   try {
     return answer(*endpoint, options);
+  } catch (const OptionError& error) {
+    if (options.contains(error.option())) throw;  // what was asked for is wrong
+    return {{"error", {{"message", error.what()}}}};
   } catch (const Error& error) {  // a panel that cannot be drawn says why
     return {{"error", {{"message", error.what()}}}};
   }
@@ -70,10 +75,18 @@ std::string inside_script(std::string text) {
 
 }  // namespace
 
-std::string report_html(const ApiOptions& config, const std::string& made) {
+std::string report_html(const ApiOptions& given, const std::string& made) {
   const nlohmann::json views = parse_json(page_text("views.json"), "views.json");
   // What the headline shows must be there; this throws where it cannot be.
-  answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
+  ApiOptions config = given;
+  const Json shown =
+      answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
+  // The page has no field for clients: it shows the batch and context they lead to.
+  if (config.erase("clients") > 0) {
+    for (const char* name : {"batch", "context"}) {
+      config[name] = fmt::format("{:.0f}", shown["decode"][name].get<double>());
+    }
+  }
 
   Json frozen{{"config", config}, {"made", made}, {"views", Json::object()}};
   for (const auto& [name, view] : views.items()) {

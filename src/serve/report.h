@@ -8,7 +8,7 @@
 namespace ridge {
 
 // `config` holds options by the page's names ("batch", "target", "seen-batch"). Throws Error where
-// the configuration cannot be predicted, or the build has no page.
+// an option is wrong, the configuration cannot be predicted, or the build has no page.
 std::string report_html(const ApiOptions& config, const std::string& made);
 
 }  // namespace ridge

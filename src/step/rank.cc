@@ -245,8 +245,8 @@ Rank make_rank(const Model& model, const Plan& plan) {
         rank.math = math_of(format_of(l, plan), plan);
       }
     }
-    // Norms and the like are stored as the embedding is, whatever the plan does to matrices.
-    layer_bytes += source.count * source.layer.other_parameters * model.embed_format.bytes();
+    // Norms and the like stay as they are, whatever the plan does to matrices.
+    layer_bytes += source.count * source.layer.other_parameters * model.format_of_other().bytes();
   }
   rank.head.name = "lm_head";
   rank.head.in = model.hidden;
@@ -259,7 +259,7 @@ Rank make_rank(const Model& model, const Plan& plan) {
   for (const Extra& extra : model.extras) {
     if (extra.counted) rank.weight_bytes += extra.parameters * extra.format.bytes();
   }
-  rank.weight_bytes += model.other_parameters * model.embed_format.bytes();
+  rank.weight_bytes += model.other_parameters * model.format_of_other().bytes();
   return rank;
 }
 

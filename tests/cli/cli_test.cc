@@ -1,4 +1,5 @@
 // The program as people and scripts meet it: exit codes, one clear line, output that parses.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +138,40 @@ TEST_F(Cli, EmptyValuesAreNotDefaults) {
   }
 }
 
+TEST_F(Cli, OptionsWithoutEffectAreRefused) {
+  for (const char* option : {"--weights", "--kv", "--activations", "--svg", "--draft"}) {
+    EXPECT_TRUE(has(refused(std::string("predict ") + option + " ''"), option)) << option;
+  }
+  refused("machine ''");
+  refused("model ''");
+  EXPECT_TRUE(has(refused("predict --output 64"), "--clients"));
+  EXPECT_TRUE(has(refused("predict --acceptance 0.5"), "--speculate"));
+  EXPECT_TRUE(has(refused("predict --draft llama-3.2-1b"), "--speculate"));
+  EXPECT_TRUE(has(refused("predict --reserve 64"), "--no-paging"));
+  EXPECT_TRUE(has(refused("predict --ep 2"), "no experts"));
+  EXPECT_TRUE(has(refused("predict --expert-skew 1"), "no experts"));
+  EXPECT_EQ(run("predict -m llama-3-8b,mixtral-8x7b --expert-skew 1").code, 0);
+  refused("explain --itl 9ms --clients 4");
+  EXPECT_TRUE(has(refused("explain --itl 9ms --levers -1"), "--levers"));
+  EXPECT_EQ(json("explain --itl 9ms --levers 2")["levers"].size(), 2u);
+  EXPECT_TRUE(has(refused("run x --seed -1"), "--seed"));
+  EXPECT_TRUE(has(refused("run x -i"), "not both"));
+  EXPECT_TRUE(has(refused("run x --prompt-file " + write("p", "y")), "not both"));
+  EXPECT_TRUE(has(refused("run x --system y"), "--chat"));
+  EXPECT_TRUE(has(refused("run x --logprobs 3"), "--json"));
+  EXPECT_TRUE(has(refused("measure --tolerance 3"), "--compare"));
+  EXPECT_TRUE(has(refused("run x --format int4"), "--format int4"));
+  EXPECT_TRUE(has(refused("bench --format q3_k"), "--format q3_k"));
+}
+
+TEST_F(Cli, AReportOfWrongOptionsIsNotWritten) {
+  const std::string page = (folder_ / "r.html").string();
+  for (const char* option : {"--target foo", "--target 0", "--compare nope", "--clients 4"}) {
+    refused("report -o " + page + " " + option);
+  }
+  EXPECT_FALSE(fs::exists(page));
+}
+
 TEST_F(Cli, BadSweepsAndTiles) {
   for (const char* sweep : {"1,2,3,5..9", "5..1", ",,", "1..", "..4", "1,2..x", "1..1e9"}) {
     refused(std::string("predict --batch ") + sweep);
@@ -226,6 +261,12 @@ TEST_F(Cli, JsonParsesForEveryCommand) {
   EXPECT_EQ(predicted["plan"]["tp"], 8);  // a node is used whole
   EXPECT_EQ(json("explain --itl 9ms --batch 16")["observed"]["batch"], 16);
   EXPECT_TRUE(json("tiles").contains("life"));
+  EXPECT_EQ(json("tiles -M epyc-9654")["dtype"], "bf16");  // it has no fp16
+  // What was printed can be given back.
+  const std::string file = write("back.json", run("machine h100-sxm --json").out);
+  for (const char* key : {"levels", "peak", "aliases"}) {
+    EXPECT_EQ(json("machine " + file)["machine"][key], json("machine h100-sxm")["machine"][key]);
+  }
   for (const char* command : {"machine", "machine h100-sxm", "machine --history",
                               "machine compare h100-sxm h200", "model"}) {
     EXPECT_FALSE(json(command).empty()) << command;
@@ -270,9 +311,59 @@ TEST_F(Cli, CsvHasOneHeaderAndEvenColumns) {
   const std::vector<std::string> ops = lines_of(run("predict --csv").out);
   ASSERT_GT(ops.size(), 10u);
   EXPECT_TRUE(ops[0].starts_with("phase,op,count,flops,bytes,"));
+  for (const char* command : {"machine", "model"}) {  // as in --json
+    const Json list = json(command);
+    const std::string csv = run(std::string(command) + " --csv").out;
+    std::string header;
+    for (const auto& [key, value] : list.front().items())
+      header += (header.empty() ? "" : ",") + key;
+    EXPECT_EQ(lines_of(csv).front(), header);
+    EXPECT_EQ(lines_of(csv).size(), 1 + list.size());
+  }
   for (const auto* table : {&sweep, &ops}) {
     for (const std::string& line : *table) EXPECT_EQ(columns_of(line), columns_of(table->front()));
   }
+}
+
+TEST_F(Cli, SweepsOverClientsShowTheEndpoint) {
+  const std::string options = "predict -m llama-3-8b,llama-3-70b --clients 4,8 --output 256";
+  const Json points = json(options)["points"];
+  const std::vector<std::string> rows = lines_of(run(options + " --csv").out);
+  ASSERT_EQ(rows.size(), 1u + 4);
+  EXPECT_TRUE(rows[0].ends_with(",serving_ttft_s,serving_tpot_s,serving_tokens_per_s"));
+  for (const std::string& row : rows) EXPECT_EQ(columns_of(row), columns_of(rows[0]));
+  EXPECT_TRUE(
+      rows[1].ends_with(fmt::format(",{:.6g}", double(points[0]["serving"]["tokens_per_s"]))));
+  EXPECT_GT(points[1]["serving"]["tokens_per_s"], points[0]["serving"]["tokens_per_s"]);
+  EXPECT_EQ(points[1]["decode"]["batch"], 8);
+  EXPECT_TRUE(rows[3].ends_with(",false,,,,"));  // 70B on one H100: no endpoint
+  EXPECT_TRUE(points[3]["serving"].is_null());
+  EXPECT_TRUE(has(run(options).out, "none"));
+}
+
+TEST_F(Cli, LoadThatIsNotGivenFollowsFromTheRest) {
+  EXPECT_EQ(json("predict")["decode"]["context"], 2048);
+  const Json long_prompt = json("predict -m llama-3-8b -p 100000");
+  EXPECT_EQ(long_prompt["decode"]["context"], 100000);
+  EXPECT_TRUE(has(long_prompt["notes"].dump(), "beyond the model's 8192"));
+  EXPECT_TRUE(has(json("predict -m llama-3-8b -p 100000 -c 512")["notes"].dump(), "100000"));
+  const Json endpoint = json("predict --clients 16 -p 1000 --output 500");
+  EXPECT_EQ(endpoint["decode"]["context"], 1250);
+  EXPECT_EQ(endpoint["decode"]["batch"], 16);
+  EXPECT_EQ(json("predict --clients 16 -b 2")["decode"]["batch"], 2);
+}
+
+TEST_F(Cli, IdleDevicesAreNamedAndPaid) {
+  const Json three = json("predict -m llama-3-8b -M 3xh100-sxm --price 3");
+  const Json two = json("predict -m llama-3-8b -M 2xh100-sxm --price 3");
+  EXPECT_EQ(three["devices"], 2);
+  EXPECT_TRUE(has(three["notes"].dump(), "2 of 3 devices used"));
+  EXPECT_EQ(two["notes"].size(), 0u);
+  EXPECT_NEAR(three["dollars_per_mtok"], 1.5 * double(two["dollars_per_mtok"]), 1e-9);
+  EXPECT_EQ(three["joules_per_token"], two["joules_per_token"]);
+  // A plan that was asked for counts its own devices.
+  EXPECT_EQ(json("predict -m llama-3-8b -M 3xh100-sxm --tp 2 --price 3")["dollars_per_mtok"],
+            two["dollars_per_mtok"]);
 }
 
 double fastest_seconds(int tries, const auto& work) {
@@ -309,14 +400,14 @@ TEST_F(Cli, TheModelInsideWritesText) {
 
 TEST_F(Cli, AProfileAddsUpToTheStep) {
   const std::string trace = (folder_ / "trace.json").string();
-  const Json ran = json("run ridge-1m \"The\" -n 16 --temperature 0 --profile " + trace);
+  const Json ran = json("run ridge-1m \"The\" -n 16 --temperature 0 --trace " + trace);
   const Json& generation = ran.at("generation");
   double operators = 0;
   for (const Json& op : generation.at("operators")) operators += op.at("measured_s").get<double>();
   EXPECT_LE(operators, generation.at("seconds").get<double>());
   EXPECT_GT(operators, 0.9 * generation.at("seconds").get<double>());
   EXPECT_GT(Json::parse(slurp(trace)).at("traceEvents").size(), 100u);
-  const Ran shown = run("run ridge-1m \"The\" -n 4 --profile");
+  const Ran shown = run("run --profile ridge-1m \"The\" -n 4");
   EXPECT_TRUE(has(shown.error, "gate_up"));
   EXPECT_TRUE(shown.out.starts_with("The"));
 }
@@ -335,6 +426,35 @@ TEST_F(Cli, StopStringsAndBiasesAreKept) {
   const Json biased = json("run ridge-1m \"The\" -n 1 --temperature 0 --logit-bias " +
                            std::to_string(first) + "=-100");
   EXPECT_NE(biased.at("tokens").at(0), first);
+}
+
+// The word after an option that takes one value, or none, is the prompt.
+TEST_F(Cli, OptionsLeaveTheNextWordAlone) {
+  const std::string model = write("m.gguf", slurp(RIDGE_SOURCE_DIR "/models/ridge-1m.gguf"));
+  const auto size = fs::file_size(model);
+  EXPECT_TRUE(run("run --profile " + model + " Once -n 2").out.starts_with("Once"));
+  EXPECT_EQ(fs::file_size(model), size);
+  EXPECT_TRUE(run("run --stop zzz --stop yyy Once -n 2").out.starts_with("Once"));
+  EXPECT_TRUE(run("run --logit-bias 40=1 Once -n 2").out.starts_with("Once"));
+  const std::string long_prompt(300, 'x');  // longer than a file's name may be
+  EXPECT_TRUE(run("run " + long_prompt + " -n 2").out.starts_with(long_prompt));
+}
+
+TEST_F(Cli, LostOutputIsAnError) {
+  for (const char* command : {"predict", "machine", "--help"}) {
+    for (const char* where : {" >/dev/full", " >&-"}) refused(std::string(command) + where);
+  }
+}
+
+TEST_F(Cli, OutputPathsAreCheckedBeforeTheWork) {
+  EXPECT_TRUE(has(refused("run x --trace /nowhere/t.json"), "/nowhere/t.json"));
+  EXPECT_TRUE(
+      has(refused("measure --compare " + write("none.json", R"({"name": "this"})")), "none"));
+  EXPECT_TRUE(has(
+      refused("measure --device cpu --compare " RIDGE_SOURCE_DIR "/atlas/machines/h100-sxm.json"),
+      "describes a GPU"));
+  EXPECT_TRUE(has(refused("measure --device cpu -o /nowhere/x.json"), "/nowhere/x.json"));
+  EXPECT_TRUE(has(refused("measure --device cpu --svg /nowhere/x.svg"), "/nowhere/x.svg"));
 }
 
 TEST_F(Cli, BenchHoldsARunAgainstItsRoof) {
@@ -368,6 +488,16 @@ TEST_F(Cli, QuantizingCostsWhatItsBitsDo) {
     EXPECT_EQ(run("convert ridge-7m --to " + storage + " " + path).code, 0);
     return perplexity(path);
   };
+  // The parts of a file add up to its bytes, norms in f32 included.
+  const std::string q4 = (folder_ / "parts.gguf").string();
+  EXPECT_EQ(run("convert ridge-7m --to q4_k " + q4).code, 0);
+  const Json model = json("model " + q4);
+  for (const char* list : {"parts", "formats"}) {
+    int64_t bytes = 0;
+    for (const Json& part : model.at(list)) bytes += part.at("bytes").get<int64_t>();
+    EXPECT_EQ(bytes, model.at("weight_bytes")) << list;
+  }
+  EXPECT_EQ(json("model ridge-7m").at("parameters"), model.at("parameters"));
   const double bf16 = perplexity("ridge-7m"), q8_0 = converted("q8_0");
   const double q4_0 = converted("q4_0"), q4_k = converted("q4_k");
   EXPECT_NEAR(q8_0, bf16, 0.01 * bf16);

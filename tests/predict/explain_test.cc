@@ -2,6 +2,7 @@
 // "nothing is wrong" and "impossible".
 #include "predict/explain.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -180,6 +181,27 @@ TEST(Explain, ImpossibleWhereTheWeightsDoNotFit) {
   EXPECT_EQ(x.wall, Wall::capacity);
 }
 
+TEST(Explain, ImpossibleWhereTheCacheDoesNotFit) {
+  Observation seen = as_expected(eight(), 400);  // 400 sequences of 2048 tokens: 107 GB of 80
+  const Explanation x = explain(eight(), seen);
+  EXPECT_EQ(x.verdict, Verdict::impossible);
+  EXPECT_EQ(x.wall, Wall::capacity);
+  EXPECT_NE(x.sentence.find("batch 400 at context 2048"), std::string::npos);
+  // A cache that is seen full holds less than described.
+  seen.kv_usage = 0.98;
+  seen.waiting = 12;
+  EXPECT_EQ(explain(eight(), seen).verdict, Verdict::full);
+}
+
+TEST(Explain, ALargerBatchIsWorthExpectedOverExpected) {
+  Observation seen;
+  seen.batch = 8;
+  seen.tokens_per_s = 280;
+  const Explanation x = explain(seventy(), seen);
+  const double times = x.useful_tokens_per_s / x.prediction.tokens_per_s;
+  EXPECT_NE(x.sentence.find(fmt::format("about {:.0f}x", times)), std::string::npos) << x.sentence;
+}
+
 TEST(Explain, NothingIsWrong) {
   const Explanation probe = explain(eight(), as_expected(eight(), 1));
   const Explanation x = explain(eight(), as_expected(eight(), probe.useful_batch));
@@ -233,12 +255,35 @@ TEST(Explain, FirstTokenAlone) {
   EXPECT_TRUE(says(late, Bearing::contradicts, "queue"));
 }
 
+TEST(Explain, FirstTokenAloneRanksByItsOwnGain) {
+  Observation seen;
+  seen.ttft_s = 10 * predict(eight()).ttft_s();
+  const Explanation x = explain(eight(), seen);
+  const Lever* gap = lever(x, "close the gap");
+  ASSERT_TRUE(gap);
+  EXPECT_NEAR(gap->ttft_gain, 10, 1e-9);
+  EXPECT_EQ(gap->gain, 1);
+  for (size_t i = 1; i < x.levers.size(); ++i) {
+    EXPECT_GE(x.levers[i - 1].ttft_gain, x.levers[i].ttft_gain);
+  }
+  EXPECT_FALSE(says(x, Bearing::missing, "--batch"));
+}
+
+TEST(Explain, LeversCountBytesFromTheModelsOwnFormat) {
+  const Request r = make_request("deepseek-v3", "8xh200");
+  const Lever* int4 = nullptr;
+  const Explanation x = explain(r, as_expected(r, 4));
+  ASSERT_TRUE(int4 = lever(x, "weights int4"));
+  EXPECT_NE(int4->note.find("52 % of the weight bytes"), std::string::npos) << int4->note;
+}
+
 TEST(Explain, TwoOfThreeGiveTheThird) {
   const Observation full = as_expected(seventy(), 24);
   Observation seen;
   seen.itl_s = full.itl_s;
   seen.tokens_per_s = 24 / *full.itl_s;
   EXPECT_EQ(explain(seventy(), seen).batch, 24);
+  EXPECT_FALSE(says(explain(seventy(), seen), Bearing::missing, "--batch"));
   seen.itl_s.reset();
   EXPECT_NEAR(explain(seventy(), seen).batch, 24, 1);  // the batch that yields this rate
   seen.batch = 24;

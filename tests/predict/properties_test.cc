@@ -276,6 +276,14 @@ TEST(Properties, AbsurdRequestsAreRefused) {
     r.prompt = 1e9;
     r.plan.chunk = 1;
   });
+  refused([](Request& r) {
+    r.prompt = 1e9;
+    r.clients = 1;
+  });
+  refused([](Request& r) {
+    r.clients = 1;
+    r.plan.continuous = false;
+  });
 }
 
 TEST(Properties, SweepsOnAllCoresKeepOrderAndErrors) {
@@ -374,6 +382,69 @@ TEST(Prediction, MoneyAndEnergyFollowThroughput) {
   ASSERT_TRUE(p.dollars_per_mtok && p.joules_per_token);
   EXPECT_DOUBLE_EQ(*p.dollars_per_mtok, 2 * 3.0 / 3600 / p.tokens_per_s * 1e6);
   EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.tokens_per_s);
+}
+
+TEST(Prediction, AnEndpointsTokensAreWhatIsPaid) {
+  Request r = make_request("llama-3-8b", "2xh100-sxm");
+  r.price_per_hour = 3;
+  r.clients = 32;
+  const Prediction p = predict(r);
+  ASSERT_TRUE(p.serving && p.dollars_per_mtok && p.joules_per_token);
+  EXPECT_GT(p.serving->tokens_per_s, 2 * p.tokens_per_s);
+  EXPECT_DOUBLE_EQ(*p.dollars_per_mtok, 2 * 3.0 / 3600 / p.serving->tokens_per_s * 1e6);
+  EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.serving->tokens_per_s);
+}
+
+TEST(Prediction, AnEndpointThatDoesNotFitPromisesNothing) {
+  Request r = make_request("llama-3-70b", "h100-sxm");
+  r.clients = 4;
+  const Prediction p = predict(r);
+  EXPECT_FALSE(p.serving);
+  EXPECT_FALSE(p.joules_per_token);
+  ASSERT_FALSE(p.notes.empty());
+  EXPECT_NE(p.notes.back().find("no endpoint"), std::string::npos);
+}
+
+TEST(Prediction, AnEndpointSpeculates) {
+  Request r = make_request("llama-3.1-70b", "4xh200", 1, 2048, "vllm");
+  r.clients = 4;
+  const auto rate = [&] { return predict(r).serving->tokens_per_s; };
+  const double plain = rate();
+  r.plan.speculate = 3;
+  const double free = rate();
+  r.draft = std::make_shared<const Model>(find_model("llama-3.2-1b"));
+  const double drafted = rate();
+  EXPECT_GT(drafted, plain);
+  EXPECT_GT(free, drafted);
+  EXPECT_LT(free, tokens_per_step(r.plan) * plain);
+}
+
+TEST(Prediction, ADraftModelTakesMemory) {
+  Request r = make_request("llama-3.1-70b", "4xh200");
+  r.plan.speculate = 3;
+  const MemoryFit alone = predict(r).memory;
+  r.draft = std::make_shared<const Model>(find_model("llama-3.2-1b"));
+  const MemoryFit both = predict(r).memory;
+  const Rank draft = make_rank(*r.draft, r.plan);
+  EXPECT_DOUBLE_EQ(both.weights, alone.weights + draft.weight_bytes);
+  EXPECT_DOUBLE_EQ(both.kv, alone.kv + sequence_bytes(draft, r.context));
+  EXPECT_LT(both.max_batch, alone.max_batch);
+}
+
+TEST(Prediction, AStackAwayFromHomeSaysSo) {
+  const auto guessed = [](const char* machine, const char* stack) {
+    const Prediction p = predict(make_request("llama-3-8b", machine, 1, 2048, stack));
+    return std::any_of(p.notes.begin(), p.notes.end(), [](const std::string& note) {
+      return note.find("guess") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(guessed("h100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(guessed("2xh100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(guessed("a100-sxm-80gb", "ridge-cuda"));
+  EXPECT_TRUE(guessed("h100-sxm", "ridge"));
+  EXPECT_FALSE(guessed("b200", "vllm"));
+  EXPECT_TRUE(guessed("mi300x", "vllm"));
+  EXPECT_FALSE(guessed("mi300x", "typical"));
 }
 
 TEST(Prediction, StaticBatchesWasteSlots) {

@@ -129,6 +129,14 @@ TEST(Api, RooflinePlacesEveryOperatorAtItsTimes) {
   }
 }
 
+TEST(Api, RooflineSaysOnceThatItDoesNotFit) {
+  const std::string text =
+      ask("/api/roofline", {{"model", "llama-3-70b"}, {"machine", "h100-sxm"}})["sentence"];
+  EXPECT_TRUE(text.starts_with("It does not fit: ")) << text;
+  EXPECT_EQ(text.find(" fit", 13), std::string::npos) << text;
+  EXPECT_NE(text.find("it waits for memory"), std::string::npos) << text;
+}
+
 TEST(Api, DescribesEveryEndpoint) {
   const Json api = openapi_json();
   for (const ApiEndpoint& endpoint : api_endpoints()) {
@@ -146,6 +154,8 @@ TEST(PageReport, HoldsThePageAndItsAnswers) {
   EXPECT_EQ(html.find("src=\"/"), std::string::npos);
   EXPECT_EQ(html.find("href=\"/"), std::string::npos);
   EXPECT_THROW(report_html({{"model", "nothing"}}, ""), Error);
+  const std::string endpoint = report_html({{"clients", "16"}}, "");
+  EXPECT_NE(endpoint.find("\"config\":{\"batch\":\"16\",\"context\":\"1536\"}"), std::string::npos);
 }
 
 }  // namespace

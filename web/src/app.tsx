@@ -150,7 +150,7 @@ export function App() {
           </div>
           <footer>
             {view.data?.notes.map((note) => <p key={note}>Note: {note}.</p>)}
-            {view.data && <p>{view.data.calibrated ? "Calibrated" : "Not calibrated"}: {view.data.basis}</p>}
+            {view.data && <p>Expected times, stack {view.data.stack}: {view.data.basis}</p>}
             <p>Ridge {RIDGE_VERSION} · roofs are dense peaks and published or measured bandwidths · <code class="command">{command()}</code></p>
           </footer>
         </main>

@@ -25,6 +25,9 @@ export const kRequest = [
   "no-continuous", "price",
 ] as const;
 
+// What a person saw: options of ridge explain, but for seen-batch, which is its --batch.
+const kObserved = ["observed", "seen-batch", "itl", "ttft", "dram-active", "tensor-active", "gpu-util", "kv-usage", "waiting", "power"] as const;
+
 // What a first visit shows: a common case whose machine has measured roofs.
 const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", context: "4096" };
 // What the command line takes where nothing is said.
@@ -47,7 +50,9 @@ const initial = readHash();
 export const section = signal<Section>(initial.section);
 export const config = signal<Config>(frozen ? frozen.config : initial.config);
 
-export const get = (name: string) => config.value[name] ?? kDefaults[name] ?? "";
+// A context that is not given holds the prompt.
+const longest = () => String(Math.max(Number(kDefaults["context"]), Number(config.value["prompt"]) || 0));
+export const get = (name: string) => config.value[name] ?? (name === "context" ? longest() : (kDefaults[name] ?? ""));
 
 export function set(changes: Record<string, string | undefined>): void {
   if (frozen) return;
@@ -85,13 +90,15 @@ function follow() {
 
 const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-export function command(of: Config = config.value): string {
-  const words = ["ridge predict"];
-  for (const name of kRequest) {
+// On the panel that explains, with something seen, the explanation; else the prediction.
+export function command(of: Config = config.value, on: Section = section.value): string {
+  const explains = on === "slow" && ["observed", "itl", "ttft"].some((name) => of[name]);
+  const words = [explains ? "ridge explain" : "ridge predict"];
+  for (const name of explains ? [...kRequest.filter((n) => n !== "batch"), ...kObserved] : kRequest) {
     const value = of[name] ?? (name === "model" || name === "machine" ? kDefaults[name] : undefined);
     if (value === undefined) continue;
     if (name.startsWith("no-")) words.push(`--${name}`);
-    else words.push(`--${name} ${quoted(value)}`);
+    else words.push(`--${name === "seen-batch" ? "batch" : name} ${quoted(value)}`);
   }
   return words.join(" ");
 }

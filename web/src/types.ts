@@ -70,7 +70,7 @@ export interface SweepPoint {
   batch?: string; weights?: string; context?: string;
   ttft_s: number; tpot_s: number; tpot_low_s: number; tpot_high_s: number; tokens_per_s: number; roof_tokens_per_s: number;
   tokens_per_s_per_user: number; tokens_per_s_per_device: number; wall: Wall; next_wall: Wall;
-  mfu: number | null; mbu: number; memory_bytes: number; fits: boolean; pareto: boolean;
+  mfu: number | null; mbu: number; memory_bytes: number; fits: boolean; max_batch: number | null; pareto: boolean;
 }
 export interface Sweep { sweep: string[]; axes: { name: string; labels: string[] }[]; points: SweepPoint[] }
 export interface Users {

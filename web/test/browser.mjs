@@ -161,6 +161,13 @@ const tests = {
     await page.fill("input[name=gpu-util]", "0.38");
     await page.waitForFunction((sentence) => document.querySelector(".verdict")?.textContent === sentence, seen.sentence);
     assert.equal(await page.getAttribute("[data-verdict]", "data-verdict"), seen.verdict);
+    const command = await page.textContent("code.command");
+    assert.equal(command, "ridge explain --model llama-3-70b --machine 8xh100-sxm --context 4096 --observed 280 --gpu-util 0.38");
+    assert.equal(cli(...command.split(" ").slice(1)).sentence, seen.sentence);
+    await page.setViewportSize({ width: 1200, height: 900 });
+    const hidden = await page.evaluate(() => { const box = document.querySelector(".levers").parentElement; return box.scrollWidth - box.clientWidth; });
+    assert.ok(hidden <= 0, `${hidden} px of the levers are cut off`);
+    await page.setViewportSize({ width: 1440, height: 1000 });
     await page.fill("input[name=itl]", "soon");
     await page.waitForSelector(".observed .field.bad .error");
   },

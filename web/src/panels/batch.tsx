@@ -24,20 +24,23 @@ function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; widt
   const names = formats(sweep);
   const lines = names.map((name) => sweep.points.filter((p) => p.weights === name && p.fits));
   const ends = spread(lines.map((l) => (l.length ? y(pick(l.at(-1) as SweepPoint)) : f.bottom)), 13, f.top, f.bottom);
-  const cliff = now?.memory.max_batch ?? null;
+  // Each precision leaves the cache another room; beyond the largest nothing fits.
+  const most = names.map((name) => sweep.points.find((p) => p.weights === name)?.max_batch ?? null);
+  const last = Math.max(0, ...most.map((m) => m ?? 0));
+  const cliff = last >= x.domain[0] && last < x.domain[1] ? x(last) : null;
   const here = now && now.memory.fits ? ([x(now.decode.batch), y(pick === perDevice ? now.decode.tokens_per_s_per_device : now.decode.tokens_per_s_per_user)] as const) : null;
   return (
     <Chart frame={f} label={title}>
       <Axes frame={f} x={x} y={y} xTitle="batch" yTitle={title} xFormat={axis} yFormat={axis} />
-      {cliff !== null && cliff >= x.domain[0] && cliff < x.domain[1] && (
-        <g class="cliff"><rect x={x(cliff)} y={f.top} width={f.right - x(cliff)} height={f.bottom - f.top} /><line x1={x(cliff)} x2={x(cliff)} y1={f.top} y2={f.bottom} /><text x={x(cliff) - 4} y={f.bottom - 6} text-anchor="end">memory full at {count(cliff)}</text></g>
+      {cliff !== null && (
+        <g class="cliff"><rect x={cliff} y={f.top} width={f.right - cliff} height={f.bottom - f.top} /><line x1={cliff} x2={cliff} y1={f.top} y2={f.bottom} /><text x={cliff - 4} y={f.bottom - 6} text-anchor="end">memory full</text></g>
       )}
       {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} a token</text></g>}
       {lines.map((line, i) => line.length > 0 && (
         <g key={names[i]} class={`precision p${i}`}>
           <path d={path(line.map((p) => [x(Number(p.batch)), y(pick(p))] as const))} />
           {line.map((p) => <g key={p.batch} transform={`translate(${x(Number(p.batch))} ${y(pick(p))})`}><WallMark wall={p.wall} r={2.8} /><title>{tip(p)}</title></g>)}
-          <text x={x(Number(line.at(-1)?.batch)) + 6} y={(ends[i] ?? 0) + 4}>{names[i]}</text>
+          <text x={(cliff ?? x(Number(line.at(-1)?.batch))) + 6} y={(ends[i] ?? 0) + 4}>{names[i]}{cliff !== null && ` up to ${count(most[i] as number)}`}</text>
         </g>
       ))}
       {here && <circle class="here" cx={here[0]} cy={here[1]} r={7}><title>this configuration</title></circle>}
@@ -50,7 +53,7 @@ function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target:
   const points = sweep.points.filter((p) => p.fits);
   if (points.length === 0) return <p class="note">Nothing fits.</p>;
   const x = logScale(...logDomain([...points.map(perUser), target], 1.4), f.left, f.right);
-  const y = logScale(...logDomain(points.map(perDevice), 1.5), f.bottom, f.top);
+  const y = logScale(...logDomain(points.map(perDevice), 2.5), f.bottom, f.top);
   const front = points.filter((p) => p.pareto).sort((a, b) => perUser(a) - perUser(b));
   return (
     <Chart frame={f} label="Tokens per second of a device against those of a user">

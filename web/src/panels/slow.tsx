@@ -27,7 +27,8 @@ const kBearings = [
 ] as const;
 
 function Answer({ x }: { x: Explanation }) {
-  const best = Math.max(1, ...x.levers.map((l) => l.gain));
+  const gain = (l: Explanation["levers"][number]) => (config.value["observed"] || config.value["itl"] ? l.gain : l.ttft_gain);
+  const best = Math.max(1, ...x.levers.map(gain));
   return (
     <>
       <p class="sentence verdict" data-verdict={x.verdict}>{x.sentence}</p>
@@ -57,7 +58,7 @@ function Answer({ x }: { x: Explanation }) {
             {x.levers.map((l) => (
               <tr key={l.name}>
                 <td>{l.name.replace("->", "→")}</td><td class="n">{times(l.gain)}</td>
-                <td class="wide"><svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + l.gain)) / Math.log2(1 + best))} height="8" /></svg></td>
+                <td class="wide"><svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + gain(l))) / Math.log2(1 + best))} height="8" /></svg></td>
                 <td class="n">{seconds(l.tpot_s)}</td><td class="n">{times(l.ttft_gain)}</td><td><WallTag wall={l.next_wall} /></td><td class="why">{l.note}</td>
               </tr>
             ))}
