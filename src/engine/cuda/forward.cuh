@@ -1,7 +1,8 @@
 // A step of any number of tokens, an operator a kernel: prompts, large and mixed batches, and the
 // models that the decode kernel has no code for. Launches depend on each other programmatically, so
 // that weights arrive while the kernel before ends. Up to 128 tokens the products of a layer from
-// one attention to the next are one kernel, with the norms folded in.
+// one attention to the next are one kernel, with the norms folded in; of models with experts or
+// norms after blocks few tokens have products of their own (few.cuh).
 #pragma once
 
 #include <utility>
