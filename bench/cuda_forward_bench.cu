@@ -171,6 +171,16 @@ void print_operators(DeviceModel& model, const std::vector<ForwardSlice>& slices
   model.keep_stamps(false);
 }
 
+// Weights of the experts that no token of the batch is expected to choose.
+double unread_bytes(const ModelShape& s, WeightFormat format, int batch) {
+  if (s.experts == 0) return 0;
+  const FormatInfo info = format_info(format);
+  const double layers = double(std::count(s.moe.begin(), s.moe.end(), true));
+  const double unchosen = std::pow(1 - double(s.top_k) / s.experts, batch);
+  return unchosen * layers * s.experts * 3.0 * s.hidden * s.expert_ffn * info.chunk_bytes /
+         (kBlockRows * info.columns);
+}
+
 int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = count > 1 ? words[1] : "check";
@@ -241,8 +251,9 @@ int run(int count, char** words) {
       std::printf("RESULT prefill/%s/%s/%d %.4f ms -\n", name.c_str(), format.c_str(), context,
                   seconds * 1e3);
     } else {
-      const double bytes =
-          model->weight_bytes() + model->cache_bytes_per_token() * batch * (context + 1);
+      const double bytes = model->weight_bytes() -
+                           unread_bytes(shape, formats_of(format).weights, batch) +
+                           model->cache_bytes_per_token() * batch * (context + 1);
       std::printf(
           "%-13s %-5s batch %3d context %5d: %7.3f ms  %5.2f TB/s  %5.1f %% of %.2f  %7.0f tok/s\n",
           name.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,

@@ -14,7 +14,6 @@ do not tell apart.
 """
 import argparse
 import json
-import re
 import statistics
 import subprocess
 
@@ -115,10 +114,15 @@ class Fit:
         return stack
 
 
-def stack_text(stack):
-    """As the atlas has it: an operator kind a line."""
-    text = json.dumps(stack, indent=2)
-    return re.sub(r"\{\s+(\"compute\": [^,]+),\s+(\"memory\": [^,]+),\s+(\"ramp\": [^\s}]+)\s+\}", r"{\1, \2, \3}", text) + "\n"
+def stack_text(value, indent=""):
+    """As the atlas has it: what holds no further objects on one line."""
+    inner = indent + "  "
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not any(isinstance(item, (dict, list)) for item in items):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(inner + stack_text(item, inner) for item in value) + f"\n{indent}]"
+    return "{\n" + ",\n".join(f"{inner}{json.dumps(key)}: {stack_text(item, inner)}" for key, item in value.items()) + f"\n{indent}}}"
 
 
 def summary(name, rows, times):
@@ -171,7 +175,7 @@ def main():
     summary("after a fit", rows, after)
     if options.output:
         with open(options.output, "w") as file:
-            file.write(stack_text(fit.fitted_stack()))
+            file.write(stack_text(fit.fitted_stack()) + "\n")
 
 
 if __name__ == "__main__":
