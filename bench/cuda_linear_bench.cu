@@ -17,11 +17,11 @@
 namespace ridge::cuda {
 namespace {
 
-const int kSms = [] {
-  int sms = 0;
-  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking");
-  return sms;
-}();
+int sms() {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "asking");
+  return count;
+}
 
 struct Weights {
   Weights(WeightFormat weight_format, int matrices, int row_count, int column_count, bool pairs)
@@ -87,7 +87,7 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
   args.bias = after == After::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
   const auto multiply = [&] {
-    linear ? linear->launch(nullptr, {args}, tile) : multiply_few(nullptr, w.format, kSms, {args});
+    linear ? linear->launch(nullptr, {args}, tile) : multiply_few(nullptr, w.format, sms(), {args});
   };
   multiply();
   check(cudaDeviceSynchronize(), "multiplying");
@@ -176,7 +176,7 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     args.rows = to.data(), args.stride = rows;
     out.fill_bytes(0xff);
     to.fill_bytes(0xff);
-    multiply_few(nullptr, format, kSms, args);
+    multiply_few(nullptr, format, sms(), args);
     check(cudaDeviceSynchronize(), "multiplying");
     const std::vector<uint16_t> given = gate ? x.host() : of_slots.host(), activated = out.host();
     const std::vector<float> found = to.host();
@@ -221,7 +221,7 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
 
 void check_all() {
   for (const auto& [format, name] : kFormats) {
-    Linear linear(format, kSms);
+    Linear linear(format, sms());
     for (const auto& [rows, columns] :
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
@@ -265,7 +265,7 @@ void time_all() {
   Timer timer;
   for (const auto& [format, name] : kFormats) {
     constexpr int kLayers = 6;
-    Linear linear(format, kSms);
+    Linear linear(format, sms());
     Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
     Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
     Buffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
@@ -289,7 +289,7 @@ void time_all() {
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
         args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
         args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
-        if (tokens <= few_tokens(format)) return multiply_few(nullptr, format, kSms, {args});
+        if (tokens <= few_tokens(format)) return multiply_few(nullptr, format, sms(), {args});
         linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
       const auto say = [&](const char* what, double seconds, double bytes, double weights) {

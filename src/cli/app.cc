@@ -19,7 +19,7 @@ constexpr const char* kFooter = R"(Examples:
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
   ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
   ridge machine compare h100-sxm h200
-Every command has --help with its own examples, and --json.
+Every command has --help with its own examples, and all but serve have --json.
 Bad input ends with one line and exit code 2.)";
 
 std::string version() {

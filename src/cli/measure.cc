@@ -157,10 +157,6 @@ int run_measure(const MeasureOptions& options, bool json) {
     std::vector<Drift> drifts;
     if (comparable(device)) drifts = compare(before, report.readings, options.tolerance / 100);
     compared |= !drifts.empty();
-    if (!before.empty() && !compared && device == devices.back()) {
-      throw Error("{}: holds no reading of {}", options.before,
-                  devices.size() == 1 ? "this device" : "these devices");
-    }
     if (!json) print_report(report);
     std::fflush(stdout);  // before what goes to stderr
     documents.push_back(file);
@@ -182,6 +178,10 @@ int run_measure(const MeasureOptions& options, bool json) {
     if (!json && !drifts.empty()) print_drift(drifts, options.tolerance / 100);
   }
   if (json) fmt::print("{}\n", (documents.size() == 1 ? documents[0] : documents).dump(2));
+  if (!before.empty() && !compared) {
+    throw Error("{}: holds no reading of {}", options.before,
+                devices.size() == 1 ? "this device" : "these devices");
+  }
   return fell ? 1 : 0;
 }
 

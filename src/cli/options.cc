@@ -1,13 +1,11 @@
 #include "cli/options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
 
 #include "base/error.h"
-#include "roofline/stack.h"
 
 namespace ridge {
 
@@ -17,11 +15,9 @@ void add_request_options(CLI::App& command, RequestOptions& options, Endpoint en
     if (endpoint == Endpoint::left_out && (name == "clients" || name == "output")) continue;
     std::string names = std::string("--") + option.name;
     if (*option.letter) names += std::string(",-") + option.letter;
-    std::string help = option.help;
-    if (name == "stack")
-      help = fmt::format("Software: {} (default: typical)", fmt::join(stack_names(), ", "));
-    CLI::Option* added = option.value ? command.add_option(names, options.*option.value, help)
-                                      : command.add_flag(names, options.*option.flag, help);
+    CLI::Option* added = option.value
+                             ? command.add_option(names, options.*option.value, option.help)
+                             : command.add_flag(names, options.*option.flag, option.help);
     added->group(option.group);
   }
   // Without its partner an option would have no effect.

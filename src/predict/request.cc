@@ -59,7 +59,7 @@ class Axes {
   template <typename Set>
   void number(const char* name, const std::string& text, double low, double high, bool whole,
               Set set) {
-    if (text.empty() || text == kAuto) return;
+    if (text.empty()) return;
     Parameter axis{name, {}};
     for (const double value : naming(name, [&] { return parse_sweep(text, "--" + axis.name); })) {
       if (!(value >= low && value <= high) || (whole && value != std::floor(value))) {
@@ -168,8 +168,15 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("pp", o.pp, 1, 100000, true, [](Request& r, double v) { r.plan.pp = int(v); });
   axes.number("dp", o.dp, 1, 100000, true, [](Request& r, double v) { r.plan.dp = int(v); });
   axes.number("ep", o.ep, 1, 100000, true, [](Request& r, double v) { r.plan.ep = int(v); });
-  axes.number("batch", o.batch, 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
-  axes.number("context", o.context, 1, 1e9, true, [](Request& r, double v) { r.context = v; });
+  const auto given = [](const std::string& text) { return text == kAuto ? std::string() : text; };
+  if (!o.clients.empty() && !(given(o.batch) + given(o.context)).empty()) {
+    throw OptionError("clients",
+                      "--clients leads to a batch and context of its own: leave out "
+                      "--batch and --context");
+  }
+  axes.number("batch", given(o.batch), 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
+  axes.number("context", given(o.context), 1, 1e9, true,
+              [](Request& r, double v) { r.context = v; });
   axes.number("prompt", o.prompt, 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
   axes.number("clients", o.clients, 1, 1e7, true, [](Request& r, double v) { r.clients = v; });
   axes.number("output", o.output, 1, 1e9, true, [](Request& r, double v) { r.output = v; });
@@ -207,7 +214,8 @@ constexpr RequestOption kOptions[] = {
     text("model", "m", kWhere, "Built-in name, config.json, GGUF or safetensors path", &O::model),
     text("machine", "M", kWhere, "Machine: h200, 8xh100-sxm, 2x8xh100-sxm, this, a file",
          &O::machine),
-    text("stack", "", kWhere, "Software: typical (default), ideal", &O::stack),
+    text("stack", "", kWhere,
+         "Software: typical (default), ideal, vllm, sglang, trtllm, ridge, ridge-cuda", &O::stack),
     text("batch", "b", kLoad, "Sequences decoding at once, in all; default 1, or an endpoint's",
          &O::batch),
     text("context", "c", kLoad, "Tokens in each sequence's cache; default 2048 or the prompt",

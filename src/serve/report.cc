@@ -75,18 +75,10 @@ std::string inside_script(std::string text) {
 
 }  // namespace
 
-std::string report_html(const ApiOptions& given, const std::string& made) {
+std::string report_html(const ApiOptions& config, const std::string& made) {
   const nlohmann::json views = parse_json(page_text("views.json"), "views.json");
   // What the headline shows must be there; this throws where it cannot be.
-  ApiOptions config = given;
-  const Json shown =
-      answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
-  // The page has no field for clients: it shows the batch and context they lead to.
-  if (config.erase("clients") > 0) {
-    for (const char* name : {"batch", "context"}) {
-      config[name] = fmt::format("{:.0f}", shown["decode"][name].get<double>());
-    }
-  }
+  answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
 
   Json frozen{{"config", config}, {"made", made}, {"views", Json::object()}};
   for (const auto& [name, view] : views.items()) {

@@ -350,7 +350,8 @@ TEST_F(Cli, LoadThatIsNotGivenFollowsFromTheRest) {
   const Json endpoint = json("predict --clients 16 -p 1000 --output 500");
   EXPECT_EQ(endpoint["decode"]["context"], 1250);
   EXPECT_EQ(endpoint["decode"]["batch"], 16);
-  EXPECT_EQ(json("predict --clients 16 -b 2")["decode"]["batch"], 2);
+  EXPECT_TRUE(has(refused("predict --clients 16 -b 2"), "leave out"));
+  EXPECT_TRUE(has(refused("predict --tp auto"), "--tp"));
 }
 
 TEST_F(Cli, IdleDevicesAreNamedAndPaid) {

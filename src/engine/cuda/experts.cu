@@ -291,7 +291,7 @@ void gather(cudaStream_t stream, const Routing& r, const uint16_t* from, int pad
 
 void route_few(cudaStream_t stream, const FewRouting& args) {
   check_routing(args.routing);
-  constexpr int kMostShared = 200 << 10;
+  constexpr int kMostShared = kFewColumns * 16;
   static const bool ready = [] {
     check(cudaFuncSetAttribute(route_few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kMostShared),

@@ -53,6 +53,7 @@ struct FewShared {
   int8_t token_of[kFewTiles * kFewTile];  // [slot]
 };
 
+#ifdef RIDGE_HOPPER
 // A block of rows of a tile of tokens.
 struct Unit {
   int tile, block;
@@ -60,6 +61,7 @@ struct Unit {
     for (block += by; block >= blocks; block -= blocks) ++tile;
   }
 };
+#endif
 
 // kGroups: of 8 tokens. A block of the grid takes a run of units. A warp has its own ring, which it
 // fills itself.

@@ -11,9 +11,11 @@
 
 namespace ridge::cuda {
 
-// Of a step. Each 8 tokens are loaded anew for every block of rows; with weights of bytes wgmma's
-// tiles are faster from 17 on.
+// Of a step. Tokens that do not fit registers are loaded anew for every block of rows: with weights
+// of bytes wgmma's tiles are faster from 17 on.
 constexpr int few_tokens(WeightFormat format) { return format == WeightFormat::bf16 ? 32 : 16; }
+// Experts are chosen by one kernel for a residual of at most so many columns.
+constexpr int kFewColumns = 12800;
 // Experts: at most so many tokens of a step, choices of theirs, and tiles; tokens of a tile, those
 // of an MMA.
 constexpr int kFewRouted = 127, kFewChoices = 512, kFewTiles = 256, kFewTile = 8;

@@ -297,7 +297,8 @@ void Forward::experts(cudaStream_t stream, int layer) {
 // Up to four tokens an expert on average: of more than eight its weights are read again.
 bool Forward::few_experts() const {
   const ModelShape& s = w_.shape;
-  return tokens_ <= kFewRouted && tokens_ * s.top_k <= std::min(kFewChoices, 4 * s.experts) &&
+  return s.hidden <= kFewColumns && tokens_ <= kFewRouted &&
+         tokens_ * s.top_k <= std::min(kFewChoices, 4 * s.experts) &&
          slots_of(tokens_, s.top_k, s.experts, kFewTile) <= kFewTiles * kFewTile && !s.post_norms;
 }
 
@@ -401,6 +402,7 @@ bool Forward::layers_chained(cudaStream_t stream) {
 void Forward::queue(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   used_events_ = 0;
+  owed_ = false;  // a step without logits leaves its last layer's rows
   mark(stream, "embed");
   embed(stream, token_.data(), tokens_, w_.embed.data(), s.hidden, s.embed_scale, residual_.data());
   bool done = false;

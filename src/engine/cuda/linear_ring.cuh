@@ -178,8 +178,8 @@ __device__ inline void for_each_stage(const Chain& chain, const Begin& begin,
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void produce_weights(const Chain& chain, LinearShared<kFormat, kTokens>& shared) {
   using Part = Stage<kFormat, kTokens>;
-  // Weights that are read once must not drive sums and activations out of L2 (7 % of a layer);
-  // where there are several tiles of tokens they are read again.
+  // Weights that are read once must not drive sums and activations out of L2 (7 % of a layer). In
+  // steps of more than one tile of tokens they are read again.
   const uint64_t policy = kChained<kTokens> ? evict_first() : evict_normal();
   Place behind;  // the oldest copy under way
   int under_way = 0;

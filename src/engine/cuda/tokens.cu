@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_consta
   let_next_begin();
   const int fours = a.hidden / 4;
   for (int i = threadIdx.x * 8; i < fours; i += kThreads * 8) {
-    if (a.norm) expect_line(a.norm + i * 4);
+    expect_line(a.norm + i * 4);
     if (a.added_norm) expect_line(a.added_norm + i * 4);
   }
   after_previous();
@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(const __grid_consta
       reinterpret_cast<float4*>(residual)[i] = r;  // each thread reads back what it wrote
     }
   }
-  if (!a.norm) return;
   float sum = 0;
   for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(four(residual, i));
   const float scale = rsqrtf(sum_of_block(sum) / a.hidden + a.eps);

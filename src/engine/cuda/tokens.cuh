@@ -28,7 +28,7 @@ struct NormArgs {
   const float* added;  // [token][hidden]; null: none
   Chosen chosen;
   const float* added_norm;  // null: none
-  const float* norm;        // null: only the addition
+  const float* norm;
   uint16_t* out;
   int hidden, count, padded;
   float eps;

@@ -110,6 +110,20 @@ std::vector<float> logits(Runner& runner, std::span<const Token> tokens, size_t 
   return all;
 }
 
+// Those of the last token alone: the pieces before it are asked for none.
+std::vector<float> last_logits(Runner& runner, std::span<const Token> tokens, size_t chunk) {
+  CachedSequence sequence(runner.pool());
+  std::span<const float> found;
+  for (size_t at = 0; at < tokens.size(); at += chunk) {
+    const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+    const int past = sequence.length();
+    sequence.extend(int(part.size()));
+    const Slice slice{part, past, sequence.pages(), at + chunk < tokens.size() ? 0 : 1};
+    found = runner.step({&slice, 1});
+  }
+  return {found.begin(), found.end()};
+}
+
 // Forty sequences as a server has them: ten prompts at once; then a token of each of the ten beside
 // thirty more prompts, one in two pieces; then a token of each, twice. Logits of all that were
 // asked for: some of none, some of several tokens.
@@ -219,6 +233,9 @@ TEST_P(GpuRunner, GivesTheCpusLogits) {
     ASSERT_EQ(found.size(), wanted.size());
     EXPECT_LT(error_of(a, found, wanted), rounding(a)) << "in chunks of " << chunk;
     EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again, in chunks of " << chunk;
+    const std::vector<float> all(found.end() - a.vocab, found.end());
+    EXPECT_LT(relative_error(last_logits(*cuda, tokens, chunk), all), rounding(a))
+        << "the last, in chunks of " << chunk;
   }
 }
 

@@ -62,7 +62,7 @@ export function TilesPanel() {
           {side(0, "M", [32, 64, 128, 256])}
           {side(1, "N", [32, 64, 128, 256, 512])}
           {side(2, "K", [16, 32, 64, 128])}
-          <Choice option="dtype" label="Type" choices={["fp32", "tf32", "bf16", "fp16", "fp8", "int8"].map((d) => [d, d] as const)} />
+          <Choice option="dtype" label="Type" choices={["", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"].map((d) => [d, d || "machine's own"] as const)} />
           <div class="field stages">
             <label for="stages">Stages <output>{get("stages")}</output></label>
             <input id="stages" name="stages" type="range" min={1} max={8} step={1} value={get("stages")} onInput={(e) => set({ stages: e.currentTarget.value })} />
