@@ -33,7 +33,7 @@ function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; widt
     <Chart frame={f} label={title}>
       <Axes frame={f} x={x} y={y} xTitle="batch" yTitle={title} xFormat={axis} yFormat={axis} />
       {cliff !== null && (
-        <g class="cliff"><rect x={cliff} y={f.top} width={f.right - cliff} height={f.bottom - f.top} /><line x1={cliff} x2={cliff} y1={f.top} y2={f.bottom} /><text x={cliff - 4} y={f.bottom - 6} text-anchor="end">memory full</text></g>
+        <g class="cliff"><rect x={cliff} y={f.top} width={Math.max(0, f.right - cliff)} height={f.bottom - f.top} /><line x1={cliff} x2={cliff} y1={f.top} y2={f.bottom} /><text x={cliff - 4} y={f.bottom - 6} text-anchor="end">memory full</text></g>
       )}
       {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} a token</text></g>}
       {lines.map((line, i) => line.length > 0 && (
@@ -76,7 +76,7 @@ function Contexts({ sweep, width, now, limit }: { sweep: Sweep; width: number; n
   return (
     <Chart frame={f} label="Time per token over context">
       <Axes frame={f} x={x} y={y} xTitle="context" yTitle="time per token" xFormat={axis} yFormat={axisSeconds} />
-      {cliff && <g class="cliff"><rect x={full} y={f.top} width={f.right - full} height={f.bottom - f.top} /><line x1={full} x2={full} y1={f.top} y2={f.bottom} /><text x={full - 4} y={f.bottom - 6} text-anchor="end">no longer fits</text></g>}
+      {cliff && <g class="cliff"><rect x={full} y={f.top} width={Math.max(0, f.right - full)} height={f.bottom - f.top} /><line x1={full} x2={full} y1={f.top} y2={f.bottom} /><text x={full - 4} y={f.bottom - 6} text-anchor="end">no longer fits</text></g>}
       {limit !== null && limit >= x.domain[0] && limit < x.domain[1] && <g class="rule roofmark"><line x1={x(limit)} x2={x(limit)} y1={f.top} y2={f.bottom} /><text x={x(limit) - 4} y={f.bottom - 20} text-anchor="end">the model's {count(limit)}</text></g>}
       <path class="band" d={`${path(at((p) => p.tpot_low_s))}${path([...at((p) => p.tpot_high_s)].reverse()).replace("M", "L")}Z`} />
       <g class="precision p0"><path d={path(at((p) => p.tpot_s))} /></g>

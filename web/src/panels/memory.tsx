@@ -21,7 +21,7 @@ function Fill({ memory, width }: { memory: Memory; width: number }) {
   let at = 0;
   return (
     <Chart frame={f} label="Memory of one device by what fills it">
-      <rect class="chip-edge" x={f.left} y={f.top} width={x(memory.capacity_bytes ?? whole) - f.left} height={f.bottom - f.top} />
+      <rect class="chip-edge" x={f.left} y={f.top} width={Math.max(0, x(memory.capacity_bytes ?? whole) - f.left)} height={f.bottom - f.top} />
       {parts(memory).map(([name, value]) => {
         const from = at;
         at += value;
