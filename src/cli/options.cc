@@ -1,7 +1,5 @@
 #include "cli/options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 

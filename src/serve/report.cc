@@ -1,7 +1,5 @@
 #include "serve/report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "cost/matmul.h"
@@ -131,8 +132,11 @@ TEST(RidgeCuda, IsWithinItsAims) {
     const double ms = 1e3 * predicted(row.model, row.step), error = std::fabs(ms / row.ms - 1);
     const bool prompt = row.step.fresh > 1;
     beyond += error > (prompt ? 0.10 : 0.05);
-    EXPECT_LT(error, 0.13) << fmt::format("{}, {} x {} after {}: {:.3f} ms", row.model,
-                                          row.step.count, row.step.fresh, row.step.past, ms);
+    // The one that is known to be further off: why was not looked into.
+    const bool known = row.model == std::string_view("llama-2-13b") && row.step.fresh == 2048;
+    EXPECT_LT(error, known ? 0.13 : 0.10)
+        << fmt::format("{}, {} x {} after {}: {:.3f} ms", row.model, row.step.count, row.step.fresh,
+                       row.step.past, ms);
   }
   EXPECT_LE(beyond, 5);
 }
