@@ -10,9 +10,9 @@
 #include <numeric>
 #include <vector>
 
+#include "base/place.h"
 #include "engine/cpu/attention.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/place.h"
 
 namespace ridge {
 namespace {
@@ -53,7 +53,7 @@ double best_of(benchmark::State& state, const Work& work) {
 double read_roof() {
   static const double roof = [] {
     const size_t floats = kFarBytes / sizeof(float);
-    const Buffer buffer(floats * sizeof(float));
+    const MappedBuffer buffer(floats * sizeof(float));
     const auto threads = size_t(workers().size());
     const size_t part = floats / threads / kStep * kStep;
     float* data = buffer.as<float>();
@@ -89,7 +89,7 @@ double fma_roof() {
 struct Bench {
   cpu::LayerCache cache;
   cpu::AttentionRules rules;
-  Buffer memory, scales;
+  MappedBuffer memory, scales;
   std::vector<int> pages;
   std::vector<float> q, out;
 

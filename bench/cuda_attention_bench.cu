@@ -17,7 +17,7 @@
 
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
-#include "engine/cuda/attention.cuh"
+#include "engine/cuda/attention/attention.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -112,11 +112,11 @@ struct Step {
   std::vector<uint8_t> kv, found_kv;  // before and after the step
   float magnitude;
   int tokens = 0, padded = 0;
-  Buffer<float> device_qkv, device_frequency, device_norms;
-  Buffer<TokenAt> device_at;
-  Buffer<uint16_t> device_q, device_out;
-  Buffer<uint8_t> device_kv;
-  Buffer<int> device_pages;
+  DeviceBuffer<float> device_qkv, device_frequency, device_norms;
+  DeviceBuffer<TokenAt> device_at;
+  DeviceBuffer<uint16_t> device_q, device_out;
+  DeviceBuffer<uint8_t> device_kv;
+  DeviceBuffer<int> device_pages;
 
   Step(const Case& its, KvFormat its_format)
       : c(its), format(its_format), magnitude(c.norms ? 1.25f : 1.0f) {
@@ -158,15 +158,15 @@ struct Step {
       norms.push_back((i < c.head_dim ? 1.6f : 0.8f) * (1 + 0.2f * normal(random)));
     }
     padded = (tokens + 7) / 8 * 8 + 8;
-    device_q = Buffer<uint16_t>(size_t(tokens) * c.heads * c.head_dim);
-    device_out = Buffer<uint16_t>(size_t(padded) * c.heads * c.head_dim);
+    device_q = DeviceBuffer<uint16_t>(size_t(tokens) * c.heads * c.head_dim);
+    device_out = DeviceBuffer<uint16_t>(size_t(padded) * c.heads * c.head_dim);
     upload(device_qkv, qkv), upload(device_frequency, frequency), upload(device_norms, norms);
     upload(device_at, at), upload(device_kv, kv), upload(device_pages, pages);
   }
 
   template <typename T>
-  static void upload(Buffer<T>& buffer, const std::vector<T>& values) {
-    buffer = Buffer<T>(values.size());
+  static void upload(DeviceBuffer<T>& buffer, const std::vector<T>& values) {
+    buffer = DeviceBuffer<T>(values.size());
     buffer.copy_from(values.data(), values.size());
   }
 
@@ -455,7 +455,7 @@ double time_calls(const Function& function, int calls) {
 }
 
 // Random pages, a few of them over and over.
-void fill_pages(Buffer<uint8_t>& kv, KvFormat format, int head_dim) {
+void fill_pages(DeviceBuffer<uint8_t>& kv, KvFormat format, int head_dim) {
   const size_t bytes = page_bytes(format, head_dim), count = kv.size() / bytes;
   const size_t some = std::min<size_t>(count, 512);
   std::vector<uint8_t> host(some * bytes);
@@ -484,9 +484,9 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   const size_t layer = size_t(batch) * page_count * kv_heads * page_bytes(format, head_dim);
   const int layers = rows > 1 ? 1 : int((size_t{1} << 30) / layer) + 1;
   const size_t columns = size_t(heads + 2 * kv_heads) * head_dim;
-  Buffer<uint8_t> kv(layer * layers);
-  Buffer<uint16_t> q(size_t(tokens) * heads * head_dim);
-  Buffer<uint16_t> out(size_t(tokens + 7) / 8 * 8 * heads * head_dim);
+  DeviceBuffer<uint8_t> kv(layer * layers);
+  DeviceBuffer<uint16_t> q(size_t(tokens) * heads * head_dim);
+  DeviceBuffer<uint16_t> out(size_t(tokens + 7) / 8 * 8 * heads * head_dim);
   fill_pages(kv, format, head_dim);
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
@@ -508,9 +508,9 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
                      position % kPageTokens});
     }
   }
-  Buffer<float> qkv, frequency;
-  Buffer<int> pages;
-  Buffer<TokenAt> at;
+  DeviceBuffer<float> qkv, frequency;
+  DeviceBuffer<int> pages;
+  DeviceBuffer<TokenAt> at;
   Step::upload(qkv, floats), Step::upload(frequency, frequencies);
   Step::upload(pages, numbers), Step::upload(at, ats);
   Attention attention(heads, kv_heads, head_dim, sms, format, {0});

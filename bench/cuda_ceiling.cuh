@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/pack.cuh"
-#include "engine/cuda/ring.cuh"
+#include "engine/cuda/layout/pack.cuh"
+#include "engine/cuda/ptx/ring.cuh"
 
 namespace ridge::cuda {
 
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__((kReaders + 1) * 32, 1)
 // Bytes a second.
 inline double read_ceiling(int sms) {
   constexpr size_t kBytes = size_t{8} << 30;
-  Buffer<uint8_t> data(kBytes);
-  Buffer<uint32_t> sum(1);
+  DeviceBuffer<uint8_t> data(kBytes);
+  DeviceBuffer<uint32_t> sum(1);
   fill_normal(nullptr, reinterpret_cast<uint16_t*>(data.data()), kBytes / 2, 1, 0.02f);
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(read_ring),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kReadSlots * kReadBytes),

@@ -17,9 +17,9 @@
 #include "bench/cuda_reference.h"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/mma.cuh"
-#include "engine/cuda/pack.cuh"
-#include "engine/cuda/ring.cuh"
+#include "engine/cuda/layout/pack.cuh"
+#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/ptx/ring.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -68,10 +68,10 @@ void check_unpacking(const char* format_name) {
   const int rows = 64, columns = 1024, blocks = rows / kBlockRows;
   const FormatInfo info = format_info(kFormat);
   const int chunks = columns / info.columns;
-  Buffer<uint16_t> source(rows * columns);
+  DeviceBuffer<uint16_t> source(rows * columns);
   fill_normal(nullptr, source.data(), source.size(), 5, 0.02f);
-  Buffer<uint8_t> packed(size_t(blocks) * chunks * info.chunk_bytes);
-  Buffer<float> scales(rows), plain(rows * columns), fragments(rows * columns);
+  DeviceBuffer<uint8_t> packed(size_t(blocks) * chunks * info.chunk_bytes);
+  DeviceBuffer<float> scales(rows), plain(rows * columns), fragments(rows * columns);
   pack(nullptr, kFormat, source.data(), nullptr, rows, columns, packed.data(), scales.data(),
        chunks);
   unpack(nullptr, kFormat, packed.data(), scales.data(), blocks, chunks, plain.data());

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bench/cuda_models.h"
-#include "engine/cuda/few.cuh"
-#include "engine/cuda/pack.cuh"
+#include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/layout/pack.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -30,9 +30,9 @@ struct Weights {
     tiles.blocks = (rows + kBlockRows - 1) / kBlockRows;
     tiles.chunks = (columns + info.columns - 1) / info.columns;
     tiles.stride = size_t(tiles.blocks) * tiles.chunks * info.chunk_bytes;
-    data = Buffer<uint8_t>(tiles.stride * matrices);
-    scales = Buffer<float>(size_t(matrices) * tiles.blocks * kBlockRows);
-    Buffer<uint16_t> plain(size_t(rows) * columns);
+    data = DeviceBuffer<uint8_t>(tiles.stride * matrices);
+    scales = DeviceBuffer<float>(size_t(matrices) * tiles.blocks * kBlockRows);
+    DeviceBuffer<uint16_t> plain(size_t(rows) * columns);
     for (int m = 0; m < matrices; ++m) {
       fill_normal(nullptr, plain.data(), plain.size(), m + 5, 0.02f);
       const uint16_t* second = pairs ? plain.data() + size_t(rows / 2) * columns : nullptr;
@@ -45,8 +45,8 @@ struct Weights {
     tiles.row_scale = has_row_scale(format) ? scales.data() : nullptr;
   }
   std::vector<float> plain(int matrix) {
-    Buffer<float> all(size_t(tiles.blocks) * kBlockRows * tiles.chunks *
-                      format_info(format).columns);
+    DeviceBuffer<float> all(size_t(tiles.blocks) * kBlockRows * tiles.chunks *
+                            format_info(format).columns);
     unpack(nullptr, format, data.data() + tiles.stride * matrix,
            scales.data() + size_t(matrix) * tiles.blocks * kBlockRows, tiles.blocks, tiles.chunks,
            all.data());
@@ -56,8 +56,8 @@ struct Weights {
   WeightFormat format;
   int rows, columns;
   Tiles tiles;
-  Buffer<uint8_t> data;
-  Buffer<float> scales;
+  DeviceBuffer<uint8_t> data;
+  DeviceBuffer<float> scales;
 };
 
 float value_of(uint16_t bits) {
@@ -72,9 +72,9 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
   const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
   const int columns = (w.columns + 63) / 64 * 64,
             stored = w.tiles.chunks * format_info(w.format).columns;
-  Buffer<uint16_t> x(size_t(padded) * columns), out(size_t(padded) * (w.rows / 2 + 64));
+  DeviceBuffer<uint16_t> x(size_t(padded) * columns), out(size_t(padded) * (w.rows / 2 + 64));
   fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
-  Buffer<float> rows(size_t(tokens) * w.rows), bias(w.tiles.blocks * kBlockRows);
+  DeviceBuffer<float> rows(size_t(tokens) * w.rows), bias(w.tiles.blocks * kBlockRows);
   fill_normal(nullptr, bias.data(), bias.size(), 3, 1.0f, 0.0f);
   fill_normal(nullptr, rows.data(), rows.size(), 9, 1.0f, 0.0f);
   check(cudaDeviceSynchronize(), "filling");
@@ -153,14 +153,14 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     for (int i = 0; i < count[t]; ++i) source[t * kFewTile + i] = (t * 7 + i * 5) % kTokens;
   }
   const int slots = kTiles * kFewTile, wide = (columns + 63) / 64 * 64;
-  Buffer<int> lists(1 + kTiles + slots);
+  DeviceBuffer<int> lists(1 + kTiles + slots);
   std::vector<int> all = {kTiles};
   all.insert(all.end(), tile_matrix, tile_matrix + kTiles);
   all.insert(all.end(), source.begin(), source.end());
   lists.copy_from(all.data(), all.size());
-  Buffer<uint16_t> x(size_t(wide) * kPadded), of_slots(size_t(wide) * slots),
+  DeviceBuffer<uint16_t> x(size_t(wide) * kPadded), of_slots(size_t(wide) * slots),
       out(size_t(slots) * (rows / 2 + 64));
-  Buffer<float> to(size_t(slots) * rows);
+  DeviceBuffer<float> to(size_t(slots) * rows);
   fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
   fill_normal(nullptr, of_slots.data(), of_slots.size(), 78, 1.0f);
   Weights w(format, kExperts, rows, columns, false), pairs(format, kExperts, rows, columns, true);
@@ -268,9 +268,9 @@ void time_all() {
     Linear linear(format, sms());
     Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
     Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
-    Buffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
-    Buffer<float> rows(size_t(8192) * 6144), norm(4096), squares(size_t(128) * 32);
-    Buffer<uint16_t> normed(size_t(128) * 4096);
+    DeviceBuffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
+    DeviceBuffer<float> rows(size_t(8192) * 6144), norm(4096), squares(size_t(128) * 32);
+    DeviceBuffer<uint16_t> normed(size_t(128) * 4096);
     fill_normal(nullptr, norm.data(), norm.size(), 7, 0.1f, 1.0f);
     fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
     rows.fill_bytes(0);

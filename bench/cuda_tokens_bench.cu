@@ -13,7 +13,7 @@
 
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
-#include "engine/cuda/best.cuh"
+#include "engine/cuda/top_logits.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -54,20 +54,21 @@ std::vector<float> some_logits(Kind kind, int count, unsigned seed) {
 void check_rows(int rows, int vocab, int count, float scale) {
   std::printf("%d rows of %d, %d best\n", rows, vocab, count);
   std::vector<float> logits;
-  std::vector<Ask> asks;
+  std::vector<TopLogitsRequest> requests;
   std::mt19937 random(unsigned(vocab + count));
   for (int row = 0; row < rows; ++row) {
     const std::vector<float> more = some_logits(Kind(row % 6), vocab, unsigned(vocab + row));
     logits.insert(logits.end(), more.begin(), more.end());
-    Ask ask;
-    ask.count = std::max(1, count - row), ask.scale = scale;
-    for (int i = 0; i < row * 7 % (kMostAsked + 1); ++i) ask.tokens.push_back(random() % vocab);
-    asks.push_back(ask);
+    TopLogitsRequest request;
+    request.count = std::max(1, count - row), request.scale = scale;
+    for (int i = 0; i < row * 7 % (kMaxRequestedTokens + 1); ++i)
+      request.tokens.push_back(random() % vocab);
+    requests.push_back(request);
   }
-  Buffer<float> device(logits.size());
+  DeviceBuffer<float> device(logits.size());
   device.copy_from(logits.data(), logits.size());
-  BestFinder finder;
-  const std::vector<Best> found = finder.find(nullptr, device.data(), vocab, asks);
+  TopLogitsFinder finder;
+  const std::vector<TopLogits> found = finder.find(nullptr, device.data(), vocab, requests);
   int wrong = 0, wrong_asked = 0;
   double log_error = 0, scaled_error = 0;
   for (int row = 0; row < rows; ++row) {
@@ -75,16 +76,16 @@ void check_rows(int rows, int vocab, int count, float scale) {
     std::vector<Candidate> all(vocab);
     for (int i = 0; i < vocab; ++i) all[i] = {x[i], i};
     std::sort(all.begin(), all.end());
-    all.resize(std::min(vocab, asks[row].count));
-    const Best& best = found[row];
-    const bool same = std::equal(all.begin(), all.end(), best.best.begin(), best.best.end(),
-                                 [](const Candidate& a, const Candidate& b) {
+    all.resize(std::min(vocab, requests[row].count));
+    const TopLogits& top = found[row];
+    const bool same = std::equal(all.begin(), all.end(), top.candidates.begin(),
+                                 top.candidates.end(), [](const Candidate& a, const Candidate& b) {
                                    return a.logit == b.logit && a.token == b.token;
                                  });
     if (!same) std::printf("  row %d, %s: differs\n", row, kKinds[row % 6]);
-    wrong += !same || best.broken;
-    for (size_t i = 0; i < asks[row].tokens.size(); ++i) {
-      wrong_asked += best.asked[i] != x[asks[row].tokens[i]];
+    wrong += !same || top.broken;
+    for (size_t i = 0; i < requests[row].tokens.size(); ++i) {
+      wrong_asked += top.requested[i] != x[requests[row].tokens[i]];
     }
     const double most = all[0].logit;
     if (std::isinf(most)) continue;
@@ -94,8 +95,8 @@ void check_rows(int rows, int vocab, int count, float scale) {
     }
     const double wanted = most + std::log(sum);
     log_error =
-        std::max(log_error, std::abs(best.log_sum - wanted) / std::max(1.0, std::abs(wanted)));
-    scaled_error = std::max(scaled_error, std::abs(best.scaled / scaled - 1));
+        std::max(log_error, std::abs(top.log_sum - wanted) / std::max(1.0, std::abs(wanted)));
+    scaled_error = std::max(scaled_error, std::abs(top.scaled / scaled - 1));
   }
   expect(wrong == 0, "rows with other best", wrong, 0);
   expect(wrong_asked == 0, "other logits of asked tokens", wrong_asked, 0);
@@ -105,12 +106,12 @@ void check_rows(int rows, int vocab, int count, float scale) {
 
   int moved = 0;
   for (int i = 0; i < 20; ++i) {
-    const std::vector<Best>& again = finder.find(nullptr, device.data(), vocab, asks);
+    const std::vector<TopLogits>& again = finder.find(nullptr, device.data(), vocab, requests);
     for (int row = 0; row < rows; ++row) {
       moved += again[row].log_sum != found[row].log_sum || again[row].scaled != found[row].scaled;
-      moved += again[row].best.size() != found[row].best.size();
-      for (size_t j = 0; j < found[row].best.size(); ++j) {
-        moved += again[row].best[j].token != found[row].best[j].token;
+      moved += again[row].candidates.size() != found[row].candidates.size();
+      for (size_t j = 0; j < found[row].candidates.size(); ++j) {
+        moved += again[row].candidates[j].token != found[row].candidates[j].token;
       }
     }
   }
@@ -121,7 +122,7 @@ void check_rows(int rows, int vocab, int count, float scale) {
     const size_t at = random() % logits.size();
     device.copy_from(logits.data(), logits.size());
     check(cudaMemcpy(device.data() + at, &bad, 4, cudaMemcpyHostToDevice), "copying");
-    const std::vector<Best>& broken = finder.find(nullptr, device.data(), vocab, asks);
+    const std::vector<TopLogits>& broken = finder.find(nullptr, device.data(), vocab, requests);
     for (int row = 0; row < rows; ++row) {
       unnoticed += broken[row].broken != (row == int(at / size_t(vocab)));
     }
@@ -155,14 +156,14 @@ void time_rows(int rows, int vocab, int count, double rate) {
     const std::vector<float> more = some_logits(Kind::normal, vocab, unsigned(row));
     logits.insert(logits.end(), more.begin(), more.end());
   }
-  Buffer<float> device(logits.size());
+  DeviceBuffer<float> device(logits.size());
   device.copy_from(logits.data(), logits.size());
-  Ask ask;
-  ask.count = count, ask.scale = 1.4f;
-  for (int i = 0; i < 64; ++i) ask.tokens.push_back(i * 37 % vocab);
-  const std::vector<Ask> asks(rows, ask);
-  BestFinder finder;
-  finder.find(nullptr, device.data(), vocab, asks);
+  TopLogitsRequest request;
+  request.count = count, request.scale = 1.4f;
+  for (int i = 0; i < 64; ++i) request.tokens.push_back(i * 37 % vocab);
+  const std::vector<TopLogitsRequest> requests(rows, request);
+  TopLogitsFinder finder;
+  finder.find(nullptr, device.data(), vocab, requests);
   constexpr int kLaunches = 20;
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
@@ -182,7 +183,7 @@ void time_rows(int rows, int vocab, int count, double rate) {
   };
   const double call = median_of(101, [&] {
     const double begin = clock();
-    finder.find(nullptr, device.data(), vocab, asks);
+    finder.find(nullptr, device.data(), vocab, requests);
     return clock() - begin;
   });
   float* pinned;

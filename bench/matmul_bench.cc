@@ -17,10 +17,10 @@
 #include <memory>
 #include <random>
 
+#include "base/place.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/matmul_kernels.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/place.h"
 
 namespace ridge::cpu {
 namespace {
@@ -47,7 +47,7 @@ double seconds_of(const auto& work) {
 
 // A matrix of equal rows: the memory is real, the numbers need not be.
 struct OwnMatrix {
-  std::unique_ptr<Buffer> memory;
+  std::unique_ptr<MappedBuffer> memory;
   PackedMatrix packed;
 };
 
@@ -60,7 +60,7 @@ OwnMatrix make(Storage storage, int64_t rows, int64_t columns, Workers& workers)
   std::vector<std::byte> row(bytes);
   quantize(storage, values.data(), columns, row.data());
   OwnMatrix matrix;
-  matrix.memory = std::make_unique<Buffer>(bytes * static_cast<size_t>(rows));
+  matrix.memory = std::make_unique<MappedBuffer>(bytes * static_cast<size_t>(rows));
   std::byte* const data = matrix.memory->as<std::byte>();
   for (int64_t r = 0; r < rows; ++r) std::memcpy(data + r * int64_t(bytes), row.data(), bytes);
   matrix.packed = PackedMatrix({storage, rows, columns, data, int64_t(bytes)}, workers);
@@ -151,8 +151,8 @@ class Net {
 // Bytes/s of plain reads over memory far larger than the caches.
 double read_rate(Workers& workers) {
   constexpr size_t kFloats = size_t{16} << 20;
-  static const std::unique_ptr<Buffer> buffer = [] {
-    auto made = std::make_unique<Buffer>(kFloats * sizeof(float));
+  static const std::unique_ptr<MappedBuffer> buffer = [] {
+    auto made = std::make_unique<MappedBuffer>(kFloats * sizeof(float));
     std::fill_n(made->as<float>(), kFloats, 1.0f);
     return made;
   }();

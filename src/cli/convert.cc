@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
-#include "engine/weights.h"
+#include "engine/weights/weights.h"
 
 namespace ridge {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "engine/device_format.h"
+#include "engine/cuda/layout/device_format.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/ledger.h"
+#include "engine/account/ledger.h"
 #include "engine/runner.h"
 
 namespace ridge {

@@ -16,9 +16,9 @@ double seconds_since(Clock::time_point start) {
 
 // From the best of the row where that settles it, so that a device keeps the rest.
 const Sampled& next_token(Runner& runner, Sampler& sampler, std::span<const Token> recent) {
-  if (const Ask* ask = sampler.ask(recent)) {
-    const Best& best = runner.best({ask, 1}).front();
-    if (const Sampled* sampled = sampler.sample(best, recent)) return *sampled;
+  if (const TopLogitsRequest* ask = sampler.ask(recent)) {
+    const TopLogits& top = runner.top_logits({ask, 1}).front();
+    if (const Sampled* sampled = sampler.sample(top, recent)) return *sampled;
   }
   return sampler.sample(runner.logits(), recent);
 }

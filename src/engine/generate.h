@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/ledger.h"
+#include "engine/account/ledger.h"
 #include "engine/runner.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 
 namespace ridge {
 

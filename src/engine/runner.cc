@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/logits.h"
+#include "engine/sampling/logits.h"
 
 namespace ridge {
 
@@ -17,14 +17,14 @@ std::span<const Token> Runner::likeliest() {
   return likeliest_;
 }
 
-std::span<const Best> Runner::best(std::span<const Ask> asks) {
+std::span<const TopLogits> Runner::top_logits(std::span<const TopLogitsRequest> requests) {
   const auto vocab = static_cast<size_t>(weights().architecture.vocab);
   const std::span<const float> rows = logits();
-  best_.resize(asks.size());
-  for (size_t row = 0; row < asks.size(); ++row) {
-    find_best(rows.subspan(row * vocab, vocab), asks[row], best_[row]);
+  top_logits_.resize(requests.size());
+  for (size_t row = 0; row < requests.size(); ++row) {
+    find_top_logits(rows.subspan(row * vocab, vocab), requests[row], top_logits_[row]);
   }
-  return best_;
+  return top_logits_;
 }
 
 }  // namespace ridge

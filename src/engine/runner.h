@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/best.h"
-#include "engine/cuda/weight_format.h"
-#include "engine/pages.h"
+#include "engine/cuda/layout/weight_format.h"
+#include "engine/kv/pages.h"
+#include "engine/sampling/top_logits.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/weights.h"
+#include "engine/weights/weights.h"
 #include "step/step.h"
 
 namespace ridge {
@@ -57,7 +57,7 @@ class Runner {
   // A device finds these where the logits are: the likeliest token of each row, the lower of
   // equals, and what each row is asked.
   virtual std::span<const Token> likeliest();
-  virtual std::span<const Best> best(std::span<const Ask> asks);
+  virtual std::span<const TopLogits> top_logits(std::span<const TopLogitsRequest> requests);
   std::span<const float> step(std::span<const Slice> batch) {
     run(batch);
     return logits();
@@ -74,7 +74,7 @@ class Runner {
 
  private:
   std::vector<Token> likeliest_;
-  std::vector<Best> best_;
+  std::vector<TopLogits> top_logits_;
 };
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options);

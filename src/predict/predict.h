@@ -11,7 +11,7 @@
 
 #include "machine/machine.h"
 #include "model/model.h"
-#include "predict/serving.h"
+#include "predict/endpoint.h"
 #include "roofline/roofline.h"
 #include "step/step.h"
 

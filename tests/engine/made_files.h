@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/load_parts.h"
-#include "engine/storage.h"
-#include "engine/weights.h"
+#include "engine/weights/load_parts.h"
+#include "engine/weights/storage.h"
+#include "engine/weights/weights.h"
 
 namespace ridge::made {
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/load_tensors.h"
 #include "engine/made_files.h"
+#include "engine/weights/load_tensors.h"
 #include "replay.h"
 #include "sample_files.h"
 

@@ -22,7 +22,7 @@ constexpr Sampling kShort = {3, 0.002, 0.05};
 class EveryIsa : public testing::TestWithParam<size_t> {
  protected:
   const KernelSet& set() const { return kernel_sets()[GetParam()]; }
-  Buffer buffer_{3 * kStep * 64 * sizeof(float)};
+  MappedBuffer buffer_{3 * kStep * 64 * sizeof(float)};
   const size_t n_ = kStep * 64;
   float* a() { return buffer_.as<float>(); }
   float* b() { return a() + n_; }
@@ -77,7 +77,7 @@ TEST(DotKernels, CountWhatTheyDid) {
 }
 
 TEST(Ring, MeetsEveryLineOnce) {
-  const Buffer buffer(1 << 20);
+  const MappedBuffer buffer(1 << 20);
   for (const double bytes : {128.0, 4096.0, 100'000.0, 1048576.0}) {
     EXPECT_TRUE(Ring(buffer, bytes, 3).is_whole()) << bytes;
   }
@@ -152,7 +152,7 @@ TEST(Plausibility, MergedChainsAreCaught) {
 
 TEST(Latency, GrowsWithTheWorkingSetAndIsSane) {
   Team one({usable_processors()[0]});
-  const Buffer buffer(64 << 20);
+  const MappedBuffer buffer(64 << 20);
   const double small = measure_latency(one, buffer, 8192, kShort).value;
   const double large = measure_latency(one, buffer, 64 << 20, kShort).value;
   EXPECT_GT(small, 0.2e-9);

@@ -19,8 +19,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "fit/endpoint.h"
 #include "fit/fit.h"
-#include "fit/serving.h"
 
 namespace ridge {
 namespace {

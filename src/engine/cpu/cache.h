@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/architecture.h"
+#include "base/place.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/workers.h"
 #include "engine/runner.h"
-#include "measure/cpu/place.h"
+#include "engine/weights/architecture.h"
 
 namespace ridge::cpu {
 
@@ -23,7 +23,7 @@ class Cache {
  private:
   size_t side_bytes_;  // keys or values of a layer
   size_t scales_;      // of them; 0 but for int8
-  Buffer memory_, scale_memory_;
+  MappedBuffer memory_, scale_memory_;
   std::vector<LayerCache> layers_;
 };
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/cpu/workers.h"
-#include "engine/weights.h"
+#include "engine/weights/weights.h"
 
 namespace ridge::cpu {
 

@@ -7,8 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "base/place.h"
 #include "engine/cpu/matmul_kernels.h"
-#include "measure/cpu/place.h"
 
 namespace ridge::cpu {
 namespace {
@@ -30,7 +30,7 @@ int64_t odd_lines(int64_t elements, int64_t bytes) {
 std::shared_ptr<std::byte> allocate(int64_t bytes) {
   constexpr int64_t kLarge = 1 << 20;
   if (bytes >= kLarge) {
-    const auto buffer = std::make_shared<Buffer>(static_cast<size_t>(bytes));
+    const auto buffer = std::make_shared<MappedBuffer>(static_cast<size_t>(bytes));
     if (!*buffer) throw std::bad_alloc();
     return {buffer, buffer->as<std::byte>()};
   }

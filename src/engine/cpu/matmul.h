@@ -8,9 +8,9 @@
 #include <memory>
 #include <span>
 
-#include "engine/architecture.h"
 #include "engine/cpu/workers.h"
-#include "engine/weights.h"
+#include "engine/weights/architecture.h"
+#include "engine/weights/weights.h"
 
 namespace ridge::cpu {
 

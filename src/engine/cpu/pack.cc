@@ -4,7 +4,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "engine/storage_blocks.h"
+#include "engine/weights/storage_blocks.h"
 
 namespace ridge::cpu {
 namespace {

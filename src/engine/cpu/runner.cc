@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/place.h"
+#include "engine/account/profile.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cache.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/read_rate.h"
-#include "engine/profile.h"
-#include "measure/cpu/place.h"
 
 namespace ridge {
 namespace {
@@ -46,7 +46,7 @@ class Rows {
 
  private:
   int64_t columns_;
-  Buffer buffer_;
+  MappedBuffer buffer_;
 };
 
 int widest(const Architecture& a) {

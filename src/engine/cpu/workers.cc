@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "measure/cpu/place.h"
+#include "base/place.h"
 
 namespace ridge::cpu {
 namespace {

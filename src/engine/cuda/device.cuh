@@ -18,15 +18,15 @@ inline void check(cudaError_t status, const char* what) {
 }
 
 template <typename T>
-class Buffer {
+class DeviceBuffer {
  public:
-  Buffer() = default;
-  explicit Buffer(size_t count) : count_(count) {
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(size_t count) : count_(count) {
     if (count) check(cudaMalloc(&data_, count * sizeof(T)), "allocating device memory");
   }
-  ~Buffer() { cudaFree(data_); }
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
+  ~DeviceBuffer() { cudaFree(data_); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     swap(other);
     return *this;
   }
@@ -53,7 +53,7 @@ class Buffer {
   }
 
  private:
-  void swap(Buffer& other) {
+  void swap(DeviceBuffer& other) {
     std::swap(data_, other.data_);
     std::swap(count_, other.count_);
   }

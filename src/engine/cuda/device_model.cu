@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/cuda/best.cuh"
-#include "engine/cuda/decode.cuh"
+#include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/device_weights.cuh"
 #include "engine/cuda/forward.cuh"
+#include "engine/cuda/layout/device_weights.cuh"
+#include "engine/cuda/top_logits.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -109,8 +109,8 @@ class HopperModel final : public DeviceModel {
     wait();
     return all;
   }
-  const std::vector<Best>& best(const std::vector<Ask>& asks) override {
-    return best_finder_.find(stream_, logits_at_, w_.shape.vocab, asks);
+  const std::vector<TopLogits>& top_logits(const std::vector<TopLogitsRequest>& requests) override {
+    return top_logits_finder_.find(stream_, logits_at_, w_.shape.vocab, requests);
   }
 
   std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) override {
@@ -204,23 +204,23 @@ class HopperModel final : public DeviceModel {
   void reserve_decode() {
     const ModelShape& shape = w_.shape;
     const int group = shape.heads / shape.kv_heads;
-    residual_ = Buffer<float>(size_t(kMaxRows) * shape.hidden);
-    normed_ = Buffer<uint16_t>(3 * activations(shape.hidden));
-    attended_ = Buffer<uint16_t>(activations(w_.q_columns()));
-    activated_ = Buffer<uint16_t>(activations(shape.ffn));
-    squares_ = Buffer<float>(size_t(3) * kMaxRows * shape.hidden / kBlockRows);
+    residual_ = DeviceBuffer<float>(size_t(kMaxRows) * shape.hidden);
+    normed_ = DeviceBuffer<uint16_t>(3 * activations(shape.hidden));
+    attended_ = DeviceBuffer<uint16_t>(activations(w_.q_columns()));
+    activated_ = DeviceBuffer<uint16_t>(activations(shape.ffn));
+    squares_ = DeviceBuffer<float>(size_t(3) * kMaxRows * shape.hidden / kBlockRows);
     squares_.fill_bytes(0xff);
-    qkv_rows_ = Buffer<float>(size_t(kMaxRows) * w_.qkv_rows());
-    partial_ = Buffer<float>(size_t(kMaxRows) * std::max(sms(), shape.kv_heads) * group *
-                             (shape.head_dim + 2));
-    arrived_ = Buffer<unsigned>(size_t(kMaxRows) * shape.kv_heads);
+    qkv_rows_ = DeviceBuffer<float>(size_t(kMaxRows) * w_.qkv_rows());
+    partial_ = DeviceBuffer<float>(size_t(kMaxRows) * std::max(sms(), shape.kv_heads) * group *
+                                   (shape.head_dim + 2));
+    arrived_ = DeviceBuffer<unsigned>(size_t(kMaxRows) * shape.kv_heads);
     arrived_.fill_bytes(0);
-    logits_ = Buffer<float>(size_t(kMaxRows) * shape.vocab);
-    best_ = Buffer<unsigned long long>(size_t(kMaxRows) * sms() * 3);
-    meeting_ = Buffer<unsigned>(2);
+    logits_ = DeviceBuffer<float>(size_t(kMaxRows) * shape.vocab);
+    best_ = DeviceBuffer<unsigned long long>(size_t(kMaxRows) * sms() * 3);
+    meeting_ = DeviceBuffer<unsigned>(2);
     meeting_.fill_bytes(0);
-    rows_ = Buffer<Row>(kMaxRows);
-    tokens_ = Buffer<int>(kMaxRows);
+    rows_ = DeviceBuffer<Row>(kMaxRows);
+    tokens_ = DeviceBuffer<int>(kMaxRows);
   }
 
   // Elements of a buffer. A chunk's columns beyond the matrix meet zero weights, but must be
@@ -249,11 +249,11 @@ class HopperModel final : public DeviceModel {
       pages.insert(pages.end(), row.pages, row.pages + row.page_count);
       most = std::max(most, row.past + static_cast<int>(table.size()) - 1 - row.first);
     }
-    if (pages_.size() < pages.size()) pages_ = Buffer<int>(pages.size() * 2);
-    if (chosen_.size() < rows.size() * steps) chosen_ = Buffer<int>(rows.size() * steps * 2);
+    if (pages_.size() < pages.size()) pages_ = DeviceBuffer<int>(pages.size() * 2);
+    if (chosen_.size() < rows.size() * steps) chosen_ = DeviceBuffer<int>(rows.size() * steps * 2);
     if (const size_t count = size_t(ops_of_step(shape.layers)) * steps * 3;
         keep_stamps_ && stamps_.size() < count) {
-      stamps_ = Buffer<long long>(count);
+      stamps_ = DeviceBuffer<long long>(count);
     }
     rows_.copy_from(table.data(), table.size(), stream_);
     tokens_.copy_from(tokens.data(), tokens.size(), stream_);
@@ -315,14 +315,14 @@ class HopperModel final : public DeviceModel {
   int logit_rows_ = 0;
   bool decoded_ = false;  // the last step by the decode kernel
   Pinned host_logits_;
-  BestFinder best_finder_;
-  Buffer<uint16_t> normed_, attended_, activated_;
-  Buffer<float> residual_, squares_, qkv_rows_, partial_, logits_;
-  Buffer<unsigned> arrived_, meeting_;
-  Buffer<unsigned long long> best_;
-  Buffer<int> chosen_, tokens_, pages_;
-  Buffer<Row> rows_;
-  Buffer<long long> stamps_;
+  TopLogitsFinder top_logits_finder_;
+  DeviceBuffer<uint16_t> normed_, attended_, activated_;
+  DeviceBuffer<float> residual_, squares_, qkv_rows_, partial_, logits_;
+  DeviceBuffer<unsigned> arrived_, meeting_;
+  DeviceBuffer<unsigned long long> best_;
+  DeviceBuffer<int> chosen_, tokens_, pages_;
+  DeviceBuffer<Row> rows_;
+  DeviceBuffer<long long> stamps_;
   DecodeArgs args_ = {};
   unsigned met_[2] = {0, 0};
   int padded_rows_ = 0;

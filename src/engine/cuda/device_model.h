@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/best.h"
-#include "engine/cuda/weight_format.h"
+#include "engine/cuda/layout/weight_format.h"
+#include "engine/sampling/top_logits.h"
 
 namespace ridge::cuda {
 
@@ -120,7 +120,8 @@ class DeviceModel {
   // The likeliest tokens, [step][row] of run(), [row] of forward(); waits.
   virtual std::vector<int> chosen() = 0;
   // What is asked of the rows of the last step, one ask each; waits. Valid until the next.
-  virtual const std::vector<Best>& best(const std::vector<Ask>& asks) = 0;
+  virtual const std::vector<TopLogits>& top_logits(
+      const std::vector<TopLogitsRequest>& requests) = 0;
 
   // Seconds of one run() by the device's clock; the least and the median of `repeats`.
   virtual std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) = 0;

@@ -29,8 +29,8 @@ std::vector<int> windows_of(const ModelShape& s) {  // each once
 int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Columns that fill no chunk meet weights of zero, but must be numbers.
-Buffer<uint16_t> activations(size_t tokens, int columns) {
-  Buffer<uint16_t> buffer(tokens * size_t(up_to(columns, 64)));
+DeviceBuffer<uint16_t> activations(size_t tokens, int columns) {
+  DeviceBuffer<uint16_t> buffer(tokens * size_t(up_to(columns, 64)));
   buffer.fill_bytes(0);
   return buffer;
 }
@@ -57,25 +57,25 @@ void Forward::reserve(int tokens, int rows) {
   if (tokens > room_) {
     room_ = up_to(std::max(tokens, 2 * room_), 256);
     const size_t room = size_t(room_);
-    residual_ = Buffer<float>(room * s.hidden);
-    qkv_ = Buffer<float>(room * w_.qkv_rows());
-    if (s.post_norms) added_ = Buffer<float>(room * s.hidden);
-    squares_ = Buffer<float>(size_t(Linear::kMostChained) * (s.hidden / 128 + 1));
+    residual_ = DeviceBuffer<float>(room * s.hidden);
+    qkv_ = DeviceBuffer<float>(room * w_.qkv_rows());
+    if (s.post_norms) added_ = DeviceBuffer<float>(room * s.hidden);
+    squares_ = DeviceBuffer<float>(size_t(Linear::kMostChained) * (s.hidden / 128 + 1));
     x_ = activations(room, s.hidden);
-    q_ = Buffer<uint16_t>(room * w_.q_columns());
+    q_ = DeviceBuffer<uint16_t>(room * w_.q_columns());
     attended_ = activations(room, w_.q_columns());
     activated_ = activations(room, s.ffn);
-    token_ = Buffer<int>(room);
-    at_ = Buffer<TokenAt>(room);
+    token_ = DeviceBuffer<int>(room);
+    at_ = DeviceBuffer<TokenAt>(room);
     if (sparse) {
       const size_t choices = room * s.top_k;
-      router_logits_ = Buffer<float>(room * s.experts);
-      expert_weight_ = Buffer<float>(choices);
-      expert_ = Buffer<int>(choices);
-      slot_ = Buffer<int>(choices);
-      count_ = Buffer<int>(s.experts);
-      tile_count_ = Buffer<int>(1);
-      arrived_ = Buffer<unsigned>(1);
+      router_logits_ = DeviceBuffer<float>(room * s.experts);
+      expert_weight_ = DeviceBuffer<float>(choices);
+      expert_ = DeviceBuffer<int>(choices);
+      slot_ = DeviceBuffer<int>(choices);
+      count_ = DeviceBuffer<int>(s.experts);
+      tile_count_ = DeviceBuffer<int>(1);
+      arrived_ = DeviceBuffer<unsigned>(1);
       arrived_.fill_bytes(0);
     }
   }
@@ -85,19 +85,19 @@ void Forward::reserve(int tokens, int rows) {
     slots_ = slots_of(tokens, s.top_k, s.experts, slot_tile_);
     if (size_t(slots_) > source_.size()) {
       const size_t slots = size_t(slots_) + size_t(slots_) / 4;
-      source_ = Buffer<int>(slots);
-      tile_matrix_ = Buffer<int>(slots / kFewTile + 1);
+      source_ = DeviceBuffer<int>(slots);
+      tile_matrix_ = DeviceBuffer<int>(slots / kFewTile + 1);
       sorted_ = activations(slots, s.hidden);
       sorted_activated_ = activations(slots, s.expert_ffn);
-      expert_rows_ = Buffer<float>(slots * s.hidden);
+      expert_rows_ = DeviceBuffer<float>(slots * s.hidden);
     }
   }
   if (rows > rows_room_) {
     rows_room_ = std::max(rows, 2 * rows_room_);
-    logits_ = Buffer<float>(size_t(rows_room_) * s.vocab);
-    rows_ = Buffer<int>(rows_room_);
-    chosen_ = Buffer<int>(rows_room_);
-    best_ = Buffer<unsigned long long>(rows_room_);
+    logits_ = DeviceBuffer<float>(size_t(rows_room_) * s.vocab);
+    rows_ = DeviceBuffer<int>(rows_room_);
+    chosen_ = DeviceBuffer<int>(rows_room_);
+    best_ = DeviceBuffer<unsigned long long>(rows_room_);
     best_.fill_bytes(0);
     check(cudaDeviceSynchronize(), "clearing memory");
   }
@@ -124,7 +124,7 @@ void Forward::prepare(cudaStream_t stream, const std::vector<ForwardSlice>& slic
   tile_ = Linear::tile_tokens(tokens_);
   padded_ = Linear::padded(tokens_);
   reserve(tokens_, int(wanted_.size()));
-  if (pages_.size() < pages.size()) pages_ = Buffer<int>(pages.size() * 2);
+  if (pages_.size() < pages.size()) pages_ = DeviceBuffer<int>(pages.size() * 2);
   token_.copy_from(tokens.data(), tokens.size(), stream);
   at_.copy_from(at.data(), at.size(), stream);
   pages_.copy_from(pages.data(), pages.size(), stream);

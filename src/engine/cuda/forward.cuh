@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/attention.cuh"
-#include "engine/cuda/device_weights.cuh"
-#include "engine/cuda/experts.cuh"
-#include "engine/cuda/few.cuh"
-#include "engine/cuda/linear.cuh"
+#include "engine/cuda/attention/attention.cuh"
+#include "engine/cuda/gemm/linear.cuh"
+#include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/layout/device_weights.cuh"
+#include "engine/cuda/moe/experts.cuh"
 #include "engine/cuda/tokens.cuh"
 
 namespace ridge::cuda {
@@ -70,15 +70,15 @@ class Forward {
 
   // Grown as steps ask for it.
   int room_ = 0, rows_room_ = 0;
-  Buffer<float> residual_, qkv_, added_, logits_, squares_;
-  Buffer<uint16_t> x_, q_, attended_, activated_;
-  Buffer<int> token_, pages_, rows_, chosen_;
-  Buffer<TokenAt> at_;
-  Buffer<unsigned long long> best_;
-  Buffer<float> router_logits_, expert_weight_, expert_rows_;
-  Buffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;
-  Buffer<unsigned> arrived_;
-  Buffer<uint16_t> sorted_, sorted_activated_;
+  DeviceBuffer<float> residual_, qkv_, added_, logits_, squares_;
+  DeviceBuffer<uint16_t> x_, q_, attended_, activated_;
+  DeviceBuffer<int> token_, pages_, rows_, chosen_;
+  DeviceBuffer<TokenAt> at_;
+  DeviceBuffer<unsigned long long> best_;
+  DeviceBuffer<float> router_logits_, expert_weight_, expert_rows_;
+  DeviceBuffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;
+  DeviceBuffer<unsigned> arrived_;
+  DeviceBuffer<uint16_t> sorted_, sorted_activated_;
 
   bool keep_times_ = false;
   std::vector<const char*> names_;

@@ -8,11 +8,11 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "engine/account/profile.h"
+#include "engine/cuda/device_memory.h"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/wide_heads.h"
-#include "engine/device_format.h"
-#include "engine/device_memory.h"
-#include "engine/profile.h"
+#include "engine/cuda/layout/device_format.h"
+#include "engine/cuda/layout/wide_heads.h"
 
 namespace ridge {
 namespace {
@@ -115,9 +115,9 @@ class CudaRunner final : public Runner {
     likeliest_ = model_->chosen();
     return likeliest_;
   }
-  std::span<const Best> best(std::span<const Ask> asks) override {
-    if (!on_device_) return Runner::best(asks);
-    return model_->best({asks.begin(), asks.end()});
+  std::span<const TopLogits> top_logits(std::span<const TopLogitsRequest> requests) override {
+    if (!on_device_) return Runner::top_logits(requests);
+    return model_->top_logits({requests.begin(), requests.end()});
   }
 
   void run(std::span<const Slice> batch) override {

@@ -1,7 +1,7 @@
 // Formulas of single numbers that both ways of running a step use.
 #pragma once
 
-#include "engine/cuda/decode.cuh"
+#include "engine/cuda/decode/decode.cuh"
 
 namespace ridge::cuda {
 

@@ -1,6 +1,6 @@
-#include "engine/cuda/attend.cuh"
+#include "engine/cuda/attention/page_attention.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/mma.cuh"
+#include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/scalar.cuh"
 #include "engine/cuda/tokens.cuh"
 

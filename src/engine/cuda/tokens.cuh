@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/cuda/tiles.cuh"
+#include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {
 

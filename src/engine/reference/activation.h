@@ -1,7 +1,7 @@
 // The activations of gated MLPs as they are defined, in double.
 #pragma once
 
-#include "engine/architecture.h"
+#include "engine/weights/architecture.h"
 
 namespace ridge::reference {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/weights.h"
+#include "engine/weights/weights.h"
 
 namespace ridge::reference {
 

@@ -1,8 +1,8 @@
 // The specification of cpu/matmul.h: weights dequantized, activations as they are, sums in double.
 #pragma once
 
-#include "engine/architecture.h"
-#include "engine/weights.h"
+#include "engine/weights/architecture.h"
+#include "engine/weights/weights.h"
 
 namespace ridge::reference {
 

@@ -1,7 +1,7 @@
 // Rotary embedding as it is defined (Su et al. 2021, in the halves layout), in double.
 #pragma once
 
-#include "engine/architecture.h"
+#include "engine/weights/architecture.h"
 
 namespace ridge::reference {
 

@@ -1,8 +1,8 @@
 // Bandwidth of one working set: what moves, and how it is counted.
 #pragma once
 
+#include "base/place.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/place.h"
 #include "measure/cpu/team.h"
 #include "measure/reading.h"
 
@@ -41,7 +41,7 @@ class WorkingSet {
 
  private:
   size_t part_floats_;
-  Buffer buffer_;
+  MappedBuffer buffer_;
 };
 
 // Bytes/s over the first `bytes` of each thread's part, all threads of the team together. A wrong

@@ -17,7 +17,7 @@ constexpr int kLoadsPerStep = 16;
 
 }  // namespace
 
-Ring::Ring(const Buffer& buffer, double bytes, uint64_t seed)
+Ring::Ring(const MappedBuffer& buffer, double bytes, uint64_t seed)
     : nodes_(std::max<size_t>(2, static_cast<size_t>(bytes) / kLine)), start_(buffer.as<void*>()) {
   nodes_ = std::min(nodes_, buffer.size() / kLine);
   const auto node = [this](size_t i) { return start_ + i * kPointers; };
@@ -48,7 +48,8 @@ bool Ring::is_whole() const {
   return met == nodes_;
 }
 
-Reading measure_latency(Team& one, const Buffer& buffer, double bytes, const Sampling& sampling) {
+Reading measure_latency(Team& one, const MappedBuffer& buffer, double bytes,
+                        const Sampling& sampling) {
   static uint64_t seed = 1;  // another order each time
   Ring ring(buffer, bytes, ++seed);
   const Samples samples = sample(one, sampling, [&](int, long steps) { ring.chase(steps); });

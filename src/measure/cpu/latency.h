@@ -1,7 +1,7 @@
 // The time of one load that waits for the load before it.
 #pragma once
 
-#include "measure/cpu/place.h"
+#include "base/place.h"
 #include "measure/cpu/team.h"
 #include "measure/reading.h"
 
@@ -11,7 +11,7 @@ namespace ridge {
 // algorithm), so that no prefetcher guesses the next one.
 class Ring {
  public:
-  Ring(const Buffer& buffer, double bytes, uint64_t seed);
+  Ring(const MappedBuffer& buffer, double bytes, uint64_t seed);
   // Loads 16 x `steps` nodes, going on where the last call stopped: until a lap is full, no line
   // is met twice.
   void chase(long steps);
@@ -25,6 +25,7 @@ class Ring {
 };
 
 // Seconds per load over a working set, by the first thread of a team of one.
-Reading measure_latency(Team& one, const Buffer& buffer, double bytes, const Sampling& sampling);
+Reading measure_latency(Team& one, const MappedBuffer& buffer, double bytes,
+                        const Sampling& sampling);
 
 }  // namespace ridge

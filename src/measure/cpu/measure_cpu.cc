@@ -275,7 +275,7 @@ class CpuRun {
         std::min({std::max(settings_.chase_limit, 8 * cache), 4e9, free_bytes() * kShareOfFree});
     for (const Pages pages : {Pages::huge, Pages::small}) {
       const bool huge = pages == Pages::huge;
-      const Buffer buffer(static_cast<size_t>(limit), pages);
+      const MappedBuffer buffer(static_cast<size_t>(limit), pages);
       if (!buffer || limit < 1e6) {
         report_.missing.push_back("latency: the system refused memory");
         return;
@@ -296,7 +296,7 @@ class CpuRun {
     }
   }
 
-  const Curve& latency_curve(Team& one, const Buffer& buffer, double limit, bool huge) {
+  const Curve& latency_curve(Team& one, const MappedBuffer& buffer, double limit, bool huge) {
     Curve line{huge ? "latency.huge" : "latency.4k",
                huge ? "random chase, huge pages" : "random chase, 4 KB pages",
                Quantity::time,
@@ -312,7 +312,8 @@ class CpuRun {
     return report_.curves.back();
   }
 
-  void level_latencies(Team& one, const Buffer& buffer, double largest, const std::string& doubt) {
+  void level_latencies(Team& one, const MappedBuffer& buffer, double largest,
+                       const std::string& doubt) {
     double inside = 0;
     for (const char* name : {"L1", "L2", "L3", "DRAM"}) {
       const Level* at = level(name);

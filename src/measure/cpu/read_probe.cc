@@ -12,9 +12,9 @@
 #include <system_error>
 #include <vector>
 
+#include "base/place.h"
 #include "base/units.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/place.h"
 #include "measure/cpu/team.h"
 
 namespace ridge {
@@ -69,7 +69,7 @@ std::optional<Measured> probe_read(Team& team, double bytes, double seconds, lon
   const size_t share =
       static_cast<size_t>(bytes) / static_cast<size_t>(threads) / kStepBytes * kStepBytes;
   const size_t words = share / sizeof(float);
-  const Buffer buffer(share * static_cast<size_t>(threads));
+  const MappedBuffer buffer(share * static_cast<size_t>(threads));
   if (!buffer || words == 0) return std::nullopt;
   const KernelSet& kernels = kernel_sets().front();
   std::atomic<uint64_t> sink = 0;

@@ -14,7 +14,7 @@
 
 #include "engine/cpu/attention.h"
 #include "engine/reference/attention.h"
-#include "engine/storage.h"
+#include "engine/weights/storage.h"
 
 namespace ridge::cpu::testing {
 

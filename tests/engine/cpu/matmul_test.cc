@@ -11,7 +11,7 @@
 #include "engine/cpu/matmul_kernels.h"
 #include "engine/reference/activation.h"
 #include "engine/reference/matmul.h"
-#include "engine/storage_blocks.h"
+#include "engine/weights/storage_blocks.h"
 
 namespace ridge::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/cuda/layout/wide_heads.h"
 #include "engine/cuda/on_device.h"
-#include "engine/cuda/wide_heads.h"
 #include "engine/reference/forward.h"
 #include "engine/runner.h"
 

@@ -12,8 +12,8 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "engine/cuda/layout/device_format.h"
 #include "engine/cuda/on_device.h"
-#include "engine/device_format.h"
 
 namespace ridge {
 namespace {

@@ -1,0 +1,25 @@
+#include "engine/account/profile.h"
+
+#include <string_view>
+
+namespace ridge {
+
+void Profile::add(const char* name, Clock::time_point start, Clock::time_point end) {
+  const double seconds = std::chrono::duration<double>(end - start).count();
+  if (keep_events_) events_.push_back({name, start, end});
+  for (Entry& entry : entries_) {
+    if (entry.name == name || std::string_view(entry.name) == name) {
+      entry.seconds += seconds;
+      ++entry.calls;
+      return;
+    }
+  }
+  entries_.push_back({name, seconds, 1});
+}
+
+void Profile::clear() {
+  entries_.clear();
+  events_.clear();
+}
+
+}  // namespace ridge

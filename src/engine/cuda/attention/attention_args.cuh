@@ -1,0 +1,48 @@
+// What attention of a step reads and writes, for prompts and for single tokens.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/tokens.cuh"
+
+namespace ridge::cuda {
+
+// One sequence's tokens of a step: rows [row, row + rows) at positions past, past + 1, ...
+struct AttentionSequence {
+  int row, rows, past;
+  int pages;  // where its page numbers begin
+};
+
+struct AttentionArgs {
+  int heads, kv_heads, head_dim;  // 64, 128 or 256
+  float scale;                    // of q . k
+  float softcap;                  // c tanh(s / c); 0: none
+  int window;                     // keys a token sees, itself included; 0: all
+  const float* qkv;               // [token][(heads + 2 kv_heads) head_dim]
+  const float* q_norm;            // [head_dim]; null: none
+  const float* k_norm;
+  float eps;
+  const float* frequency;  // [head_dim / 2]
+  float magnitude;
+  const TokenAt* at;  // [token]
+  uint16_t* q;        // [token][heads * head_dim] bf16: room for prompts' queries
+  // This layer's: [page][kv head][page_bytes]. Slots without a token must hold numbers too.
+  uint8_t* kv;
+  const int* pages;  // read before the kernel before this one ends: kernels must not write them
+  uint16_t* out;     // bf16 at wide_at(head * head_dim + d, token, out_tokens)
+  int out_tokens;    // a multiple of 8
+};
+
+// A divisor that does not change: n / by for n < 2^32 / by, without the long way.
+struct Divisor {
+  int by;
+  unsigned reciprocal;  // 2^32 / by, rounded up; none for 1
+  Divisor(int number) : by(number), reciprocal(number > 1 ? 0xffffffffu / number + 1 : 0) {}
+  __device__ int quotient(int n) const {
+    return by == 1 ? n : int(__umulhi(unsigned(n), reciprocal));
+  }
+  __device__ int remainder(int n) const { return n - quotient(n) * by; }
+};
+
+}  // namespace ridge::cuda

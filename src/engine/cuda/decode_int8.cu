@@ -1,9 +1,0 @@
-#include "engine/cuda/decode_kernel.cuh"
-
-namespace ridge::cuda {
-
-void launch_decode_int8(cudaStream_t stream, int sms, const DecodeArgs& args) {
-  launch_decode_as<WeightFormat::int8>(stream, sms, args);
-}
-
-}  // namespace ridge::cuda

@@ -1,9 +1,0 @@
-#include "engine/cuda/decode_kernel.cuh"
-
-namespace ridge::cuda {
-
-void launch_decode_nf4(cudaStream_t stream, int sms, const DecodeArgs& args) {
-  launch_decode_as<WeightFormat::nf4>(stream, sms, args);
-}
-
-}  // namespace ridge::cuda

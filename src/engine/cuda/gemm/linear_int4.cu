@@ -1,0 +1,8 @@
+#include "engine/cuda/gemm/linear_kernel.cuh"
+
+namespace ridge::cuda {
+
+template void launch_linear_of<WeightFormat::int4>(cudaStream_t stream, int grid, int tile_tokens,
+                                                   const Chain& chain);
+
+}  // namespace ridge::cuda

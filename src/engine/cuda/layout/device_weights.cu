@@ -1,0 +1,315 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/cuda/layout/device_weights.cuh"
+#include "engine/cuda/layout/pack.cuh"
+
+namespace ridge::cuda {
+
+Matrices::Matrices(WeightFormat weight_format, int count, int row_count, int columns)
+    : format(weight_format), rows(row_count) {
+  const FormatInfo info = format_info(format);
+  tiles.blocks = (rows + kBlockRows - 1) / kBlockRows;
+  tiles.chunks = (columns + info.columns - 1) / info.columns;
+  tiles.stride = size_t(tiles.blocks) * tiles.chunks * info.chunk_bytes;
+  data = DeviceBuffer<uint8_t>(tiles.stride * count);
+  if (has_row_scale(format))
+    scales = DeviceBuffer<float>(size_t(count) * tiles.blocks * kBlockRows);
+  tiles.data = data.data();
+  tiles.row_scale = scales.data();
+}
+
+uint8_t* Matrices::at(int index, int block) const {
+  return data.data() + index * tiles.stride + tiles.stride / tiles.blocks * block;
+}
+float* Matrices::scale_at(int index, int block) const {
+  return scales.size() ? scales.data() + (size_t(index) * tiles.blocks + block) * kBlockRows
+                       : nullptr;
+}
+
+DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, KvFormat kept,
+                             int pages)
+    : shape(s), format(weight_format), kv_format(kept), cache_pages(pages) {
+  int dense = 0, sparse = 0;
+  for (int layer = 0; layer < s.layers; ++layer) {
+    place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
+  }
+  qkv = Matrices(format, s.layers, qkv_rows(), s.hidden);
+  out = Matrices(format, s.layers, s.hidden, q_columns());
+  if (dense > 0) {
+    gate_up = Matrices(format, dense, 2 * s.ffn, s.hidden);
+    down = Matrices(format, dense, s.hidden, s.ffn);
+  }
+  if (sparse > 0) {
+    router = Matrices(WeightFormat::bf16, sparse, s.experts, s.hidden);
+    expert_gate_up = Matrices(format, sparse * s.experts, 2 * s.expert_ffn, s.hidden);
+    expert_down = Matrices(format, sparse * s.experts, s.hidden, s.expert_ffn);
+  }
+  head = Matrices(format, 1, s.vocab, s.hidden);
+  embed = DeviceBuffer<uint16_t>(size_t(s.vocab) * s.hidden);
+  const size_t norms = size_t(s.layers) * s.hidden, heads = size_t(s.layers) * s.head_dim;
+  attn_norm_ = DeviceBuffer<float>(norms);
+  mlp_norm_ = DeviceBuffer<float>(norms);
+  final_norm_ = DeviceBuffer<float>(s.hidden);
+  if (s.post_norms)
+    post_attn_norm_ = DeviceBuffer<float>(norms), post_mlp_norm_ = DeviceBuffer<float>(norms);
+  if (s.qk_norm) q_norm_ = DeviceBuffer<float>(heads), k_norm_ = DeviceBuffer<float>(heads);
+  if (s.qkv_bias) {
+    bias_ = DeviceBuffer<float>(size_t(s.layers) * qkv_rows());
+    bias_.fill_bytes(0);
+  }
+  std::vector<float> frequencies;
+  for (const ModelShape::Turning& rope : s.ropes) {
+    frequencies.insert(frequencies.end(), rope.frequency.begin(), rope.frequency.end());
+  }
+  ropes = DeviceBuffer<float>(frequencies.size());
+  ropes.copy_from(frequencies.data(), frequencies.size());
+  kv = DeviceBuffer<uint8_t>(size_t(s.layers) * pages * s.kv_heads * kv_page_bytes());
+  kv.fill_bytes(0);
+}
+
+void DeviceWeights::load(cudaStream_t stream, Part part, int layer, const FillRows& first,
+                         const FillRows& second, int expert) {
+  const auto [rows, columns] = source_size(part);
+  upload(stream, first, rows, columns, plain_[0]);
+  if (second) upload(stream, second, rows, columns, plain_[1]);
+  int index = layer;
+  if (part == Part::gate_up || part == Part::down || part == Part::router) index = place_of(layer);
+  if (part == Part::expert_gate_up || part == Part::expert_down) {
+    index = place_of(layer) * shape.experts + expert;
+  }
+  place(stream, part, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
+  check(cudaStreamSynchronize(stream), "packing weights");
+}
+
+void DeviceWeights::load(cudaStream_t stream, Vectors which, int layer,
+                         const std::vector<float>& values) {
+  const auto [data, size] = vector_at(which, layer);
+  if (size != values.size()) throw Error("a vector of {} where {} belong", values.size(), size);
+  check(cudaMemcpyAsync(data, values.data(), size * 4, cudaMemcpyHostToDevice, stream), "copying");
+  check(cudaStreamSynchronize(stream), "copying");
+}
+
+void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_deviation) {
+  constexpr float kDeviation = 0.02f;
+  uint64_t next = seed * 1000003;
+  const auto make = [&](Part part, int index) {
+    const auto [rows, columns] = source_size(part);
+    for (DeviceBuffer<uint16_t>& plain : plain_) {
+      if (plain.size() < size_t(rows) * columns)
+        plain = DeviceBuffer<uint16_t>(size_t(rows) * columns);
+      fill_normal(stream, plain.data(), size_t(rows) * columns, ++next, kDeviation);
+    }
+    const bool pairs = part == Part::gate_up || part == Part::expert_gate_up;
+    place(stream, part, index, plain_[0].data(), pairs ? plain_[1].data() : nullptr);
+  };
+  make(Part::embed, 0);
+  make(Part::head, 0);
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (const Part part : {Part::q, Part::k, Part::v, Part::out}) make(part, layer);
+    const int index = place_of(layer);
+    if (!shape.is_moe(layer)) {
+      make(Part::gate_up, index);
+      make(Part::down, index);
+      continue;
+    }
+    make(Part::router, index);
+    for (int e = 0; e < shape.experts; ++e) {
+      make(Part::expert_gate_up, index * shape.experts + e);
+      make(Part::expert_down, index * shape.experts + e);
+    }
+  }
+  for (DeviceBuffer<float>* norm : {&attn_norm_, &mlp_norm_, &final_norm_, &q_norm_, &k_norm_,
+                                    &post_attn_norm_, &post_mlp_norm_}) {
+    if (norm->size()) {
+      fill_normal(stream, norm->data(), norm->size(), ++next, norm_deviation, 1.0f);
+    }
+  }
+  if (bias_.size()) fill_normal(stream, bias_.data(), bias_.size(), ++next, 0.1f, 0.0f);
+  check(cudaStreamSynchronize(stream), "making random weights");
+  for (DeviceBuffer<uint16_t>& plain : plain_) plain = DeviceBuffer<uint16_t>();
+}
+
+void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
+  fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
+  check(cudaStreamSynchronize(stream), "filling the cache");
+}
+
+std::vector<float> DeviceWeights::unpacked(cudaStream_t stream, Part part, int layer) const {
+  if (part == Part::embed) {
+    std::vector<float> values;
+    for (const uint16_t bits : embed.host()) {
+      const uint32_t wide = uint32_t{bits} << 16;
+      float value;
+      std::memcpy(&value, &wide, 4);
+      values.push_back(value);
+    }
+    return values;
+  }
+  const Matrices& m = matrices(part);
+  DeviceBuffer<float> all(size_t(m.tiles.blocks) * kBlockRows * m.tiles.chunks *
+                          format_info(m.format).columns);
+  unpack(stream, m.format, m.at(layer, 0), m.scale_at(layer, 0), m.tiles.blocks, m.tiles.chunks,
+         all.data());
+  check(cudaStreamSynchronize(stream), "unpacking");
+  return all.host();
+}
+
+std::vector<float> DeviceWeights::host_vector(Vectors which, int layer) const {
+  const auto [data, size] = vector_at(which, layer);
+  std::vector<float> values(size);
+  check(cudaMemcpy(values.data(), data, size * 4, cudaMemcpyDeviceToHost), "copying");
+  return values;
+}
+
+std::vector<float> DeviceWeights::cached(int layer, int page) const {
+  const int d = shape.head_dim, each = kv_page_bytes();
+  std::vector<uint8_t> raw(size_t(each) * shape.kv_heads);
+  check(
+      cudaMemcpy(raw.data(), kv_of(layer) + raw.size() * page, raw.size(), cudaMemcpyDeviceToHost),
+      "copying");
+  std::vector<float> values;
+  const auto element = [&](const uint8_t* from, bool key, int token, int i) {
+    if (!kv_bytes(kv_format)) {
+      uint16_t bits;
+      std::memcpy(&bits, from + 2 * (key ? key_at(token, i, d) : value_at(token, i, d)), 2);
+      return kv_format == KvFormat::f16 ? __half2float(__half(__half_raw{bits}))
+                                        : __bfloat162float(__nv_bfloat16(__nv_bfloat16_raw{bits}));
+    }
+    const uint8_t byte = from[key ? key_byte(token, i) : value_byte(token, i, d)];
+    float scale;
+    std::memcpy(&scale, from + (key ? key_scale_byte(token, d) : value_scale_byte(token, d)), 4);
+    if (kv_format == KvFormat::int8) return scale * static_cast<int8_t>(byte);
+    return scale * __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)));
+  };
+  for (int side = 0; side < 2 * shape.kv_heads; ++side) {
+    for (int token = 0; token < kPageTokens; ++token) {
+      for (int i = 0; i < d; ++i) {
+        values.push_back(element(raw.data() + size_t(each) * (side / 2), side % 2 == 0, token, i));
+      }
+    }
+  }
+  return values;
+}
+
+double DeviceWeights::bytes() const {
+  double sum = 0;
+  for (const Matrices* m :
+       {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down, &head}) {
+    sum += m->bytes();
+  }
+  return sum;
+}
+
+std::pair<float*, size_t> DeviceWeights::vector_at(Vectors which, int layer) const {
+  const auto at = [&](const DeviceBuffer<float>& of, int size) -> std::pair<float*, size_t> {
+    if (of.size() == 0) return {nullptr, 0};
+    return {of.data() + size_t(layer) * size, size_t(size)};
+  };
+  switch (which) {
+    case Vectors::attn_norm:
+      return at(attn_norm_, shape.hidden);
+    case Vectors::post_attn_norm:
+      return at(post_attn_norm_, shape.hidden);
+    case Vectors::mlp_norm:
+      return at(mlp_norm_, shape.hidden);
+    case Vectors::post_mlp_norm:
+      return at(post_mlp_norm_, shape.hidden);
+    case Vectors::final_norm:
+      return at(final_norm_, shape.hidden);
+    case Vectors::q_norm:
+      return at(q_norm_, shape.head_dim);
+    case Vectors::k_norm:
+      return at(k_norm_, shape.head_dim);
+    case Vectors::qkv_bias:
+      return at(bias_, qkv_rows());
+  }
+  return {};
+}
+
+std::pair<int, int> DeviceWeights::source_size(Part part) const {
+  const int kv_columns = shape.kv_heads * shape.head_dim;
+  switch (part) {
+    case Part::q:
+      return {q_columns(), shape.hidden};
+    case Part::k:
+    case Part::v:
+      return {kv_columns, shape.hidden};
+    case Part::out:
+      return {shape.hidden, q_columns()};
+    case Part::gate_up:
+      return {shape.ffn, shape.hidden};
+    case Part::down:
+      return {shape.hidden, shape.ffn};
+    case Part::router:
+      return {shape.experts, shape.hidden};
+    case Part::expert_gate_up:
+      return {shape.expert_ffn, shape.hidden};
+    case Part::expert_down:
+      return {shape.hidden, shape.expert_ffn};
+    case Part::embed:
+    case Part::head:
+      break;
+  }
+  return {shape.vocab, shape.hidden};
+}
+
+const Matrices& DeviceWeights::matrices(Part part) const {
+  switch (part) {
+    case Part::out:
+      return out;
+    case Part::gate_up:
+      return gate_up;
+    case Part::down:
+      return down;
+    case Part::router:
+      return router;
+    case Part::expert_gate_up:
+      return expert_gate_up;
+    case Part::expert_down:
+      return expert_down;
+    case Part::head:
+      return head;
+    default:
+      return qkv;
+  }
+}
+
+void DeviceWeights::place(cudaStream_t stream, Part part, int index, const uint16_t* first,
+                          const uint16_t* second) {
+  const auto [rows, columns] = source_size(part);
+  if (part == Part::embed) {
+    check(cudaMemcpyAsync(embed.data(), first, embed.size() * 2, cudaMemcpyDeviceToDevice, stream),
+          "copying");
+    return;
+  }
+  const int kv_columns = shape.kv_heads * shape.head_dim;
+  const int row = part == Part::k ? q_columns() : part == Part::v ? q_columns() + kv_columns : 0;
+  const Matrices& m = matrices(part);
+  pack(stream, m.format, first, second, rows, columns, m.at(index, row / kBlockRows),
+       m.scale_at(index, row / kBlockRows), m.tiles.chunks);
+  check(cudaGetLastError(), "packing weights");
+}
+
+// In pieces: no second copy of the matrix on the host.
+void DeviceWeights::upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
+                           DeviceBuffer<uint16_t>& to) {
+  if (to.size() < size_t(rows) * columns) to = DeviceBuffer<uint16_t>(size_t(rows) * columns);
+  const int64_t piece = std::max<int64_t>(1, (int64_t{8} << 20) / columns);
+  staging_.resize(size_t(piece) * columns);
+  for (int64_t at = 0; at < rows; at += piece) {
+    const int64_t count = std::min<int64_t>(piece, rows - at);
+    fill(at, count, staging_.data());
+    // In the stream that packs: a plain cudaMemcpy returns when the pageable source is staged,
+    // not when it has arrived, and this stream does not wait for the default one.
+    check(cudaMemcpyAsync(to.data() + at * columns, staging_.data(), count * columns * 2,
+                          cudaMemcpyHostToDevice, stream),
+          "copying weights");
+  }
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,83 @@
+// A model's weights and KV cache in device memory, as both ways of running it read them.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "engine/cuda/device.cuh"
+#include "engine/cuda/device_model.h"
+#include "engine/cuda/layout/tiles.cuh"
+
+namespace ridge::cuda {
+
+// Equal matrices, one after the other: of the layers, or of the layers' experts.
+struct Matrices {
+  Matrices() = default;
+  Matrices(WeightFormat weight_format, int count, int row_count, int columns);
+  uint8_t* at(int index, int block) const;
+  float* scale_at(int index, int block) const;  // null: none
+  double bytes() const { return double(data.size()) + 4.0 * double(scales.size()); }
+
+  WeightFormat format = WeightFormat::bf16;
+  int rows = 0;
+  Tiles tiles;
+  DeviceBuffer<uint8_t> data;
+  DeviceBuffer<float> scales;
+};
+
+class DeviceWeights {
+ public:
+  DeviceWeights(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages);
+
+  void load(cudaStream_t stream, Part part, int layer, const FillRows& first,
+            const FillRows& second, int expert);
+  void load(cudaStream_t stream, Vectors which, int layer, const std::vector<float>& values);
+  void randomize(cudaStream_t stream, uint64_t seed, float norm_deviation);
+  void randomize_cache(cudaStream_t stream, uint64_t seed);
+  std::vector<float> unpacked(cudaStream_t stream, Part part, int layer) const;
+  std::vector<float> host_vector(Vectors which, int layer) const;
+  std::vector<float> cached(int layer, int page) const;
+  double bytes() const;  // read by a step of many tokens: all matrices
+
+  // Of a layer among those of its kind: dense or experts.
+  int place_of(int layer) const { return place_[size_t(layer)]; }
+  int qkv_rows() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
+  int q_columns() const { return shape.heads * shape.head_dim; }
+  uint8_t* kv_of(int layer) const {
+    return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * kv_page_bytes();
+  }
+  int kv_page_bytes() const { return page_bytes(kv_format, shape.head_dim); }
+  // [layer]'s part; null where the model has none.
+  float* vector(Vectors which, int layer) const { return vector_at(which, layer).first; }
+  const float* frequency_of(int layer) const {
+    return ropes.data() + size_t(rope_of(layer)) * (shape.head_dim / 2);
+  }
+  int rope_of(int layer) const { return shape.rope.empty() ? 0 : shape.rope[size_t(layer)]; }
+
+  ModelShape shape;
+  WeightFormat format;
+  KvFormat kv_format;
+  int cache_pages;
+  Matrices qkv, out, gate_up, down, head;
+  Matrices router, expert_gate_up, expert_down;  // the router is always bf16
+  DeviceBuffer<uint16_t> embed;
+  DeviceBuffer<uint8_t> kv;   // [layer][page][kv head][page_bytes]
+  DeviceBuffer<float> ropes;  // [rope][head_dim / 2]
+
+ private:
+  std::pair<float*, size_t> vector_at(Vectors which, int layer) const;
+  std::pair<int, int> source_size(Part part) const;
+  const Matrices& matrices(Part part) const;
+  void place(cudaStream_t stream, Part part, int index, const uint16_t* first,
+             const uint16_t* second);
+  void upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
+              DeviceBuffer<uint16_t>& to);
+
+  std::vector<int> place_;
+  DeviceBuffer<float> attn_norm_, post_attn_norm_, mlp_norm_, post_mlp_norm_, final_norm_;
+  DeviceBuffer<float> q_norm_, k_norm_, bias_;
+  DeviceBuffer<uint16_t> plain_[2];  // while loading
+  std::vector<uint16_t> staging_;
+};
+
+}  // namespace ridge::cuda

@@ -1,0 +1,285 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "engine/cuda/layout/pack.cuh"
+#include "engine/cuda/ptx/mma.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+struct Source {
+  const uint16_t* first;
+  const uint16_t* second;
+  int rows, columns;
+
+  __device__ float at(int block, int row, int column) const {
+    const uint16_t* from = first;
+    int r = block * kBlockRows + row;
+    if (second) {
+      r = block * 8 + row % 8;
+      if (row >= 8) from = second;
+    }
+    if (r >= rows || column >= columns) return 0;
+    return __uint_as_float(uint32_t{from[size_t(r) * columns + column]} << 16);
+  }
+};
+
+// Element e of register r of step k, of lane 4 g + t: its row and column in a chunk.
+__device__ int fragment_row(int lane, int r) { return lane / 4 + r % 2 * 8; }
+__device__ int fragment_column(int lane, int k, int r, int e) {
+  return k * 16 + lane % 4 * 2 + r / 2 * 8 + e;
+}
+
+constexpr float kLargestE4m3 = 448, kLargestInt8 = 127;
+
+// The scale that makes a row's largest number `largest`.
+__global__ void row_scales(Source source, float largest, float* to) {
+  const int block = blockIdx.x / kBlockRows, row = blockIdx.x % kBlockRows;
+  float most = 0;
+  for (int c = threadIdx.x; c < source.columns; c += 32) {
+    most = fmaxf(most, fabsf(source.at(block, row, c)));
+  }
+  for (int across = 16; across; across /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
+  }
+  if (threadIdx.x == 0) to[blockIdx.x] = most > 0 ? most / largest : 1;
+}
+
+// Where a byte of a chunk with row scales lies in its lane's 16. fp8: pairs that one conversion
+// takes; int8: the bytes of mma_s8's registers, pairs at even distance for unpack_chunk.
+struct BytePlace {
+  int word, byte;
+};
+__device__ BytePlace byte_place(WeightFormat format, int k, int r, int e) {
+  if (format == WeightFormat::fp8) return {k * 2 + r / 2, r % 2 * 2 + e};
+  return {k * 2 + r % 2, e * 2 + r / 2};
+}
+
+__device__ float nf4_level(int i) {
+  constexpr Nf4 kLevels = kNf4;
+  return __half2float(__ushort_as_half(kLevels.f16[i]));
+}
+__device__ uint32_t nearest_nf4(float v) {
+  uint32_t name = 0;
+  while (name < 15 && v > (nf4_level(name) + nf4_level(name + 1)) / 2) ++name;
+  return name;
+}
+
+// A warp a chunk.
+template <WeightFormat kFormat>
+__global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, int chunks) {
+  constexpr FormatInfo kInfo = format_info(kFormat);
+  const int lane = threadIdx.x % 32, chunk = blockIdx.x * 4 + threadIdx.x / 32;
+  const int block = blockIdx.y;
+  if (chunk >= chunks) return;
+  uint8_t* at = to + (size_t(block) * chunks + chunk) * kInfo.chunk_bytes;
+  const auto value = [&](int k, int r, int e) {
+    return source.at(block, fragment_row(lane, r),
+                     chunk * kInfo.columns + fragment_column(lane, k, r, e));
+  };
+  uint32_t words[4] = {};
+  if constexpr (kFormat == WeightFormat::bf16) {
+    for (int r = 0; r < 4; ++r) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(value(0, r, 0), value(0, r, 1));
+      words[r] = *reinterpret_cast<const uint32_t*>(&pair);
+    }
+  } else if constexpr (has_row_scale(kFormat)) {
+    for (int k = 0; k < 2; ++k) {
+      for (int r = 0; r < 4; ++r) {
+        const float scale = row_scale[block * kBlockRows + fragment_row(lane, r)];
+        for (int e = 0; e < 2; ++e) {
+          const float v = value(k, r, e) / scale;
+          uint32_t byte;
+          if constexpr (kFormat == WeightFormat::fp8) {
+            byte = __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3);
+          } else {
+            byte = static_cast<uint32_t>(max(-127, min(127, __float2int_rn(v)))) & 0xff;
+          }
+          const BytePlace place = byte_place(kFormat, k, r, e);
+          words[place.word] |= byte << place.byte * 8;
+        }
+      }
+    }
+  } else {
+    // A row's group lies in the four lanes of a quad. int4's scale makes the largest number exact,
+    // which is -8; nf4's is the largest magnitude.
+    float scales[2];
+    for (int half = 0; half < 2; ++half) {
+      float most = 0;
+      for (int k = 0; k < 4; ++k) {
+        for (int r = half; r < 4; r += 2) {
+          for (int e = 0; e < 2; ++e) {
+            const float v = value(k, r, e);
+            if (fabsf(v) > fabsf(most)) most = v;
+          }
+        }
+      }
+      for (int across = 1; across <= 2; across *= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, across);
+        // Of equal magnitudes the positive one, so that all lanes agree.
+        if (fabsf(other) > fabsf(most) || (fabsf(other) == fabsf(most) && other > most)) {
+          most = other;
+        }
+      }
+      const float scale = kFormat == WeightFormat::int4 ? most / -8 : fabsf(most);
+      scales[half] = __half2float(__float2half_rn(scale));
+    }
+    for (int k = 0; k < 4; ++k) {
+      for (int r = 0; r < 4; ++r) {
+        const float scale = scales[r % 2];
+        for (int e = 0; e < 2; ++e) {
+          const float v = scale == 0 ? 0 : value(k, r, e) / scale;
+          uint32_t name;
+          if constexpr (kFormat == WeightFormat::int4) {
+            name = min(15, max(0, __float2int_rn(v) + 8));
+          } else {
+            name = nearest_nf4(v);
+          }
+          words[k] |= name << (e * 16 + r * 4);
+        }
+      }
+    }
+    if (lane % 4 == 0) {
+      *reinterpret_cast<__half2*>(at + 512 + lane) = __floats2half2_rn(scales[0], scales[1]);
+    }
+  }
+  reinterpret_cast<uint4*>(at)[lane] = uint4{words[0], words[1], words[2], words[3]};
+}
+
+// Plain code on purpose: checks compare the kernel's own unpacking with this.
+__global__ void unpack_elements(WeightFormat format, const uint8_t* from, const float* row_scale,
+                                int chunks, float* to) {
+  const FormatInfo info = format_info(format);
+  const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y % kBlockRows;
+  const int block = blockIdx.y / kBlockRows, columns = chunks * info.columns;
+  if (column >= columns) return;
+  const uint8_t* chunk = from + (size_t(block) * chunks + column / info.columns) * info.chunk_bytes;
+  const int c = column % info.columns, k = c / 16;
+  const int lane = row % 8 * 4 + c % 8 / 2, r = row / 8 + c % 16 / 8 * 2, e = c % 2;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(chunk) + lane * 4;
+  float value;
+  if (format == WeightFormat::bf16) {
+    value = __uint_as_float((words[r] >> (e * 16)) << 16);
+  } else if (has_row_scale(format)) {
+    const BytePlace place = byte_place(format, k, r, e);
+    const uint32_t byte = words[place.word] >> place.byte * 8 & 0xff;
+    value = format == WeightFormat::fp8
+                ? __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)))
+                : static_cast<float>(static_cast<int8_t>(byte));
+    value *= row_scale[block * kBlockRows + row];
+  } else {
+    const __half scale = reinterpret_cast<const __half*>(chunk + 512)[row % 8 * 2 + row / 8];
+    const int name = words[k] >> (e * 16 + r * 4) & 15;
+    value = (format == WeightFormat::int4 ? static_cast<float>(name - 8) : nf4_level(name)) *
+            __half2float(scale);
+  }
+  to[size_t(blockIdx.y) * columns + column] = value;
+}
+
+// splitmix64: one well-mixed word an index.
+__device__ uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+__device__ float normal(uint64_t seed, size_t i) {
+  const uint64_t word = mixed(seed * 0x100000001b3u + i);
+  const float u = (static_cast<float>(word >> 40) + 0.5f) * 0x1p-24f;
+  const float v = static_cast<float>(word & 0xffffff) * 0x1p-24f;
+  return sqrtf(-2 * __logf(u)) * cospif(2 * v);
+}
+template <typename T>
+__global__ void normals(T* to, size_t count, uint64_t seed, float deviation, float mean) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
+    const float value = mean + deviation * normal(seed, i);
+    if constexpr (sizeof(T) == 2) {
+      to[i] = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    } else {
+      to[i] = value;
+    }
+  }
+}
+
+// Whatever the layout, an element is as good as another. The largest of a head is taken to be 3.
+__global__ void random_pages(KvFormat format, int head_dim, uint8_t* to, size_t pages,
+                             uint64_t seed) {
+  const int elements = page_elements(head_dim);
+  for (size_t page = blockIdx.x; page < pages; page += gridDim.x) {
+    uint8_t* at = to + page * page_bytes(format, head_dim);
+    for (int i = threadIdx.x; i < elements; i += blockDim.x) {
+      const float value = normal(seed, page * elements + i);
+      const float most = fminf(fmaxf(value, -3.0f), 3.0f);
+      switch (format) {
+        case KvFormat::bf16:
+          reinterpret_cast<uint16_t*>(at)[i] = bf16_bits(value);
+          break;
+        case KvFormat::f16:
+          reinterpret_cast<__half*>(at)[i] = __float2half_rn(value);
+          break;
+        case KvFormat::fp8:
+          at[i] = __nv_cvt_float_to_fp8(most * (kLargestE4m3 / 3), __NV_SATFINITE, __NV_E4M3);
+          break;
+        case KvFormat::int8:
+          at[i] = static_cast<uint8_t>(__float2int_rn(most * (kLargestInt8 / 3)));
+          break;
+      }
+    }
+    if (!kv_bytes(format)) continue;
+    for (int i = threadIdx.x; i < 2 * kPageTokens; i += blockDim.x) {
+      reinterpret_cast<float*>(at + elements)[i] =
+          3 / (format == KvFormat::fp8 ? kLargestE4m3 : kLargestInt8);
+    }
+  }
+}
+
+}  // namespace
+
+void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
+          int rows, int columns, uint8_t* to, float* row_scale, int chunks) {
+  const Source source{first, second, rows, columns};
+  const int per_block = second ? 8 : kBlockRows, blocks = (rows + per_block - 1) / per_block;
+  const dim3 grid((chunks + 3) / 4, blocks);
+  switch (format) {
+    case WeightFormat::bf16:
+      pack_chunks<WeightFormat::bf16><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+    case WeightFormat::fp8:
+      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, kLargestE4m3, row_scale);
+      pack_chunks<WeightFormat::fp8><<<grid, 128, 0, stream>>>(source, to, row_scale, chunks);
+      break;
+    case WeightFormat::int8:
+      row_scales<<<blocks * kBlockRows, 32, 0, stream>>>(source, kLargestInt8, row_scale);
+      pack_chunks<WeightFormat::int8><<<grid, 128, 0, stream>>>(source, to, row_scale, chunks);
+      break;
+    case WeightFormat::int4:
+      pack_chunks<WeightFormat::int4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+    case WeightFormat::nf4:
+      pack_chunks<WeightFormat::nf4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+  }
+}
+
+void unpack(cudaStream_t stream, WeightFormat format, const uint8_t* from, const float* row_scale,
+            int blocks, int chunks, float* to) {
+  const int columns = chunks * format_info(format).columns;
+  unpack_elements<<<dim3((columns + 127) / 128, blocks * kBlockRows), 128, 0, stream>>>(
+      format, from, row_scale, chunks, to);
+}
+
+void fill_normal(cudaStream_t stream, uint16_t* to, size_t count, uint64_t seed, float deviation) {
+  normals<<<1056, 256, 0, stream>>>(to, count, seed, deviation, 0.0f);
+}
+void fill_normal(cudaStream_t stream, float* to, size_t count, uint64_t seed, float deviation,
+                 float mean) {
+  normals<<<1056, 256, 0, stream>>>(to, count, seed, deviation, mean);
+}
+void fill_pages(cudaStream_t stream, KvFormat format, int head_dim, uint8_t* to, size_t pages,
+                uint64_t seed) {
+  random_pages<<<1056, 256, 0, stream>>>(format, head_dim, to, pages, seed);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,92 @@
+#include "engine/cuda/layout/wide_heads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ridge::cuda {
+namespace {
+
+// `scratch` is kept from row to row.
+void fill_row(const Matrix& m, int64_t r, std::vector<float>& scratch, uint16_t* to) {
+  if (m.storage == Storage::bf16) {
+    std::memcpy(to, m.row(r), size_t(m.columns) * 2);
+    return;
+  }
+  scratch.resize(size_t(m.columns));
+  dequantize(m.storage, m.row(r), m.columns, scratch.data());
+  for (int64_t c = 0; c < m.columns; ++c) to[c] = f32_to_bf16(scratch[size_t(c)]);
+}
+
+}  // namespace
+
+FillRows rows_of(const Matrix& m) {
+  return [&m, scratch = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
+    for (int64_t r = 0; r < count; ++r) fill_row(m, first + r, scratch, to + r * m.columns);
+  };
+}
+
+WideHeads::WideHeads(int head_dim) : narrow_(head_dim), wide_(head_dim) {
+  for (const int width : {256, 128, 64}) {
+    if (head_dim <= width) wide_ = width;
+  }
+}
+
+int WideHeads::place(int column) const {
+  return column < narrow_ / 2 ? column : column + (wide_ - narrow_) / 2;
+}
+
+FillRows WideHeads::rows(const Matrix& m) const {
+  if (wide_ == narrow_) return rows_of(m);
+  std::vector<int> from(size_t(wide_), -1);  // the narrow row of each wide one
+  for (int c = 0; c < narrow_; ++c) from[size_t(place(c))] = c;
+  return [&m, from, narrow = narrow_, scratch = std::vector<float>()](int64_t first, int64_t count,
+                                                                      uint16_t* to) mutable {
+    const int64_t wide = int64_t(from.size());
+    for (int64_t r = first; r < first + count; ++r, to += m.columns) {
+      const int row = from[size_t(r % wide)];
+      if (row < 0) {
+        std::fill_n(to, m.columns, uint16_t{0});
+      } else {
+        fill_row(m, r / wide * narrow + row, scratch, to);
+      }
+    }
+  };
+}
+
+FillRows WideHeads::columns(const Matrix& m) const {
+  if (wide_ == narrow_) return rows_of(m);
+  return [&m, heads = *this, row = std::vector<uint16_t>(size_t(m.columns)),
+          scratch = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
+    const int64_t columns = m.columns / heads.narrow_ * heads.wide_;
+    for (int64_t r = first; r < first + count; ++r, to += columns) {
+      fill_row(m, r, scratch, row.data());
+      std::fill_n(to, columns, uint16_t{0});
+      for (int64_t c = 0; c < m.columns; ++c) {
+        to[c / heads.narrow_ * heads.wide_ + heads.place(int(c % heads.narrow_))] = row[size_t(c)];
+      }
+    }
+  };
+}
+
+Vector WideHeads::vector(const Vector& narrow) const {
+  Vector made(narrow.size() / size_t(narrow_) * size_t(wide_));
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    made[i / size_t(narrow_) * size_t(wide_) + size_t(place(int(i) % narrow_))] = narrow[i];
+  }
+  return made;
+}
+
+Vector WideHeads::norm(const Vector& narrow) const {
+  Vector made = vector(narrow);
+  const float less = float(std::sqrt(double(narrow_) / wide_));
+  for (float& weight : made) weight *= less;
+  return made;
+}
+
+std::vector<float> WideHeads::frequency(std::vector<float> narrow) const {
+  narrow.resize(size_t(wide_) / 2);
+  return narrow;
+}
+
+}  // namespace ridge::cuda

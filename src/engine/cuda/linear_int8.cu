@@ -1,8 +1,0 @@
-#include "engine/cuda/linear_kernel.cuh"
-
-namespace ridge::cuda {
-
-template void launch_linear_of<WeightFormat::int8>(cudaStream_t stream, int grid, int tile_tokens,
-                                                   const Chain& chain);
-
-}  // namespace ridge::cuda

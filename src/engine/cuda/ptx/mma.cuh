@@ -1,0 +1,197 @@
+// The warp's matrix instructions, and weights of each format made into their A operand in
+// registers.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "engine/cuda/layout/tiles.cuh"
+
+namespace ridge::cuda {
+
+// Volatile to keep the order it is written in: several chains, one step each in turn.
+__device__ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                           uint2 b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
+}
+
+__device__ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// A[16 x 32] B[32 x 8] of signed bytes. Lane 4 g + t has 4 k's in each register, in the order (row
+// g, first 16 k), (row g + 8, same), (row g, second 16 k), (row g + 8, same).
+__device__ inline int4 mma_s8(const uint4& a, uint32_t b0, uint32_t b1) {
+  int4 d;
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %10, %10, %10};"
+      : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0));
+  return d;
+}
+// The same with A unsigned, plus c.
+__device__ inline int4 mma_u8(const int4& c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                              uint32_t b0, uint32_t b1) {
+  int4 d;
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c.x), "r"(c.y), "r"(c.z),
+        "r"(c.w));
+  return d;
+}
+
+// Four matrices of 8 x 8 as an A operand; `row`: where in shared memory row l % 8 of matrix l / 8
+// lies, 16 bytes.
+__device__ inline uint4 load_matrices(uint32_t row) {
+  uint4 a;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+               : "r"(row)
+               : "memory");
+  return a;
+}
+
+__device__ inline uint32_t bits_of(__nv_bfloat162 pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ inline __nv_bfloat162 pair_of(uint32_t bits) {
+  return *reinterpret_cast<const __nv_bfloat162*>(&bits);
+}
+__device__ inline uint32_t pack_bf16(float low, float high) {
+  return bits_of(__floats2bfloat162_rn(low, high));
+}
+__device__ inline uint16_t bf16_bits(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+__device__ inline float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
+
+// (a & b) | c in one instruction; written as such, two constants make the compiler use two.
+__device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// Two E4M3 in the low or high half of w, bits moved to where bf16 has them: the numbers times
+// 2^(7 - 127), subnormal ones too. Bytes are spread with their signs, so that one shift moves all.
+template <int kHalf>
+__device__ inline uint32_t fp8_bits(uint32_t w) {
+  uint32_t pair;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(pair) : "r"(w), "n"(kHalf ? 0xb3a2 : 0x9180));
+  return pair << 4 & 0x87f087f0u;
+}
+
+// Two E4M3 in the low or high half of w as f16, exactly.
+template <int kHalf>
+__device__ inline uint32_t fp8_pair(uint32_t w) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(w >> 16 * kHalf)));
+  return pair;
+}
+
+// NormalFloat4's levels (Dettmers et al., QLoRA, 2023: quantiles of the normal distribution, zero
+// among them, scaled to [-1, 1]), rounded to f16 and to bf16.
+struct Nf4 {
+  uint16_t f16[16], bf16[16];
+};
+constexpr Nf4 kNf4 = {{0xbc00, 0xb992, 0xb833, 0xb652, 0xb48d, 0xb1ea, 0xadd4, 0x0000,  //
+                       0x2d18, 0x3126, 0x33e0, 0x3568, 0x370d, 0x3880, 0x39c9, 0x3c00},
+                      {0xbf80, 0xbf32, 0xbf06, 0xbeca, 0xbe92, 0xbe3d, 0xbdba, 0x0000,  //
+                       0x3da3, 0x3e25, 0x3e7c, 0x3ead, 0x3ee2, 0x3f10, 0x3f39, 0x3f80}};
+
+// Byte `part` (0 low, 1 high) of levels 4 i to 4 i + 3.
+__host__ __device__ constexpr uint32_t nf4_bytes(int part, int i) {
+  uint32_t word = 0;
+  for (int n = 0; n < 4; ++n) {
+    word |= (uint32_t{kNf4.bf16[i * 4 + n]} >> part * 8 & 0xff) << n * 8;
+  }
+  return word;
+}
+// That byte of the levels that four nibbles name: `low` has their lower 3 bits each, `upper` all
+// ones in the bytes of those above 7.
+template <int kPart>
+__device__ inline uint32_t nf4_lookup(uint32_t low, uint32_t upper) {
+  constexpr uint32_t k0 = nf4_bytes(kPart, 0), k1 = nf4_bytes(kPart, 1);
+  constexpr uint32_t k2 = nf4_bytes(kPart, 2), k3 = nf4_bytes(kPart, 3);
+  const uint32_t first = __byte_perm(k0, k1, low), second = __byte_perm(k2, k3, low);
+  return (first & ~upper) | (second & upper);
+}
+// A word of nibbles, register r's at bits 4 r and 4 r + 16, as levels in bf16.
+__device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
+  const uint32_t low = w & 0x77777777u, upper = w >> 3 & 0x11111111u;
+  uint32_t pairs[2][2];  // [element][registers 0, 1 or 2, 3]
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const uint32_t names = low >> 16 * e, mask = __byte_perm(0xff00u, 0, upper >> 16 * e);
+    const uint32_t bytes[2] = {nf4_lookup<0>(names, mask), nf4_lookup<1>(names, mask)};
+    pairs[e][0] = __byte_perm(bytes[0], bytes[1], 0x5140);
+    pairs[e][1] = __byte_perm(bytes[0], bytes[1], 0x7362);
+  }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    a[r] = __byte_perm(pairs[0][r / 2], pairs[1][r / 2], r % 2 ? 0x7632 : 0x5410);
+  }
+}
+
+// A chunk as bf16 A operands, one for each 16 columns: of `words`, this lane's 16 bytes, and
+// `scale`, its two rows' where groups have them. Row scales are left to the caller: fp8 and int8
+// come out as the numbers they stand for, exactly. int4 and nf4 are scaled, since wgmma's sums run
+// over many groups: d is rounded to bf16, as are the product and nf4's level, each by up to 2^-8.
+template <WeightFormat kFormat>
+__device__ inline void unpack_chunk(const uint4& words, __half2 scale,
+                                    uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+  if constexpr (kFormat == WeightFormat::bf16) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a[0][r] = word[r];
+  } else if constexpr (kFormat == WeightFormat::fp8) {
+    const __nv_bfloat162 missing = pair_of(0x7b807b80u);  // 2^120
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      a[k / 2][k % 2 * 2] = bits_of(__hmul2(pair_of(fp8_bits<0>(word[k])), missing));
+      a[k / 2][k % 2 * 2 + 1] = bits_of(__hmul2(pair_of(fp8_bits<1>(word[k])), missing));
+    }
+  } else if constexpr (kFormat == WeightFormat::int8) {
+    // 0x4300 is 128, whose last mantissa bit is 1: 7 bits of q make 128 + them, and the sign, which
+    // counts for -128, makes 128 into 256.
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const uint32_t w = word[k * 2 + r % 2] >> r / 2 * 8;
+        a[k][r] = bits_of(__hsub2(pair_of(and_or(w, 0x007f007fu, 0x43004300u)),
+                                  pair_of(and_or(w, 0x00800080u, 0x43004300u))));
+      }
+    }
+  } else {
+    const float2 d = __half22float2(scale);
+    const __nv_bfloat162 of_row[2] = {__float2bfloat162_rn(d.x), __float2bfloat162_rn(d.y)};
+    const __nv_bfloat162 offset = pair_of(0xc308c308u);  // -136
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t level[4];
+      if constexpr (kFormat == WeightFormat::nf4) nf4_levels(word[k], level);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        if constexpr (kFormat == WeightFormat::int4) {
+          const uint32_t q = and_or(word[k] >> 4 * r, 0x000f000fu, 0x43004300u);  // q + 128
+          level[r] = bits_of(__hadd2(pair_of(q), offset));
+        }
+        a[k][r] = bits_of(__hmul2(pair_of(level[r]), of_row[r % 2]));
+      }
+    }
+  }
+}
+
+}  // namespace ridge::cuda

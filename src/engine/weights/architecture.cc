@@ -1,0 +1,305 @@
+// A Hugging Face config becomes an Architecture. What a config leaves out is what transformers'
+// configuration classes assume.
+#include "engine/weights/architecture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "engine/weights/architecture_rope.h"
+#include "engine/weights/storage.h"
+#include "model/config_fields.h"
+
+namespace ridge {
+
+namespace {
+
+using nlohmann::json;
+
+// What families differ in; numbers are the classes' defaults.
+struct Family {
+  const char* type;
+  double theta = 10000;
+  double eps = 1e-6;
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t heads = 0;     // 0: must be given
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t vocab = 0;     // 0: must be given
+  bool gemma = false;    // GeGLU, (1 + w) norms before and after, scaled embeddings, tied
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  bool attention_bias = true;  // a flag of that name adds biases to all four projections
+  bool experts = false;
+};
+
+constexpr Family kFamilies[] = {
+    {.type = "llama"},
+    {.type = "mistral", .kv_heads = 8, .attention_bias = false},
+    {.type = "qwen2", .kv_heads = 32, .qkv_bias = true, .attention_bias = false},
+    {.type = "qwen3", .head_dim = 128, .kv_heads = 32, .qk_norm = true},
+    {.type = "gemma2", .head_dim = 256, .heads = 8, .kv_heads = 4, .vocab = 256000, .gemma = true},
+    {.type = "gemma3_text",
+     .theta = 1e6,
+     .head_dim = 256,
+     .heads = 8,
+     .kv_heads = 4,
+     .vocab = 262208,
+     .gemma = true,
+     .qk_norm = true},
+    {.type = "mixtral",
+     .theta = 1e6,
+     .eps = 1e-5,
+     .kv_heads = 8,
+     .attention_bias = false,
+     .experts = true},
+    {.type = "qwen3_moe", .kv_heads = 4, .qk_norm = true, .experts = true},
+};
+
+const Family& family_of(const Fields& fields) {
+  auto type = fields.text("model_type");
+  if (!type) fields.missing({"model_type"});
+  for (const Family& family : kFamilies) {
+    if ((*type == "gemma3" ? "gemma3_text" : *type) == family.type) return family;
+  }
+  throw Error(
+      "{}: {} is predicted, not executed; the engine runs llama, mistral, qwen2, qwen3, gemma2, "
+      "gemma3, mixtral, qwen3_moe",
+      fields.where(), type->substr(0, 80));
+}
+
+void refuse_flag(const Fields& fields, const char* key, const char* what) {
+  if (fields.flag(key, false)) {
+    throw Error("{}: {}: {} is not executed by the engine", fields.where(), key, what);
+  }
+}
+
+void refuse_variants(const Fields& outer, const Fields& fields, const Family& family) {
+  for (const Fields* each : {&outer, &fields}) {
+    if (each->has("quantization_config")) {
+      throw Error(
+          "{}: quantization_config: checkpoints quantized in this way are predicted, not executed; "
+          "plain 16-bit weights or a GGUF are",
+          each->where());
+    }
+  }
+  refuse_flag(fields, "mlp_bias", "a bias in the MLP");
+  refuse_flag(fields, "use_bidirectional_attention", "attention to later tokens");
+  if (family.attention_bias) refuse_flag(fields, "attention_bias", "a bias of the output matrix");
+  const char* key = family.gemma ? "hidden_activation" : "hidden_act";
+  auto activation = fields.text(key);
+  bool known = !activation || (family.gemma ? *activation == "gelu_pytorch_tanh"
+                                            : *activation == "silu" || *activation == "swish");
+  if (!known) {
+    throw Error("{}: {} \"{}\" is not executed for {}", fields.where(), key,
+                activation->substr(0, 40), family.type);
+  }
+}
+
+void set_sizes(Architecture& made, const Fields& fields, const Family& family) {
+  auto integer = [&](Fields::Keys keys, int64_t otherwise, int64_t high) {
+    if (otherwise == 0) return int(fields.integer(keys, 1, high));
+    return int(fields.integer_or(keys, otherwise, 1, high));
+  };
+  made.hidden = integer({"hidden_size"}, 0, kMaxWidth);
+  made.vocab = integer({"vocab_size"}, family.vocab, kMaxVocab);
+  made.heads = integer({"num_attention_heads"}, family.heads, kMaxHeads);
+  made.kv_heads =
+      integer({"num_key_value_heads"}, family.kv_heads ? family.kv_heads : made.heads, kMaxHeads);
+  if (made.heads % made.kv_heads != 0) {
+    throw Error("{}: {} attention heads do not divide among {} key-value heads", fields.where(),
+                made.heads, made.kv_heads);
+  }
+  int64_t head_dim = family.head_dim;
+  if (head_dim == 0 && !fields.has("head_dim")) {
+    if (made.hidden % made.heads != 0) {
+      throw Error("{}: hidden_size {} does not divide among {} heads", fields.where(), made.hidden,
+                  made.heads);
+    }
+    head_dim = made.hidden / made.heads;
+  }
+  constexpr int64_t kMaxHeadDim = 8192;
+  made.head_dim = int(head_dim > 0 ? fields.integer_or({"head_dim"}, head_dim, 1, kMaxHeadDim)
+                                   : fields.integer({"head_dim"}, 1, kMaxHeadDim));
+  if (made.head_dim % 2 != 0 || int64_t{made.heads} * made.head_dim > kMaxWidth) {
+    throw Error("{}: {} heads of {} are not possible (even, together at most {})", fields.where(),
+                made.heads, made.head_dim, kMaxWidth);
+  }
+  made.layers.resize(size_t(fields.integer({"num_hidden_layers"}, 1, kMaxLayers)));
+  made.max_context = int(fields.integer_or({"max_position_embeddings"}, 0, 0, int64_t{1} << 30));
+}
+
+void set_experts(Architecture& made, const Fields& fields, const Family& family) {
+  if (!family.experts) {
+    made.ffn = int(fields.integer({"intermediate_size"}, 1, kMaxWidth));
+    return;
+  }
+  const bool mixtral = family.type == std::string_view("mixtral");
+  // Every expert of every layer is listed: this many are still a small list.
+  constexpr int64_t kMostMatrices = 1 << 17;
+  made.experts = int(
+      fields.integer({"num_local_experts", "num_experts"}, 1, kMostMatrices / made.layer_count()));
+  made.top_k = int(fields.integer({"num_experts_per_tok"}, 1, made.experts));
+  made.normalize_top_k = mixtral || fields.flag("norm_topk_prob", false);
+  std::vector<int64_t> dense;
+  int64_t step = 1;
+  if (mixtral) {
+    made.expert_ffn = int(fields.integer({"intermediate_size"}, 1, kMaxWidth));
+  } else {
+    made.expert_ffn = int(fields.integer({"moe_intermediate_size"}, 1, kMaxWidth));
+    dense = fields.integers("mlp_only_layers", 0, kMaxLayers);
+    step = fields.integer_or({"decoder_sparse_step"}, 1, 1, kMaxLayers);
+  }
+  bool any_dense = false;
+  for (int i = 0; i < made.layer_count(); ++i) {
+    const bool only = std::find(dense.begin(), dense.end(), i) != dense.end();
+    made.layers[size_t(i)].moe = !only && (i + 1) % step == 0;
+    any_dense = any_dense || !made.layers[size_t(i)].moe;
+  }
+  if (any_dense) made.ffn = int(fields.integer({"intermediate_size"}, 1, kMaxWidth));
+}
+
+// Which layers slide, unless layer_types says it.
+bool slides(const Fields& fields, const Family& family, int layer) {
+  const std::string_view type = family.type;
+  if (type == "gemma2") return layer % 2 == 0;
+  if (type == "gemma3_text") {
+    return (layer + 1) % fields.integer_or({"sliding_window_pattern", "_sliding_window_pattern"}, 6,
+                                           1, kMaxLayers) !=
+           0;
+  }
+  if (type == "qwen2" || type == "qwen3") {
+    return layer >= fields.integer_or({"max_window_layers"}, 28, 0, kMaxLayers);
+  }
+  return true;
+}
+
+void set_windows(Architecture& made, const Fields& fields, const Family& family) {
+  const std::string_view type = family.type;
+  int64_t window = fields.integer_or({"sliding_window"}, 0, 0, int64_t{1} << 30);
+  const bool absent = !fields.json().contains("sliding_window");
+  if (absent && (family.gemma || type == "mistral")) window = 4096;  // null means none
+  if (type.starts_with("qwen") && !fields.flag("use_sliding_window", false)) window = 0;
+  if (type == "llama" && !fields.has("layer_types")) window = 0;  // not a field of Llama's
+  const std::vector<std::string> types = fields.texts("layer_types");
+  if (!types.empty() && types.size() != made.layers.size()) {
+    throw Error("{}: layer_types has {} entries for {} layers", fields.where(), types.size(),
+                made.layers.size());
+  }
+  for (size_t i = 0; i < made.layers.size(); ++i) {
+    bool sliding = types.empty() ? window > 0 && slides(fields, family, int(i))
+                                 : types[i] == "sliding_attention";
+    if (!types.empty() && !sliding && types[i] != "full_attention") {
+      throw Error("{}: layer_types: \"{}\" is not executed", fields.where(),
+                  types[i].substr(0, 40));
+    }
+    if (sliding && window == 0) fields.missing({"sliding_window"});
+    made.layers[i].window = sliding ? int(window) : 0;
+  }
+}
+
+// One rope, or for Gemma 3 two: full layers have the scaled one, sliding layers their own.
+void set_ropes(Architecture& made, const Fields& fields, const Family& family) {
+  const double theta = fields.number("rope_theta", 1.001, 1e15).value_or(family.theta);
+  const double context = made.max_context;
+  if (double part = fields.number("partial_rotary_factor", 0, 1).value_or(1); part != 1) {
+    throw Error("{}: partial_rotary_factor {} is not executed, only 1 is", fields.where(), part);
+  }
+  const bool newer = fields.has("rope_parameters");  // transformers 5
+  const Fields scaling = fields.object(newer ? "rope_parameters" : "rope_scaling");
+  const bool by_type = newer && scaling.has("full_attention");
+  const Fields full = by_type ? scaling.object("full_attention") : scaling;
+  made.ropes.push_back(make_rope(full, theta, made.head_dim, context));
+  if (family.type != std::string_view("gemma3_text")) return;
+  const double local = fields.number("rope_local_base_freq", 1.001, 1e15).value_or(10000);
+  const json none = json::object();
+  const Fields sliding =
+      by_type ? scaling.object("sliding_attention") : Fields(none, fields.where());
+  made.ropes.push_back(make_rope(sliding, local, made.head_dim, context));
+  for (LayerShape& layer : made.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+float rounded_scale(const Fields& outer, const Fields& fields, int hidden) {
+  const float exact = float(std::sqrt(double(hidden)));
+  for (const Fields* each : {&fields, &outer}) {
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      auto name = each->text(key);
+      if (!name) continue;
+      if (name->ends_with("float32")) return exact;
+      if (*name == "float16") return f16_to_f32(f32_to_f16(exact));
+    }
+  }
+  return bf16_to_f32(f32_to_bf16(exact));
+}
+
+void set_gemma(Architecture& made, const Fields& outer, const Fields& fields,
+               const Family& family) {
+  made.norm_plus_one = made.post_norms = true;
+  made.activation = Activation::gelu_tanh;
+  made.embed_scale = rounded_scale(outer, fields, made.hidden);
+  made.query_scale =
+      float(1 / std::sqrt(fields.number("query_pre_attn_scalar", 1e-3, 1e9).value_or(256)));
+  // Gemma 2 caps unless told null.
+  auto cap = [&](const char* key, double otherwise) {
+    if (!fields.json().contains(key)) return float(otherwise);
+    return float(fields.number(key, 0, 1e9).value_or(0));
+  };
+  const bool second = family.type == std::string_view("gemma2");
+  made.attention_softcap = cap("attn_logit_softcapping", second ? 50 : 0);
+  made.logit_softcap = cap("final_logit_softcapping", second ? 30 : 0);
+}
+
+void add_ends(Architecture& made, const Fields& fields) {
+  if (!fields.has("eos_token_id")) return;
+  std::vector<int64_t> ids;
+  if (fields.json().at("eos_token_id").is_array()) {
+    ids = fields.integers("eos_token_id", -1, kMaxVocab);
+  } else {
+    ids.push_back(fields.integer({"eos_token_id"}, -1, kMaxVocab));
+  }
+  for (int64_t id : ids) {
+    if (id >= 0 && std::find(made.ends.begin(), made.ends.end(), int(id)) == made.ends.end()) {
+      made.ends.push_back(int(id));
+    }
+  }
+}
+
+}  // namespace
+
+void add_generation_config(Architecture& architecture, const json& config,
+                           const std::string& where) {
+  const Fields fields(config, where);
+  add_ends(architecture, fields);
+  if (architecture.bos < 0) {
+    architecture.bos = int(fields.integer_or({"bos_token_id"}, -1, -1, kMaxVocab));
+  }
+}
+
+Architecture architecture_from_config(const json& config, const std::string& where) {
+  const Fields outer(config, where);
+  const Family& family = family_of(outer);
+  const bool nested = outer.has("text_config");
+  if (nested && outer.text("model_type") != "gemma3") {
+    throw Error("{}: text_config is executed for gemma3 only", where);
+  }
+  const Fields fields = nested ? outer.object("text_config") : outer;
+  refuse_variants(outer, fields, family);
+  Architecture made;
+  made.family = family.type;
+  set_sizes(made, fields, family);
+  set_experts(made, fields, family);
+  set_windows(made, fields, family);
+  set_ropes(made, fields, family);
+  made.norm_eps = float(fields.number("rms_norm_eps", 0, 1).value_or(family.eps));
+  made.qk_norm = family.qk_norm;
+  made.qkv_bias = family.qkv_bias;
+  made.query_scale = float(1 / std::sqrt(double(made.head_dim)));
+  if (family.gemma) set_gemma(made, outer, fields, family);
+  made.tied = fields.flag("tie_word_embeddings", outer.flag("tie_word_embeddings", family.gemma));
+  add_generation_config(made, fields.json(), where);
+  if (nested) add_generation_config(made, outer.json(), where);
+  return made;
+}
+
+}  // namespace ridge

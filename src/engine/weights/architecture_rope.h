@@ -1,0 +1,13 @@
+// Rotary frequencies as Hugging Face computes them (transformers, modeling_rope_utils.py).
+#pragma once
+
+#include "engine/weights/architecture.h"
+#include "model/config_fields.h"
+
+namespace ridge {
+
+// `scaling` is a config's rope_scaling or rope_parameters object (empty: none), `theta` the base
+// unless it says otherwise. Throws Error for kinds that are not executed (dynamic, longrope).
+Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_context);
+
+}  // namespace ridge

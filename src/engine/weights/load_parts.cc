@@ -1,0 +1,238 @@
+#include "engine/weights/load_parts.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cassert>
+#include <string_view>
+
+#include "model/config_build.h"
+
+namespace ridge {
+
+namespace {
+
+struct Names {
+  std::string_view gguf, hugging_face;
+  std::string_view variant = {};  // of Gemma (norms) or Mixtral (experts), where it differs
+};
+
+constexpr std::array<Names, size_t(Part::kCount)> kNames = {{
+    {"token_embd.weight", "embed_tokens.weight"},
+    {"output.weight", "lm_head.weight"},
+    {"output_norm.weight", "norm.weight"},
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", "pre_feedforward_layernorm.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+    {"ffn_gate_inp.weight", "mlp.gate.weight", "block_sparse_moe.gate.weight"},
+    {"ffn_gate_exps.weight", "mlp.experts.{}.gate_proj.weight",
+     "block_sparse_moe.experts.{}.w1.weight"},
+    {"ffn_up_exps.weight", "mlp.experts.{}.up_proj.weight",
+     "block_sparse_moe.experts.{}.w3.weight"},
+    {"ffn_down_exps.weight", "mlp.experts.{}.down_proj.weight",
+     "block_sparse_moe.experts.{}.w2.weight"},
+}};
+
+// W is Weights or const Weights.
+template <typename W, typename S>
+class Lister {
+ public:
+  explicit Lister(W& weights) : weights_(weights), shape_(weights.architecture) {}
+
+  std::vector<S> list() {
+    add(Part::embed, weights_.embed, shape_.vocab, shape_.hidden);
+    for (int i = 0; i < shape_.layer_count(); ++i) {
+      layer_ = i;
+      add_layer(weights_.layers[size_t(i)], shape_.layers[size_t(i)].moe);
+    }
+    layer_ = -1;
+    add(Part::final_norm, weights_.final_norm, shape_.hidden);
+    if (!shape_.tied) add(Part::head, weights_.head, shape_.vocab, shape_.hidden);
+    return std::move(slots_);
+  }
+
+ private:
+  template <typename M>
+  void add(Part part, M& matrix, int64_t rows, int64_t columns, int expert = -1) {
+    slots_.push_back({part, layer_, expert, rows, columns, &matrix, nullptr});
+  }
+  template <typename V>
+  void add(Part part, V& vector, int64_t count) {
+    slots_.push_back({part, layer_, -1, count, 0, nullptr, &vector});
+  }
+
+  template <typename L>
+  void add_layer(L& layer, bool moe) {
+    const int64_t hidden = shape_.hidden, q = shape_.q_columns(), kv = shape_.kv_columns();
+    add(Part::attn_norm, layer.attn_norm, hidden);
+    add(Part::q, layer.q, q, hidden);
+    add(Part::k, layer.k, kv, hidden);
+    add(Part::v, layer.v, kv, hidden);
+    add(Part::out, layer.out, hidden, q);
+    if (shape_.qkv_bias) {
+      add(Part::q_bias, layer.q_bias, q);
+      add(Part::k_bias, layer.k_bias, kv);
+      add(Part::v_bias, layer.v_bias, kv);
+    }
+    if (shape_.qk_norm) {
+      add(Part::q_norm, layer.q_norm, shape_.head_dim);
+      add(Part::k_norm, layer.k_norm, shape_.head_dim);
+    }
+    if (shape_.post_norms) add(Part::post_attn_norm, layer.post_attn_norm, hidden);
+    add(Part::mlp_norm, layer.mlp_norm, hidden);
+    if (moe) {
+      add(Part::router, layer.router, shape_.experts, hidden);
+      add_experts(Part::expert_gate, layer.expert_gate, shape_.expert_ffn, hidden);
+      add_experts(Part::expert_up, layer.expert_up, shape_.expert_ffn, hidden);
+      add_experts(Part::expert_down, layer.expert_down, hidden, shape_.expert_ffn);
+    } else {
+      add(Part::gate, layer.gate, shape_.ffn, hidden);
+      add(Part::up, layer.up, shape_.ffn, hidden);
+      add(Part::down, layer.down, hidden, shape_.ffn);
+    }
+    if (shape_.post_norms) add(Part::post_mlp_norm, layer.post_mlp_norm, hidden);
+  }
+
+  template <typename E>
+  void add_experts(Part part, E& experts, int64_t rows, int64_t columns) {
+    assert(int(experts.size()) == shape_.experts);
+    for (size_t e = 0; e < experts.size(); ++e) add(part, experts[e], rows, columns, int(e));
+  }
+
+  W& weights_;
+  const Architecture& shape_;
+  std::vector<S> slots_;
+  int layer_ = -1;
+};
+
+const Matrix* matrix_of(const LayerWeights& layer, const std::string& linear) {
+  struct Entry {
+    std::string_view name;
+    const Matrix* matrix;
+  };
+  auto first = [](const std::vector<Matrix>& experts) {
+    return experts.empty() ? nullptr : &experts[0];
+  };
+  const Entry entries[] = {{"q_proj", &layer.q},
+                           {"k_proj", &layer.k},
+                           {"v_proj", &layer.v},
+                           {"o_proj", &layer.out},
+                           {"gate_proj", &layer.gate},
+                           {"up_proj", &layer.up},
+                           {"down_proj", &layer.down},
+                           {"router", &layer.router},
+                           {"experts.gate_proj", first(layer.expert_gate)},
+                           {"experts.up_proj", first(layer.expert_up)},
+                           {"experts.down_proj", first(layer.expert_down)}};
+  for (const Entry& entry : entries) {
+    if (linear == entry.name && entry.matrix && *entry.matrix) return entry.matrix;
+  }
+  return nullptr;
+}
+
+Format format_of(const Matrix& matrix) {
+  return format_from_name(storage_info(matrix.storage).name);
+}
+
+}  // namespace
+
+std::vector<Slot> make_slots(Weights& weights) {
+  const Architecture& shape = weights.architecture;
+  weights.layers.assign(shape.layers.size(), {});
+  for (size_t i = 0; i < shape.layers.size(); ++i) {
+    if (!shape.layers[i].moe) continue;
+    LayerWeights& layer = weights.layers[i];
+    for (auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
+      experts->resize(size_t(shape.experts));
+    }
+  }
+  return Lister<Weights, Slot>(weights).list();
+}
+
+std::vector<ConstSlot> slots_of(const Weights& weights) {
+  return Lister<const Weights, ConstSlot>(weights).list();
+}
+
+bool is_norm(Part part) {
+  return part == Part::final_norm || (part >= Part::attn_norm && part <= Part::k_norm);
+}
+
+bool is_expert(Part part) { return part >= Part::expert_gate && part <= Part::expert_down; }
+
+Storage storage_for(Part part, int64_t columns, Storage wanted) {
+  if (part == Part::router) return Storage::f32;
+  auto fits = [columns](Storage storage) { return columns % storage_info(storage).block == 0; };
+  if (fits(wanted)) return wanted;
+  const Storage smaller = wanted == Storage::q4_k   ? Storage::q5_0
+                          : wanted == Storage::q5_k ? Storage::q5_1
+                                                    : Storage::q8_0;
+  return storage_info(wanted).block == 256 && fits(smaller) ? smaller : Storage::bf16;
+}
+
+std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,
+                        int expert) {
+  const Names& names = kNames[size_t(part)];
+  if (kind == FileKind::gguf) {
+    return layer < 0 ? std::string(names.gguf) : fmt::format("blk.{}.{}", layer, names.gguf);
+  }
+  const bool variant =
+      part == Part::mlp_norm ? architecture.post_norms : architecture.family == "mixtral";
+  std::string name(variant && !names.variant.empty() ? names.variant : names.hugging_face);
+  if (is_expert(part)) name = fmt::format(fmt::runtime(name), expert);
+  if (part == Part::head) return name;
+  return layer < 0 ? "model." + name : fmt::format("model.layers.{}.{}", layer, name);
+}
+
+bool gguf_interleaves(const Architecture& architecture, Part part) {
+  const bool rotates =
+      part == Part::q || part == Part::k || part == Part::q_bias || part == Part::k_bias;
+  const std::string& family = architecture.family;
+  return rotates && (family == "llama" || family == "mistral" || family == "mixtral");
+}
+
+void set_model_formats(Weights& weights) {
+  Model& model = weights.model;
+  model.embed_format = format_of(weights.embed);
+  model.head.format = format_of(weights.head);
+  // Layers alike in shape may differ in format, so groups are made anew.
+  const std::vector<LayerGroup> groups = std::move(model.groups);
+  const std::vector<uint16_t> order = std::move(model.order);
+  model.groups.clear();
+  model.order.clear();
+  assert(order.size() == weights.layers.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    Layer layer = groups[order[i]].layer;
+    for (Linear& linear : layer.linears) {
+      if (const Matrix* matrix = matrix_of(weights.layers[i], linear.name)) {
+        linear.format = format_of(*matrix);
+      }
+    }
+    append_layer(model, std::move(layer));
+  }
+  model.extras.clear();  // towers and draft heads are not run
+  model.exact_weight_bytes = weights.bytes;
+}
+
+void finish_weights(Weights& weights) {
+  if (weights.architecture.tied) weights.head = weights.embed;
+  weights.bytes = 0;
+  for (const ConstSlot& slot : slots_of(weights)) {
+    weights.bytes += slot.matrix ? slot.matrix->bytes() : double(slot.vector->size()) * 4;
+  }
+  set_model_formats(weights);
+}
+
+}  // namespace ridge

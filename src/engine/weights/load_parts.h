@@ -1,0 +1,82 @@
+// The tensors of a model by what they do, each with its place in Weights, its shape and its name in
+// files. Loading, random weights and conversion all walk this one list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/weights/weights.h"
+
+namespace ridge {
+
+enum class Part : uint8_t {
+  embed,
+  head,
+  final_norm,
+  attn_norm,
+  post_attn_norm,
+  mlp_norm,
+  post_mlp_norm,
+  q_norm,
+  k_norm,
+  q,
+  k,
+  v,
+  out,
+  q_bias,
+  k_bias,
+  v_bias,
+  gate,
+  up,
+  down,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
+  kCount
+};
+
+// Exactly one of `matrix` and `vector` is set; a vector has `rows` numbers and no columns.
+template <typename M, typename V>
+struct BasicSlot {
+  Part part;
+  int layer, expert;  // -1: none
+  int64_t rows, columns;
+  M* matrix;
+  V* vector;
+};
+using Slot = BasicSlot<Matrix, Vector>;
+using ConstSlot = BasicSlot<const Matrix, const Vector>;
+
+// Gives weights.layers their sizes, and lists what the architecture needs: embedding first, then
+// layer by layer, final norm and head last. A tied head has no slot.
+std::vector<Slot> make_slots(Weights& weights);
+std::vector<ConstSlot> slots_of(const Weights& weights);  // already made
+
+bool is_norm(Part part);
+bool is_expert(Part part);
+
+// What a matrix is stored as where `wanted` is asked for: routers f32; where `columns` do not fill
+// its blocks, what llama.cpp takes instead (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
+Storage storage_for(Part part, int64_t columns, Storage wanted);
+
+// "blk.3.attn_q.weight" or "model.layers.3.self_attn.q_proj.weight". GGUF holds all experts of a
+// layer in one tensor: its name is the same for every expert.
+std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,
+                        int expert);
+
+// In GGUFs of the llama family a head's rows are interleaved: row 2 j + s of the file is row
+// s dim / 2 + j here (s: 0, 1). The other families keep Hugging Face's order.
+bool gguf_interleaves(const Architecture& architecture, Part part);
+inline int64_t gguf_row(int64_t row, int64_t head_dim) {
+  const int64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
+  return head * head_dim + 2 * (within % half) + within / half;
+}
+
+// Formats of the model's matrices as the weights have them, and their bytes.
+void set_model_formats(Weights& weights);
+// Tied heads, and the sum of all bytes.
+void finish_weights(Weights& weights);
+
+}  // namespace ridge

@@ -1,0 +1,322 @@
+// Weights that need no file: numbers drawn by counter, so that any thread may make any row.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/place.h"
+#include "base/units.h"
+#include "engine/weights/embedded_model.h"
+#include "engine/weights/load_tensors.h"
+#include "engine/weights/storage_blocks.h"
+#include "model/builtin.h"
+#include "model/gguf.h"
+#include "model/read.h"
+
+namespace ridge {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kDeviation = 0.02;
+
+// SplitMix64: each step adds a constant and mixes, so a row's numbers follow from its start alone.
+class Random {
+ public:
+  explicit Random(uint64_t start) : state_(start) {}
+  uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15); }
+  static uint64_t mix(uint64_t z) {
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// The middles of 4096 equally likely slices of the normal distribution: 12 random bits pick one.
+constexpr size_t kSlices = 4096;
+
+double normal_quantile(double p) {  // by bisection of erfc; only tables are made from it
+  double low = -8, high = 8;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+const std::array<float, kSlices>& normal_table() {
+  static const auto kTable = [] {
+    std::array<float, kSlices> table;
+    for (size_t i = 0; i < kSlices; ++i) {
+      table[i] = float(normal_quantile((double(i) + 0.5) / double(kSlices)));
+    }
+    return table;
+  }();
+  return kTable;
+}
+
+template <typename T, typename Make>
+std::array<T, kSlices> table_of(Make make) {
+  std::array<T, kSlices> table;
+  for (size_t i = 0; i < kSlices; ++i) table[i] = make(i);
+  return table;
+}
+
+// Five elements of a table from each 64 random bits.
+template <typename T>
+void fill_from(const std::array<T, kSlices>& table, Random& random, T* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 5 <= count; i += 5) {
+    uint64_t bits = random.next();
+    for (int j = 0; j < 5; ++j, bits >>= 12) to[i + j] = table[bits & (kSlices - 1)];
+  }
+  for (uint64_t bits = random.next(); i < count; ++i, bits >>= 12) {
+    to[i] = table[bits & (kSlices - 1)];
+  }
+}
+
+template <typename T>
+void fill_plain(const std::array<T, kSlices>& table, Random& random, std::byte* to, int64_t count) {
+  fill_from(table, random, reinterpret_cast<T*>(to), count);  // memory made here is aligned
+}
+
+uint16_t half(double value) { return f32_to_f16(float(value)); }
+
+// Integers as quantizing normal numbers gives them: the largest of 32 (about 2.1 deviations) takes
+// the whole range.
+constexpr double kPeak = 2.1;
+
+void fill_block(Random& random, BlockQ8_0& block) {
+  static const auto kTable = table_of<int8_t>([](size_t i) {
+    return int8_t(std::clamp(std::round(normal_table()[i] * (127 / kPeak)), -127.0, 127.0));
+  });
+  block.d = half(kDeviation * kPeak / 127);
+  fill_from(kTable, random, block.q, 32);
+}
+
+void fill_block(Random& random, BlockQ4_0& block) {
+  // 6 bits for each of the two in a byte.
+  static const auto kTable = table_of<uint8_t>([](size_t i) {
+    auto nibble = [](size_t slice) {
+      const double normal = normal_table()[slice * 64 + 32];
+      return size_t(std::clamp(std::round(normal * (8 / kPeak)) + 8, 0.0, 15.0));
+    };
+    return uint8_t(nibble(i % 64) | nibble(i / 64) << 4);
+  });
+  block.d = half(kDeviation * kPeak / 8);
+  fill_from(kTable, random, block.q, 16);
+}
+
+// The rest: every integer equally likely, the scale such that the deviation is right. 0 .. n has
+// the deviation sqrt((n + 1)^2 - 1) / sqrt(12) around n / 2.
+double uniform_scale(int most) {
+  return kDeviation / std::sqrt((std::pow(most + 1.0, 2) - 1) / 12);
+}
+
+void fill_bytes(Random& random, void* to, size_t count) {
+  auto* bytes = static_cast<std::byte*>(to);
+  for (size_t i = 0; i < count; i += 8) {
+    const uint64_t bits = random.next();
+    std::memcpy(bytes + i, &bits, std::min<size_t>(8, count - i));
+  }
+}
+
+void fill_block(Random& random, BlockQ5_0& block) {
+  block.d = half(uniform_scale(31));
+  fill_bytes(random, block.high, sizeof(block) - 2);
+}
+
+template <typename Block>
+void fill_ranged(Random& random, Block& block, int most) {
+  const double d = uniform_scale(most);
+  block.d = half(d);
+  block.m = half(-d * most / 2);
+  fill_bytes(random, reinterpret_cast<std::byte*>(&block) + 4, sizeof(block) - 4);
+}
+void fill_block(Random& random, BlockQ4_1& block) { fill_ranged(random, block, 15); }
+void fill_block(Random& random, BlockQ5_1& block) { fill_ranged(random, block, 31); }
+
+// Scales 32 .. 63 (root mean square 48.4), mins that centre them.
+template <typename Block>
+void fill_k(Random& random, Block& block, int most) {
+  const double d = uniform_scale(most) / 48.4;
+  fill_bytes(random, &block, sizeof(block));
+  block.d = half(d);
+  block.dmin = half(d * most / 2);
+  std::memset(block.scales, 0, sizeof(block.scales));
+  uint64_t bits = random.next();
+  for (int g = 0; g < 8; ++g, bits >>= 8) {
+    const auto scale = uint8_t(32 + (bits & 31));
+    set_scale_min(block.scales, g, {scale, scale});
+  }
+}
+void fill_block(Random& random, BlockQ4K& block) { fill_k(random, block, 15); }
+void fill_block(Random& random, BlockQ5K& block) { fill_k(random, block, 31); }
+
+void fill_block(Random& random, BlockQ6K& block) {
+  fill_bytes(random, &block, sizeof(block));
+  for (int8_t& scale : block.scales) scale = int8_t(64 + (scale & 63));  // root mean square 97.3
+  block.d = half(uniform_scale(63) / 97.3);
+}
+
+template <typename Block>
+void fill_blocks(Random& random, std::byte* to, int64_t count, int elements) {
+  for (int64_t i = 0; i < count / elements; ++i) {
+    Block block;
+    fill_block(random, block);
+    std::memcpy(to + i * int64_t{sizeof(Block)}, &block, sizeof(Block));
+  }
+}
+
+void fill_row(Storage storage, Random random, std::byte* to, int64_t count) {
+  static const auto kF32 =
+      table_of<float>([](size_t i) { return float(kDeviation) * normal_table()[i]; });
+  static const auto kF16 = table_of<uint16_t>([](size_t i) { return f32_to_f16(kF32[i]); });
+  static const auto kBf16 = table_of<uint16_t>([](size_t i) { return f32_to_bf16(kF32[i]); });
+  switch (storage) {
+    case Storage::f32:
+      return fill_plain(kF32, random, to, count);
+    case Storage::f16:
+      return fill_plain(kF16, random, to, count);
+    case Storage::bf16:
+      return fill_plain(kBf16, random, to, count);
+    case Storage::q8_0:
+      return fill_blocks<BlockQ8_0>(random, to, count, 32);
+    case Storage::q4_0:
+      return fill_blocks<BlockQ4_0>(random, to, count, 32);
+    case Storage::q4_1:
+      return fill_blocks<BlockQ4_1>(random, to, count, 32);
+    case Storage::q5_0:
+      return fill_blocks<BlockQ5_0>(random, to, count, 32);
+    case Storage::q5_1:
+      return fill_blocks<BlockQ5_1>(random, to, count, 32);
+    case Storage::q4_k:
+      return fill_blocks<BlockQ4K>(random, to, count, 256);
+    case Storage::q5_k:
+      return fill_blocks<BlockQ5K>(random, to, count, 256);
+    case Storage::q6_k:
+      return fill_blocks<BlockQ6K>(random, to, count, 256);
+    case Storage::kCount:
+      break;
+  }
+}
+
+// The start of a row's numbers: every slot and row its own.
+uint64_t row_start(uint64_t seed, size_t slot, int64_t row) {
+  return Random::mix(Random::mix(Random::mix(seed + 1) + slot) + uint64_t(row));
+}
+
+struct Piece {  // some rows of one slot
+  size_t slot;
+  int64_t first, last;
+};
+
+void fill_pieces(const std::vector<Slot>& slots, const std::vector<Piece>& pieces,
+                 std::byte* memory, uint64_t seed, int threads) {
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) {
+      const Piece& piece = pieces[i];
+      const Matrix& matrix = *slots[piece.slot].matrix;
+      std::byte* data = memory + (matrix.data - memory);
+      for (int64_t row = piece.first; row < piece.last; ++row) {
+        fill_row(matrix.storage, Random(row_start(seed, piece.slot, row)),
+                 data + row * matrix.row_stride, matrix.columns);
+      }
+    }
+  };
+  std::vector<std::jthread> workers;
+  for (int t = 1; t < threads; ++t) workers.emplace_back(work);
+  work();
+}
+
+// Rows start at 64 bytes where a row is a whole number of lines; every matrix does.
+size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>& pieces) {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  size_t offset = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].matrix) continue;
+    Matrix& matrix = *slots[i].matrix;
+    matrix.storage = storage_for(slots[i].part, slots[i].columns, storage);
+    matrix.rows = slots[i].rows;
+    matrix.columns = slots[i].columns;
+    matrix.row_stride = int64_t(storage_bytes(matrix.storage, matrix.columns));
+    matrix.data = reinterpret_cast<const std::byte*>(offset);  // moved once memory is had
+    const int64_t rows = std::max<int64_t>(1, kPieceBytes / matrix.row_stride);
+    for (int64_t row = 0; row < matrix.rows; row += rows) {
+      pieces.push_back({i, row, std::min(matrix.rows, row + rows)});
+    }
+    offset += (size_t(matrix.bytes()) + 63) / 64 * 64;
+  }
+  return offset;
+}
+
+void describe_gguf(Weights& weights, std::string_view file, const std::string& where) {
+  const GgufHeader header = parse_gguf(file, where);
+  weights.architecture = architecture_from_gguf(header, where);
+  weights.model = model_from_gguf_header(header, where);
+  weights.model.name = weights.model.title = fs::path(where).stem().string();
+}
+
+void describe(Weights& weights, const std::string& name) {
+  std::error_code error;
+  fs::path path = name;
+  const bool exists = fs::exists(path, error);
+  if (!exists && !embedded_model(name).empty()) {
+    return describe_gguf(weights, embedded_model(name), name.empty() ? "ridge-7m" : name);
+  }
+  if (path.extension() == ".gguf") return describe_gguf(weights, MappedFile(name).bytes(), name);
+  weights.model = find_model(name);
+  if (exists && fs::is_directory(path, error)) path /= "config.json";
+  const nlohmann::json config = exists ? read_json(path.string()) : builtin_config(name);
+  weights.architecture = architecture_from_config(config, exists ? path.string() : name);
+}
+
+}  // namespace
+
+Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads) {
+  Weights weights;
+  describe(weights, name);
+  const std::vector<Slot> slots = make_slots(weights);
+  std::vector<Piece> pieces;
+  const size_t bytes = place(slots, storage, pieces);
+  if (double(bytes) > 0.95 * free_bytes()) {
+    throw Error("{}: random weights need {}, {} of memory are free", name,
+                pretty_bytes(double(bytes)), pretty_bytes(free_bytes()));
+  }
+  const std::shared_ptr<std::byte> memory = make_memory(bytes);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].matrix) {
+      slots[i].matrix->data = memory.get() + reinterpret_cast<uintptr_t>(slots[i].matrix->data);
+    } else if (is_norm(slots[i].part)) {
+      slots[i].vector->assign(size_t(slots[i].rows), 1.0f);
+    } else {
+      slots[i].vector->resize(size_t(slots[i].rows));
+      fill_row(Storage::f32, Random(row_start(seed, i, 0)),
+               reinterpret_cast<std::byte*>(slots[i].vector->data()), slots[i].rows);
+    }
+  }
+  const int processors = int(usable_processors().size());
+  fill_pieces(slots, pieces, memory.get(), seed, threads > 0 ? threads : processors);
+  weights.owners.push_back(memory);
+  weights.described_by = name.empty() ? "ridge-7m" : name;
+  weights.source = fmt::format("{}, random:{}", weights.described_by, seed);
+  finish_weights(weights);
+  return weights;
+}
+
+}  // namespace ridge

@@ -1,0 +1,214 @@
+#include "engine/weights/storage.h"
+
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "engine/weights/storage_blocks.h"
+
+namespace ridge {
+
+namespace {
+
+constexpr std::array<StorageInfo, kStorageCount> kInfos = {{
+    {"fp32", 1, 4},
+    {"fp16", 1, 2},
+    {"bf16", 1, 2},
+    {"q8_0", 32, 34},
+    {"q4_0", 32, 18},
+    {"q4_1", 32, 20},
+    {"q5_0", 32, 22},
+    {"q5_1", 32, 24},
+    {"q4_k", 256, 144},
+    {"q5_k", 256, 176},
+    {"q6_k", 256, 210},
+}};
+
+}  // namespace
+
+const StorageInfo& storage_info(Storage storage) {
+  assert(storage < Storage::kCount);
+  return kInfos[size_t(storage)];
+}
+
+Storage storage_from_name(std::string_view name) {
+  if (name == "f32") return Storage::f32;
+  if (name == "f16") return Storage::f16;
+  std::string names;
+  for (int i = 0; i < kStorageCount; ++i) {
+    if (kInfos[size_t(i)].name == name) return Storage(i);
+    names += (names.empty() ? "" : ", ") + std::string(kInfos[size_t(i)].name);
+  }
+  throw Error("weights are stored as one of {}, not \"{}\"", names, name.substr(0, 40));
+}
+
+size_t storage_bytes(Storage storage, int64_t count) {
+  const StorageInfo& info = storage_info(storage);
+  assert(count >= 0 && count % info.block == 0);
+  return size_t(count / info.block) * size_t(info.bytes);
+}
+
+float f16_to_f32(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 31,
+                 mantissa = bits & 1023;
+  if (exponent == 0) {  // mantissa * 2^-24, a normal float
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(float(mantissa) * 0x1p-24f) | sign);
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+uint16_t f32_to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7e00);   // NaN
+  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and above round to infinity
+  if (magnitude < 0x38800000) {
+    // Below 2^-14: adding 0.5 rounds to a multiple of 2^-24, the subnormals' step.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return uint16_t(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
+  }
+  magnitude += 0xfff + (magnitude >> 13 & 1);
+  return uint16_t(sign | (magnitude - 0x38000000) >> 13);
+}
+
+uint16_t f32_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 0x40);
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+namespace {
+
+void unpack(const BlockQ8_0& block, float* to) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) to[i] = d * float(block.q[i]);
+}
+
+void unpack(const BlockQ4_0& block, float* to) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 16; ++i) {
+    to[i] = d * float((block.q[i] & 15) - 8);
+    to[i + 16] = d * float((block.q[i] >> 4) - 8);
+  }
+}
+
+void unpack(const BlockQ4_1& block, float* to) {
+  const float d = f16_to_f32(block.d), m = f16_to_f32(block.m);
+  for (int i = 0; i < 16; ++i) {
+    to[i] = d * float(block.q[i] & 15) + m;
+    to[i + 16] = d * float(block.q[i] >> 4) + m;
+  }
+}
+
+// The 5-bit integer of element i.
+template <typename Block>
+int five_bits(const Block& block, int i) {
+  const int low = i < 16 ? block.q[i] & 15 : block.q[i - 16] >> 4;
+  return low | (block.high[i / 8] >> (i % 8) & 1) << 4;
+}
+
+void unpack(const BlockQ5_0& block, float* to) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) to[i] = d * float(five_bits(block, i) - 16);
+}
+
+void unpack(const BlockQ5_1& block, float* to) {
+  const float d = f16_to_f32(block.d), m = f16_to_f32(block.m);
+  for (int i = 0; i < 32; ++i) to[i] = d * float(five_bits(block, i)) + m;
+}
+
+void unpack(const BlockQ4K& block, float* to) {
+  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
+  for (int g = 0; g < 8; ++g) {
+    const ScaleMin pair = scale_min(block.scales, g);
+    const float scale = d * float(pair.scale), min = dmin * float(pair.min);
+    const uint8_t* q = block.q + g / 2 * 32;
+    const int shift = g % 2 * 4;
+    for (int i = 0; i < 32; ++i) *to++ = scale * float(q[i] >> shift & 15) - min;
+  }
+}
+
+void unpack(const BlockQ5K& block, float* to) {
+  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
+  for (int g = 0; g < 8; ++g) {
+    const ScaleMin pair = scale_min(block.scales, g);
+    const float scale = d * float(pair.scale), min = dmin * float(pair.min);
+    const uint8_t* q = block.q + g / 2 * 32;
+    const int shift = g % 2 * 4;
+    for (int i = 0; i < 32; ++i) {
+      *to++ = scale * float((q[i] >> shift & 15) | (block.high[i] >> g & 1) << 4) - min;
+    }
+  }
+}
+
+void unpack(const BlockQ6K& block, float* to) {
+  const float d = f16_to_f32(block.d);
+  for (int g = 0; g < 8; ++g) {  // 32 elements: a quarter of a half
+    const int half = g / 4, quarter = g % 4;
+    const uint8_t* low = block.low + half * 64 + quarter % 2 * 32;
+    const uint8_t* high = block.high + half * 32;
+    for (int i = 0; i < 32; ++i) {
+      const int q = (low[i] >> (quarter / 2 * 4) & 15) | (high[i] >> (quarter * 2) & 3) << 4;
+      *to++ = d * float(block.scales[g * 2 + i / 16]) * float(q - 32);
+    }
+  }
+}
+
+template <typename Block>
+void unpack_all(const std::byte* from, int64_t count, float* to, int elements) {
+  for (int64_t i = 0; i < count / elements; ++i) {
+    Block block;
+    std::memcpy(&block, from + i * int64_t{sizeof(Block)}, sizeof(Block));
+    unpack(block, to + i * elements);
+  }
+}
+
+template <float (*Convert)(uint16_t)>
+void widen(const std::byte* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, 2);
+    to[i] = Convert(bits);
+  }
+}
+
+}  // namespace
+
+void dequantize(Storage storage, const std::byte* from, int64_t count, float* to) {
+  assert(count % storage_info(storage).block == 0);
+  switch (storage) {
+    case Storage::f32:
+      if (count > 0) std::memcpy(to, from, size_t(count) * 4);
+      return;
+    case Storage::f16:
+      return widen<f16_to_f32>(from, count, to);
+    case Storage::bf16:
+      return widen<bf16_to_f32>(from, count, to);
+    case Storage::q8_0:
+      return unpack_all<BlockQ8_0>(from, count, to, 32);
+    case Storage::q4_0:
+      return unpack_all<BlockQ4_0>(from, count, to, 32);
+    case Storage::q4_1:
+      return unpack_all<BlockQ4_1>(from, count, to, 32);
+    case Storage::q5_0:
+      return unpack_all<BlockQ5_0>(from, count, to, 32);
+    case Storage::q5_1:
+      return unpack_all<BlockQ5_1>(from, count, to, 32);
+    case Storage::q4_k:
+      return unpack_all<BlockQ4K>(from, count, to, 256);
+    case Storage::q5_k:
+      return unpack_all<BlockQ5K>(from, count, to, 256);
+    case Storage::q6_k:
+      return unpack_all<BlockQ6K>(from, count, to, 256);
+    case Storage::kCount:
+      break;
+  }
+  assert(false);
+}
+
+}  // namespace ridge

@@ -1,0 +1,303 @@
+#include "engine/weights/architecture.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <set>
+
+#include "base/error.h"
+#include "fuzz/sample_files.h"
+#include "model/builtin.h"
+#include "model/read.h"
+
+namespace ridge {
+namespace {
+
+using nlohmann::json;
+
+json llama() {
+  return {{"model_type", "llama"},
+          {"hidden_size", 64},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"intermediate_size", 96},
+          {"vocab_size", 256},
+          {"max_position_embeddings", 4096},
+          {"rope_theta", 10000.0},
+          {"rms_norm_eps", 1e-5},
+          {"tie_word_embeddings", false},
+          {"eos_token_id", json::array({2, 5})}};
+}
+
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+Architecture read(const json& config) { return architecture_from_config(config, "config.json"); }
+
+std::string refusal(const json& config) {
+  try {
+    read(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Architecture, LlamaIsPlain) {
+  const Architecture made = read(llama());
+  EXPECT_EQ(made.head_dim, 16);
+  EXPECT_EQ(made.kv_columns(), 32);
+  EXPECT_EQ(made.ffn, 96);
+  EXPECT_FLOAT_EQ(made.query_scale, 0.25f);
+  EXPECT_FLOAT_EQ(made.norm_eps, 1e-5f);
+  EXPECT_EQ(made.ends, (std::vector<int>{2, 5}));
+  ASSERT_EQ(made.ropes.size(), 1u);
+  ASSERT_EQ(made.ropes[0].frequency.size(), 8u);
+  EXPECT_FLOAT_EQ(made.ropes[0].frequency[1], float(std::pow(10000.0, -0.125)));
+  for (const LayerShape& layer : made.layers) EXPECT_EQ(layer.window, 0);
+  EXPECT_FALSE(made.tied || made.qk_norm || made.qkv_bias || made.post_norms);
+}
+
+TEST(Architecture, LinearRopeDividesEveryFrequency) {
+  const json scaling = {{"type", "linear"}, {"factor", 4.0}};
+  const auto plain = read(llama()).ropes[0].frequency;
+  const auto scaled = read(with(llama(), {{"rope_scaling", scaling}})).ropes[0].frequency;
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_FLOAT_EQ(scaled[i], plain[i] / 4);
+}
+
+// Waves longer than 8192 tokens are stretched eightfold, those shorter than 2048 kept.
+TEST(Architecture, Llama3RopeStretchesLongWavesOnly) {
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}};
+  const json base = with(llama(), {{"head_dim", 128}, {"rope_theta", 500000.0}});
+  const auto plain = read(base).ropes[0].frequency;
+  const auto scaled = read(with(base, {{"rope_scaling", scaling}})).ropes[0].frequency;
+  int between = 0;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double wave = 2 * std::numbers::pi / double(plain[i]);
+    if (wave < 2048) {
+      EXPECT_EQ(scaled[i], plain[i]);
+    } else if (wave > 8192) {
+      EXPECT_FLOAT_EQ(scaled[i], plain[i] / 8);
+    } else {
+      ++between;
+      EXPECT_LT(scaled[i], plain[i]);
+      EXPECT_GT(scaled[i], plain[i] / 8);
+    }
+  }
+  EXPECT_GT(between, 3);
+  // transformers 5 writes the same in rope_parameters, theta inside.
+  json newer = base;
+  newer.erase("rope_theta");
+  json inside = scaling;
+  inside["rope_theta"] = 500000.0;
+  newer["rope_parameters"] = inside;
+  EXPECT_EQ(read(newer).ropes[0].frequency, scaled);
+}
+
+// Turns within the original 2048 tokens: dimension i turns 2048 f_i / 2 pi times. More than 32:
+// kept; fewer than 1: stretched.
+TEST(Architecture, YarnRopeKeepsWhatTurnsOften) {
+  json scaling = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}};
+  const json base = with(llama(), {{"head_dim", 64}});
+  const auto plain = read(base).ropes[0].frequency;
+  const Rope rope = read(with(base, {{"rope_scaling", scaling}})).ropes[0];
+  EXPECT_FLOAT_EQ(rope.magnitude, float(0.1 * std::log(4.0) + 1));
+  EXPECT_EQ(rope.frequency[0], plain[0]);
+  EXPECT_FLOAT_EQ(rope.frequency[31], plain[31] / 4);
+  // low = floor(32 log(2048 / 64 pi) / log 10000) = 8, high = ceil(... 2 pi ...) = 21
+  EXPECT_EQ(rope.frequency[8], plain[8]);
+  EXPECT_LT(rope.frequency[9], plain[9]);
+  EXPECT_FLOAT_EQ(rope.frequency[9], plain[9] * float(12.0 / 13 + 1.0 / 13 / 4));
+  EXPECT_FLOAT_EQ(rope.frequency[21], plain[21] / 4);
+  scaling["attention_factor"] = 1.5;
+  EXPECT_FLOAT_EQ(read(with(base, {{"rope_scaling", scaling}})).ropes[0].magnitude, 1.5f);
+  scaling.erase("attention_factor");
+  scaling["mscale"] = 1.0;
+  scaling["mscale_all_dim"] = 0.5;
+  EXPECT_FLOAT_EQ(read(with(base, {{"rope_scaling", scaling}})).ropes[0].magnitude,
+                  float((0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1)));
+}
+
+TEST(Architecture, Gemma2CapsAndAlternates) {
+  const json config =
+      with(llama(), {{"model_type", "gemma2"}, {"head_dim", 32}, {"sliding_window", 8}});
+  const Architecture made = read(config);
+  EXPECT_EQ(made.layers[0].window, 8);
+  EXPECT_EQ(made.layers[1].window, 0);
+  EXPECT_EQ(made.attention_softcap, 50);
+  EXPECT_EQ(made.logit_softcap, 30);
+  EXPECT_EQ(made.embed_scale, 8);
+  EXPECT_FLOAT_EQ(made.query_scale, 1 / 16.0f);
+  EXPECT_TRUE(made.norm_plus_one && made.post_norms);
+  EXPECT_EQ(made.activation, Activation::gelu_tanh);
+  EXPECT_EQ(read(with(config, {{"attn_logit_softcapping", nullptr}})).attention_softcap, 0);
+}
+
+TEST(Architecture, Gemma3HasTwoRopes) {
+  json config = with(llama(), {{"model_type", "gemma3_text"},
+                               {"head_dim", 32},
+                               {"sliding_window", 8},
+                               {"sliding_window_pattern", 3},
+                               {"rope_theta", 1e6},
+                               {"rope_local_base_freq", 10000.0},
+                               {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}});
+  const Architecture made = read(config);
+  ASSERT_EQ(made.ropes.size(), 2u);
+  EXPECT_FLOAT_EQ(made.ropes[0].frequency[1], float(std::pow(1e6, -2.0 / 32) / 8));
+  EXPECT_FLOAT_EQ(made.ropes[1].frequency[1], float(std::pow(1e4, -2.0 / 32)));
+  EXPECT_EQ(made.layers[0].rope, 1);
+  EXPECT_EQ(made.layers[2].rope, 0);
+  EXPECT_EQ(made.layers[2].window, 0);
+  EXPECT_TRUE(made.qk_norm);
+  json text = config;
+  const json wrapped = {
+      {"model_type", "gemma3"}, {"text_config", text}, {"eos_token_id", {1, 106}}};
+  EXPECT_EQ(read(wrapped).layers[0].window, 8);
+  EXPECT_EQ(read(wrapped).ends, (std::vector<int>{2, 5, 1, 106}));
+  json newer = config;
+  newer.erase("rope_scaling");
+  newer["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  EXPECT_EQ(read(newer).ropes[0].frequency, made.ropes[0].frequency);
+  EXPECT_EQ(read(newer).ropes[1].frequency, made.ropes[1].frequency);
+}
+
+TEST(Architecture, WindowsFollowTheFamily) {
+  const json mistral = with(llama(), {{"model_type", "mistral"}, {"sliding_window", 16}});
+  for (const LayerShape& layer : read(mistral).layers) EXPECT_EQ(layer.window, 16);
+  EXPECT_EQ(read(with(mistral, {{"sliding_window", nullptr}})).layers[0].window, 0);
+  const json qwen =
+      with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 16}, {"max_window_layers", 2}});
+  EXPECT_EQ(read(qwen).layers[3].window, 0);
+  EXPECT_TRUE(read(qwen).qkv_bias);
+  const Architecture sliding = read(with(qwen, {{"use_sliding_window", true}}));
+  EXPECT_EQ(sliding.layers[1].window, 0);
+  EXPECT_EQ(sliding.layers[2].window, 16);
+}
+
+TEST(Architecture, ExpertsWhereTheConfigPutsThem) {
+  const json mixtral = with(
+      llama(), {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  const Architecture made = read(mixtral);
+  EXPECT_EQ(made.expert_ffn, 96);
+  EXPECT_TRUE(made.normalize_top_k && made.layers[0].moe);
+  EXPECT_EQ(made.ffn, 0);
+  const json qwen = with(llama(), {{"model_type", "qwen3_moe"},
+                                   {"num_experts", 8},
+                                   {"num_experts_per_tok", 3},
+                                   {"moe_intermediate_size", 32},
+                                   {"mlp_only_layers", {1}},
+                                   {"decoder_sparse_step", 2}});
+  const Architecture mixed = read(qwen);
+  EXPECT_FALSE(mixed.layers[0].moe || mixed.layers[1].moe || mixed.layers[2].moe);
+  EXPECT_TRUE(mixed.layers[3].moe && mixed.qk_norm);
+  EXPECT_FALSE(mixed.normalize_top_k);
+  EXPECT_EQ(mixed.ffn, 96);
+}
+
+TEST(Architecture, RefusesWhatItDoesNotExecute) {
+  EXPECT_EQ(refusal(with(llama(), {{"model_type", "deepseek_v3"}})),
+            "config.json: deepseek_v3 is predicted, not executed; the engine runs llama, mistral, "
+            "qwen2, qwen3, gemma2, gemma3, mixtral, qwen3_moe");
+  EXPECT_NE(refusal(with(llama(), {{"mlp_bias", true}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"attention_bias", true}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"hidden_act", "relu"}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"partial_rotary_factor", 0.5}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"quantization_config", {{"quant_method", "gptq"}}}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"num_key_value_heads", 3}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"num_attention_heads", 7}, {"num_key_value_heads", 7}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"head_dim", 15}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"hidden_size", 1 << 30}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"num_hidden_layers", 1 << 20}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}})), "");
+  EXPECT_NE(refusal(with(llama(), {{"rope_scaling", {{"type", "linear"}}}})), "");
+  json missing = llama();
+  missing.erase("hidden_size");
+  EXPECT_EQ(refusal(missing), "config.json: hidden_size is missing");
+}
+
+// Prediction and run must see the same layers.
+TEST(Architecture, AgreesWithThePredictorOnEveryBuiltInModel) {
+  std::set<std::string> executed;
+  for (const std::string& name : builtin_model_names()) {
+    Architecture made;
+    try {
+      made = architecture_from_config(builtin_config(name), name);
+    } catch (const Error&) {
+      continue;
+    }
+    executed.insert(made.family);
+    const Model model = find_model(name);
+    ASSERT_EQ(made.layer_count(), model.layers()) << name;
+    EXPECT_EQ(made.hidden, model.hidden) << name;
+    EXPECT_EQ(made.vocab, model.vocab) << name;
+    EXPECT_EQ(made.tied, model.tied_embeddings) << name;
+    for (int i = 0; i < model.layers(); ++i) {
+      const Layer& layer = model.groups[model.order[size_t(i)]].layer;
+      EXPECT_EQ(made.heads, layer.mixer.heads) << name;
+      EXPECT_EQ(made.kv_heads, layer.mixer.kv_heads) << name;
+      EXPECT_EQ(made.head_dim, layer.mixer.head_dim) << name;
+      EXPECT_EQ(made.qk_norm, layer.mixer.qk_norm) << name;
+      EXPECT_EQ(made.layers[size_t(i)].window, layer.mixer.window) << name << " " << i;
+      EXPECT_EQ(made.layers[size_t(i)].moe, layer.has_moe()) << name;
+      EXPECT_EQ(made.experts, layer.experts) << name;
+      EXPECT_EQ(made.top_k, layer.top_k) << name;
+    }
+  }
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe"}) {
+    EXPECT_TRUE(executed.contains(family)) << family;
+  }
+}
+
+TEST(Architecture, GgufSaysTheSame) {
+  const Architecture tiny =
+      architecture_from_gguf(parse_gguf(sample::tiny_llama_gguf().bytes(), "tiny"), "tiny");
+  EXPECT_EQ(tiny.family, "llama");
+  EXPECT_EQ(tiny.head_dim, 16);
+  EXPECT_EQ(tiny.kv_heads, 2);
+  EXPECT_TRUE(tiny.tied);
+
+  sample::Gguf gemma;
+  gemma.text("general.architecture", "gemma3")
+      .number("gemma3.block_count", 7)
+      .number("gemma3.embedding_length", 64)
+      .number("gemma3.feed_forward_length", 96)
+      .number("gemma3.attention.head_count", 4)
+      .number("gemma3.attention.head_count_kv", 2)
+      .number("gemma3.attention.key_length", 32)
+      .number("gemma3.attention.value_length", 32)
+      .number("gemma3.attention.sliding_window", 8)
+      .number("tokenizer.ggml.bos_token_id", 2)
+      .number("tokenizer.ggml.eos_token_id", 1)
+      .number("tokenizer.ggml.eot_token_id", 106);
+  gemma.tensor("token_embd.weight", {64, 300}, 1, 64 * 300 * 2);
+  const Architecture made = architecture_from_gguf(parse_gguf(gemma.bytes(), "g"), "g");
+  EXPECT_EQ(made.family, "gemma3_text");
+  EXPECT_EQ(made.vocab, 300);
+  EXPECT_EQ(made.layers[4].window, 8);
+  EXPECT_EQ(made.layers[5].window, 0);
+  EXPECT_EQ(made.layers[4].rope, 1);
+  EXPECT_FALSE(made.norm_plus_one);
+  EXPECT_FLOAT_EQ(made.query_scale, float(1 / std::sqrt(32.0)));
+  EXPECT_EQ(made.ends, (std::vector<int>{1, 106}));
+  EXPECT_EQ(made.bos, 2);
+
+  sample::Gguf other;
+  other.text("general.architecture", "mamba");
+  EXPECT_THROW(architecture_from_gguf(parse_gguf(other.bytes(), "m"), "m"), Error);
+}
+
+}  // namespace
+}  // namespace ridge
