@@ -102,11 +102,11 @@ void check_unpacking(const char* format_name) {
 // large: meant to leave f16's range, and to drown small activations if all shared a scale.
 void add_outliers(DeviceModel& model, const ModelShape& shape) {
   for (int layer = 0; layer < shape.layers; ++layer) {
-    std::vector<float> weights = model.vector(Vectors::mlp_norm, layer);
+    std::vector<float> weights = model.vector(VectorKind::mlp_norm, layer);
     for (size_t i = 0; i < weights.size(); ++i) {
       weights[i] *= i % 97 == 5 ? 3e4f : std::exp2(float(i % 21) - 10);
     }
-    model.load(Vectors::mlp_norm, layer, weights);
+    model.load(VectorKind::mlp_norm, layer, weights);
   }
 }
 

@@ -16,30 +16,31 @@ namespace ridge::cuda {
 class Reference {
  public:
   Reference(DeviceModel& model, const ModelShape& shape) : s_(shape) {
-    embed_ = model.unpacked(Part::embed, 0);
-    head_ = model.unpacked(Part::head, 0);
-    final_ = model.vector(Vectors::final_norm, 0);
+    embed_ = model.unpacked(MatrixKind::embed, 0);
+    head_ = model.unpacked(MatrixKind::head, 0);
+    final_ = model.vector(VectorKind::final_norm, 0);
     for (int l = 0; l < s_.layers; ++l) {
       Layer layer;
-      layer.qkv = model.unpacked(Part::q, l);
-      layer.out = model.unpacked(Part::out, l);
+      layer.qkv = model.unpacked(MatrixKind::q, l);
+      layer.out = model.unpacked(MatrixKind::out, l);
       if (s_.is_moe(l)) {  // then all are
-        layer.router = model.unpacked(Part::router, l);
+        layer.router = model.unpacked(MatrixKind::router, l);
         for (int e = 0; e < s_.experts; ++e) {
-          layer.expert_gate_up.push_back(model.unpacked(Part::expert_gate_up, l * s_.experts + e));
-          layer.expert_down.push_back(model.unpacked(Part::expert_down, l * s_.experts + e));
+          layer.expert_gate_up.push_back(
+              model.unpacked(MatrixKind::expert_gate_up, l * s_.experts + e));
+          layer.expert_down.push_back(model.unpacked(MatrixKind::expert_down, l * s_.experts + e));
         }
       } else {
-        layer.gate_up = model.unpacked(Part::gate_up, l);
-        layer.down = model.unpacked(Part::down, l);
+        layer.gate_up = model.unpacked(MatrixKind::gate_up, l);
+        layer.down = model.unpacked(MatrixKind::down, l);
       }
-      layer.attn_norm = model.vector(Vectors::attn_norm, l);
-      layer.mlp_norm = model.vector(Vectors::mlp_norm, l);
+      layer.attn_norm = model.vector(VectorKind::attn_norm, l);
+      layer.mlp_norm = model.vector(VectorKind::mlp_norm, l);
       if (s_.qk_norm) {
-        layer.q_norm = model.vector(Vectors::q_norm, l);
-        layer.k_norm = model.vector(Vectors::k_norm, l);
+        layer.q_norm = model.vector(VectorKind::q_norm, l);
+        layer.k_norm = model.vector(VectorKind::k_norm, l);
       }
-      if (s_.qkv_bias) layer.bias = model.vector(Vectors::qkv_bias, l);
+      if (s_.qkv_bias) layer.bias = model.vector(VectorKind::qkv_bias, l);
       layers_.push_back(std::move(layer));
     }
   }

@@ -62,11 +62,11 @@ class HopperModel final : public DeviceModel {
     cudaStreamDestroy(stream_);
   }
 
-  void load(Part part, int layer, const FillRows& first, const FillRows& second,
+  void load(MatrixKind part, int layer, const FillRows& first, const FillRows& second,
             int expert) override {
     w_.load(stream_, part, layer, first, second, expert);
   }
-  void load(Vectors which, int layer, const std::vector<float>& values) override {
+  void load(VectorKind which, int layer, const std::vector<float>& values) override {
     w_.load(stream_, which, layer, values);
   }
   void randomize(uint64_t seed, float norm_deviation) override {
@@ -154,10 +154,10 @@ class HopperModel final : public DeviceModel {
     return all;
   }
 
-  std::vector<float> unpacked(Part part, int layer) override {
+  std::vector<float> unpacked(MatrixKind part, int layer) override {
     return w_.unpacked(stream_, part, layer);
   }
-  std::vector<float> vector(Vectors which, int layer) override {
+  std::vector<float> vector(VectorKind which, int layer) override {
     return w_.host_vector(which, layer);
   }
   std::vector<float> cached(int layer, int page) override {
@@ -278,10 +278,11 @@ class HopperModel final : public DeviceModel {
     a.embed = w_.embed.data(), a.qkv = w_.qkv.tiles, a.out = w_.out.tiles;
     a.gate_up = w_.gate_up.tiles;
     a.down = w_.down.tiles, a.head = w_.head.tiles;
-    a.attn_norm = w_.vector(Vectors::attn_norm, 0);
-    a.mlp_norm = w_.vector(Vectors::mlp_norm, 0);
-    a.final_norm = w_.vector(Vectors::final_norm, 0), a.q_norm = w_.vector(Vectors::q_norm, 0);
-    a.k_norm = w_.vector(Vectors::k_norm, 0), a.qkv_bias = w_.vector(Vectors::qkv_bias, 0);
+    a.attn_norm = w_.vector(VectorKind::attn_norm, 0);
+    a.mlp_norm = w_.vector(VectorKind::mlp_norm, 0);
+    a.final_norm = w_.vector(VectorKind::final_norm, 0),
+    a.q_norm = w_.vector(VectorKind::q_norm, 0);
+    a.k_norm = w_.vector(VectorKind::k_norm, 0), a.qkv_bias = w_.vector(VectorKind::qkv_bias, 0);
     a.rope_frequency = w_.ropes.data();
     a.rope_magnitude = shape.ropes[0].magnitude;
     a.kv_format = w_.kv_format, a.kv = w_.kv.data(), a.cache_pages = w_.cache_pages;

@@ -22,11 +22,11 @@ struct ModelShape {
   float norm_eps = 1e-5f, embed_scale = 1, query_scale = 0;
   float attention_softcap = 0, logit_softcap = 0;
   std::vector<int> window;  // by layer; empty or 0: none
-  struct Turning {
+  struct RopeTable {
     std::vector<float> frequency;  // head_dim / 2
     float magnitude = 1;
   };
-  std::vector<Turning> ropes;
+  std::vector<RopeTable> ropes;
   std::vector<int> rope;  // by layer, which of them; empty: the first
   bool qk_norm = false, qkv_bias = false;
   bool post_norms = false;  // blocks' outputs are normed before they are added
@@ -37,7 +37,7 @@ struct ModelShape {
   bool is_moe(int layer) const { return layer < int(moe.size()) && moe[size_t(layer)]; }
 };
 
-enum class Part : uint8_t {
+enum class MatrixKind : uint8_t {
   embed,
   q,
   k,
@@ -50,7 +50,7 @@ enum class Part : uint8_t {
   expert_down,
   head
 };
-enum class Vectors : uint8_t {
+enum class VectorKind : uint8_t {
   attn_norm,
   post_attn_norm,
   mlp_norm,
@@ -96,9 +96,9 @@ class DeviceModel {
   virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
-  virtual void load(Part part, int layer, const FillRows& first, const FillRows& second = {},
+  virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
-  virtual void load(Vectors which, int layer, const std::vector<float>& values) = 0;
+  virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;
   // All of it at random: deviation 0.02; norms 1 +- `norm_deviation`.
   virtual void randomize(uint64_t seed, float norm_deviation) = 0;
   // The cache too, as a context would fill it.
@@ -133,8 +133,9 @@ class DeviceModel {
   virtual void keep_stamps(bool keep) = 0;
   virtual std::vector<long long> stamps() = 0;
 
-  virtual std::vector<float> unpacked(Part part, int layer) = 0;  // in blocks' order, for checks
-  virtual std::vector<float> vector(Vectors which, int layer) = 0;
+  // The dequantized matrix, in the order of its 16-row blocks; for checks.
+  virtual std::vector<float> unpacked(MatrixKind kind, int layer) = 0;
+  virtual std::vector<float> vector(VectorKind kind, int layer) = 0;
   // What a page of the cache holds, [kv head][key, value][token][head_dim], for checks.
   virtual std::vector<float> cached(int layer, int page) = 0;
   virtual double weight_bytes() const = 0;           // read by a step

@@ -195,7 +195,7 @@ NormArgs Forward::norm_args(const float* weight, const float* added_norm, const 
 
 LinearArgs Forward::qkv_args(int layer) const {
   LinearArgs args;
-  args.bias = w_.vector(Vectors::qkv_bias, layer);
+  args.bias = w_.vector(VectorKind::qkv_bias, layer);
   args.rows = qkv_.data(), args.stride = w_.qkv_rows();
   return args;
 }
@@ -225,8 +225,8 @@ void Forward::attend(cudaStream_t stream, int layer) {
                               s.attention_softcap,
                               s.window.empty() ? 0 : s.window[size_t(layer)],
                               qkv_.data(),
-                              w_.vector(Vectors::q_norm, layer),
-                              w_.vector(Vectors::k_norm, layer),
+                              w_.vector(VectorKind::q_norm, layer),
+                              w_.vector(VectorKind::k_norm, layer),
                               s.norm_eps,
                               w_.frequency_of(layer),
                               s.ropes[size_t(w_.rope_of(layer))].magnitude,
@@ -328,16 +328,17 @@ void Forward::layers_apart(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   for (int layer = 0; layer < s.layers; ++layer) {
     mark(stream, "attn_norm");
-    normalize(stream, norm_args(w_.vector(Vectors::attn_norm, layer),
-                                layer > 0 ? w_.vector(Vectors::post_mlp_norm, layer - 1) : nullptr,
-                                nullptr, tokens_));
+    normalize(stream,
+              norm_args(w_.vector(VectorKind::attn_norm, layer),
+                        layer > 0 ? w_.vector(VectorKind::post_mlp_norm, layer - 1) : nullptr,
+                        nullptr, tokens_));
     mark(stream, "qkv");
     linear(stream, w_.qkv, layer, x_.data(), qkv_args(layer));
     attend(stream, layer);
     mark(stream, "out");
     linear(stream, w_.out, layer, attended_.data(), out_args());
-    const NormArgs norm = norm_args(w_.vector(Vectors::mlp_norm, layer),
-                                    w_.vector(Vectors::post_attn_norm, layer), nullptr, tokens_);
+    const NormArgs norm = norm_args(w_.vector(VectorKind::mlp_norm, layer),
+                                    w_.vector(VectorKind::post_attn_norm, layer), nullptr, tokens_);
     if (s.is_moe(layer) && few_experts()) {
       experts_of_few(stream, layer, norm);
       continue;
@@ -363,7 +364,7 @@ bool Forward::layers_chained(cudaStream_t stream) {
     return args;
   };
   mark(stream, "attn_norm");
-  normalize(stream, norm_args(w_.vector(Vectors::attn_norm, 0), nullptr, nullptr, tokens_));
+  normalize(stream, norm_args(w_.vector(VectorKind::attn_norm, 0), nullptr, nullptr, tokens_));
   mark(stream, "qkv");
   linear(stream, w_.qkv, 0, x_.data(), qkv_args(0));
   const bool all = logit_rows() == tokens_;
@@ -373,11 +374,11 @@ bool Forward::layers_chained(cudaStream_t stream) {
     LinearArgs gate;
     gate.after = After::gate, gate.out = activated_.data();
     LinearArgs down = out_args();
-    if (!last) down = leaving(down, w_.vector(Vectors::attn_norm, layer + 1));
-    if (last && all) down = leaving(down, w_.vector(Vectors::final_norm, 0));
+    if (!last) down = leaving(down, w_.vector(VectorKind::attn_norm, layer + 1));
+    if (last && all) down = leaving(down, w_.vector(VectorKind::final_norm, 0));
     std::vector<std::pair<const char*, LinearArgs>> chain = {
         {"out", product(w_.out, layer, attended_.data(),
-                        leaving(out_args(), w_.vector(Vectors::mlp_norm, layer)))},
+                        leaving(out_args(), w_.vector(VectorKind::mlp_norm, layer)))},
         {"gate_up", product(w_.gate_up, layer, x_.data(), normed_by(gate))},
         {"down", product(w_.down, layer, activated_.data(), down)}};
     if (!last) {
@@ -411,8 +412,8 @@ void Forward::queue(cudaStream_t stream) {
   if (rows > 0 && !done) {
     mark(stream, "final_norm");
     normalize(stream,
-              norm_args(w_.vector(Vectors::final_norm, 0),
-                        w_.vector(Vectors::post_mlp_norm, s.layers - 1), rows_.data(), rows));
+              norm_args(w_.vector(VectorKind::final_norm, 0),
+                        w_.vector(VectorKind::post_mlp_norm, s.layers - 1), rows_.data(), rows));
     mark(stream, "lm_head");
     linear(stream, w_.head, 0, x_.data(), head_args());
   }

@@ -20,10 +20,10 @@ namespace {
 using cuda::DecodeRow;
 using cuda::DeviceModel;
 using cuda::ForwardSlice;
+using cuda::MatrixKind;
 using cuda::ModelShape;
-using cuda::Part;
 using cuda::rows_of;
-using cuda::Vectors;
+using cuda::VectorKind;
 using cuda::WideHeads;
 
 constexpr int kRows = 8;         // tokens of a step that the decode kernel takes
@@ -146,41 +146,41 @@ class CudaRunner final : public Runner {
 
  private:
   void load() {
-    const auto matrix = [&](Part part, int layer, const Matrix& m, int expert = 0) {
+    const auto matrix = [&](MatrixKind part, int layer, const Matrix& m, int expert = 0) {
       model_->load(part, layer, rows_of(m), {}, expert);
     };
-    matrix(Part::embed, 0, weights_.embed);
-    matrix(Part::head, 0, weights_.head);
-    model_->load(Vectors::final_norm, 0, weights_.final_norm);
+    matrix(MatrixKind::embed, 0, weights_.embed);
+    matrix(MatrixKind::head, 0, weights_.head);
+    model_->load(VectorKind::final_norm, 0, weights_.final_norm);
     for (int l = 0; l < int(weights_.layers.size()); ++l) {
       const LayerWeights& w = weights_.layers[size_t(l)];
-      model_->load(Part::q, l, heads_.rows(w.q));
-      model_->load(Part::k, l, heads_.rows(w.k));
-      model_->load(Part::v, l, heads_.rows(w.v));
-      model_->load(Part::out, l, heads_.columns(w.out));
+      model_->load(MatrixKind::q, l, heads_.rows(w.q));
+      model_->load(MatrixKind::k, l, heads_.rows(w.k));
+      model_->load(MatrixKind::v, l, heads_.rows(w.v));
+      model_->load(MatrixKind::out, l, heads_.columns(w.out));
       if (weights_.architecture.layers[size_t(l)].moe) {
-        matrix(Part::router, l, w.router);
+        matrix(MatrixKind::router, l, w.router);
         for (int e = 0; e < int(w.expert_down.size()); ++e) {
           const size_t i = size_t(e);
-          model_->load(Part::expert_gate_up, l, rows_of(w.expert_gate[i]), rows_of(w.expert_up[i]),
-                       e);
-          matrix(Part::expert_down, l, w.expert_down[i], e);
+          model_->load(MatrixKind::expert_gate_up, l, rows_of(w.expert_gate[i]),
+                       rows_of(w.expert_up[i]), e);
+          matrix(MatrixKind::expert_down, l, w.expert_down[i], e);
         }
       } else {
-        model_->load(Part::gate_up, l, rows_of(w.gate), rows_of(w.up));
-        matrix(Part::down, l, w.down);
+        model_->load(MatrixKind::gate_up, l, rows_of(w.gate), rows_of(w.up));
+        matrix(MatrixKind::down, l, w.down);
       }
-      model_->load(Vectors::attn_norm, l, w.attn_norm);
-      model_->load(Vectors::mlp_norm, l, w.mlp_norm);
+      model_->load(VectorKind::attn_norm, l, w.attn_norm);
+      model_->load(VectorKind::mlp_norm, l, w.mlp_norm);
       if (weights_.architecture.post_norms) {
-        model_->load(Vectors::post_attn_norm, l, w.post_attn_norm);
-        model_->load(Vectors::post_mlp_norm, l, w.post_mlp_norm);
+        model_->load(VectorKind::post_attn_norm, l, w.post_attn_norm);
+        model_->load(VectorKind::post_mlp_norm, l, w.post_mlp_norm);
       }
       if (weights_.architecture.qk_norm) {
-        model_->load(Vectors::q_norm, l, heads_.norm(w.q_norm));
-        model_->load(Vectors::k_norm, l, heads_.norm(w.k_norm));
+        model_->load(VectorKind::q_norm, l, heads_.norm(w.q_norm));
+        model_->load(VectorKind::k_norm, l, heads_.norm(w.k_norm));
       }
-      if (weights_.architecture.qkv_bias) model_->load(Vectors::qkv_bias, l, bias_of(w));
+      if (weights_.architecture.qkv_bias) model_->load(VectorKind::qkv_bias, l, bias_of(w));
     }
   }
 

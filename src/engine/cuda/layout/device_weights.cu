@@ -63,7 +63,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     bias_.fill_bytes(0);
   }
   std::vector<float> frequencies;
-  for (const ModelShape::Turning& rope : s.ropes) {
+  for (const ModelShape::RopeTable& rope : s.ropes) {
     frequencies.insert(frequencies.end(), rope.frequency.begin(), rope.frequency.end());
   }
   ropes = DeviceBuffer<float>(frequencies.size());
@@ -72,23 +72,24 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   kv.fill_bytes(0);
 }
 
-void DeviceWeights::load(cudaStream_t stream, Part part, int layer, const FillRows& first,
+void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
                          const FillRows& second, int expert) {
-  const auto [rows, columns] = source_size(part);
+  const auto [rows, columns] = source_size(kind);
   upload(stream, first, rows, columns, plain_[0]);
   if (second) upload(stream, second, rows, columns, plain_[1]);
   int index = layer;
-  if (part == Part::gate_up || part == Part::down || part == Part::router) index = place_of(layer);
-  if (part == Part::expert_gate_up || part == Part::expert_down) {
+  if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router)
+    index = place_of(layer);
+  if (kind == MatrixKind::expert_gate_up || kind == MatrixKind::expert_down) {
     index = place_of(layer) * shape.experts + expert;
   }
-  place(stream, part, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
+  place(stream, kind, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
   check(cudaStreamSynchronize(stream), "packing weights");
 }
 
-void DeviceWeights::load(cudaStream_t stream, Vectors which, int layer,
+void DeviceWeights::load(cudaStream_t stream, VectorKind kind, int layer,
                          const std::vector<float>& values) {
-  const auto [data, size] = vector_at(which, layer);
+  const auto [data, size] = vector_at(kind, layer);
   if (size != values.size()) throw Error("a vector of {} where {} belong", values.size(), size);
   check(cudaMemcpyAsync(data, values.data(), size * 4, cudaMemcpyHostToDevice, stream), "copying");
   check(cudaStreamSynchronize(stream), "copying");
@@ -97,30 +98,31 @@ void DeviceWeights::load(cudaStream_t stream, Vectors which, int layer,
 void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_deviation) {
   constexpr float kDeviation = 0.02f;
   uint64_t next = seed * 1000003;
-  const auto make = [&](Part part, int index) {
-    const auto [rows, columns] = source_size(part);
+  const auto make = [&](MatrixKind kind, int index) {
+    const auto [rows, columns] = source_size(kind);
     for (DeviceBuffer<uint16_t>& plain : plain_) {
       if (plain.size() < size_t(rows) * columns)
         plain = DeviceBuffer<uint16_t>(size_t(rows) * columns);
       fill_normal(stream, plain.data(), size_t(rows) * columns, ++next, kDeviation);
     }
-    const bool pairs = part == Part::gate_up || part == Part::expert_gate_up;
-    place(stream, part, index, plain_[0].data(), pairs ? plain_[1].data() : nullptr);
+    const bool pairs = kind == MatrixKind::gate_up || kind == MatrixKind::expert_gate_up;
+    place(stream, kind, index, plain_[0].data(), pairs ? plain_[1].data() : nullptr);
   };
-  make(Part::embed, 0);
-  make(Part::head, 0);
+  make(MatrixKind::embed, 0);
+  make(MatrixKind::head, 0);
   for (int layer = 0; layer < shape.layers; ++layer) {
-    for (const Part part : {Part::q, Part::k, Part::v, Part::out}) make(part, layer);
+    for (const MatrixKind kind : {MatrixKind::q, MatrixKind::k, MatrixKind::v, MatrixKind::out})
+      make(kind, layer);
     const int index = place_of(layer);
     if (!shape.is_moe(layer)) {
-      make(Part::gate_up, index);
-      make(Part::down, index);
+      make(MatrixKind::gate_up, index);
+      make(MatrixKind::down, index);
       continue;
     }
-    make(Part::router, index);
+    make(MatrixKind::router, index);
     for (int e = 0; e < shape.experts; ++e) {
-      make(Part::expert_gate_up, index * shape.experts + e);
-      make(Part::expert_down, index * shape.experts + e);
+      make(MatrixKind::expert_gate_up, index * shape.experts + e);
+      make(MatrixKind::expert_down, index * shape.experts + e);
     }
   }
   for (DeviceBuffer<float>* norm : {&attn_norm_, &mlp_norm_, &final_norm_, &q_norm_, &k_norm_,
@@ -139,8 +141,8 @@ void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
   check(cudaStreamSynchronize(stream), "filling the cache");
 }
 
-std::vector<float> DeviceWeights::unpacked(cudaStream_t stream, Part part, int layer) const {
-  if (part == Part::embed) {
+std::vector<float> DeviceWeights::unpacked(cudaStream_t stream, MatrixKind kind, int layer) const {
+  if (kind == MatrixKind::embed) {
     std::vector<float> values;
     for (const uint16_t bits : embed.host()) {
       const uint32_t wide = uint32_t{bits} << 16;
@@ -150,7 +152,7 @@ std::vector<float> DeviceWeights::unpacked(cudaStream_t stream, Part part, int l
     }
     return values;
   }
-  const Matrices& m = matrices(part);
+  const Matrices& m = matrices(kind);
   DeviceBuffer<float> all(size_t(m.tiles.blocks) * kBlockRows * m.tiles.chunks *
                           format_info(m.format).columns);
   unpack(stream, m.format, m.at(layer, 0), m.scale_at(layer, 0), m.tiles.blocks, m.tiles.chunks,
@@ -159,8 +161,8 @@ std::vector<float> DeviceWeights::unpacked(cudaStream_t stream, Part part, int l
   return all.host();
 }
 
-std::vector<float> DeviceWeights::host_vector(Vectors which, int layer) const {
-  const auto [data, size] = vector_at(which, layer);
+std::vector<float> DeviceWeights::host_vector(VectorKind kind, int layer) const {
+  const auto [data, size] = vector_at(kind, layer);
   std::vector<float> values(size);
   check(cudaMemcpy(values.data(), data, size * 4, cudaMemcpyDeviceToHost), "copying");
   return values;
@@ -205,91 +207,93 @@ double DeviceWeights::bytes() const {
   return sum;
 }
 
-std::pair<float*, size_t> DeviceWeights::vector_at(Vectors which, int layer) const {
+std::pair<float*, size_t> DeviceWeights::vector_at(VectorKind kind, int layer) const {
   const auto at = [&](const DeviceBuffer<float>& of, int size) -> std::pair<float*, size_t> {
     if (of.size() == 0) return {nullptr, 0};
     return {of.data() + size_t(layer) * size, size_t(size)};
   };
-  switch (which) {
-    case Vectors::attn_norm:
+  switch (kind) {
+    case VectorKind::attn_norm:
       return at(attn_norm_, shape.hidden);
-    case Vectors::post_attn_norm:
+    case VectorKind::post_attn_norm:
       return at(post_attn_norm_, shape.hidden);
-    case Vectors::mlp_norm:
+    case VectorKind::mlp_norm:
       return at(mlp_norm_, shape.hidden);
-    case Vectors::post_mlp_norm:
+    case VectorKind::post_mlp_norm:
       return at(post_mlp_norm_, shape.hidden);
-    case Vectors::final_norm:
+    case VectorKind::final_norm:
       return at(final_norm_, shape.hidden);
-    case Vectors::q_norm:
+    case VectorKind::q_norm:
       return at(q_norm_, shape.head_dim);
-    case Vectors::k_norm:
+    case VectorKind::k_norm:
       return at(k_norm_, shape.head_dim);
-    case Vectors::qkv_bias:
+    case VectorKind::qkv_bias:
       return at(bias_, qkv_rows());
   }
   return {};
 }
 
-std::pair<int, int> DeviceWeights::source_size(Part part) const {
+std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
   const int kv_columns = shape.kv_heads * shape.head_dim;
-  switch (part) {
-    case Part::q:
+  switch (kind) {
+    case MatrixKind::q:
       return {q_columns(), shape.hidden};
-    case Part::k:
-    case Part::v:
+    case MatrixKind::k:
+    case MatrixKind::v:
       return {kv_columns, shape.hidden};
-    case Part::out:
+    case MatrixKind::out:
       return {shape.hidden, q_columns()};
-    case Part::gate_up:
+    case MatrixKind::gate_up:
       return {shape.ffn, shape.hidden};
-    case Part::down:
+    case MatrixKind::down:
       return {shape.hidden, shape.ffn};
-    case Part::router:
+    case MatrixKind::router:
       return {shape.experts, shape.hidden};
-    case Part::expert_gate_up:
+    case MatrixKind::expert_gate_up:
       return {shape.expert_ffn, shape.hidden};
-    case Part::expert_down:
+    case MatrixKind::expert_down:
       return {shape.hidden, shape.expert_ffn};
-    case Part::embed:
-    case Part::head:
+    case MatrixKind::embed:
+    case MatrixKind::head:
       break;
   }
   return {shape.vocab, shape.hidden};
 }
 
-const Matrices& DeviceWeights::matrices(Part part) const {
-  switch (part) {
-    case Part::out:
+const Matrices& DeviceWeights::matrices(MatrixKind kind) const {
+  switch (kind) {
+    case MatrixKind::out:
       return out;
-    case Part::gate_up:
+    case MatrixKind::gate_up:
       return gate_up;
-    case Part::down:
+    case MatrixKind::down:
       return down;
-    case Part::router:
+    case MatrixKind::router:
       return router;
-    case Part::expert_gate_up:
+    case MatrixKind::expert_gate_up:
       return expert_gate_up;
-    case Part::expert_down:
+    case MatrixKind::expert_down:
       return expert_down;
-    case Part::head:
+    case MatrixKind::head:
       return head;
     default:
       return qkv;
   }
 }
 
-void DeviceWeights::place(cudaStream_t stream, Part part, int index, const uint16_t* first,
+void DeviceWeights::place(cudaStream_t stream, MatrixKind kind, int index, const uint16_t* first,
                           const uint16_t* second) {
-  const auto [rows, columns] = source_size(part);
-  if (part == Part::embed) {
+  const auto [rows, columns] = source_size(kind);
+  if (kind == MatrixKind::embed) {
     check(cudaMemcpyAsync(embed.data(), first, embed.size() * 2, cudaMemcpyDeviceToDevice, stream),
           "copying");
     return;
   }
   const int kv_columns = shape.kv_heads * shape.head_dim;
-  const int row = part == Part::k ? q_columns() : part == Part::v ? q_columns() + kv_columns : 0;
-  const Matrices& m = matrices(part);
+  const int row = kind == MatrixKind::k   ? q_columns()
+                  : kind == MatrixKind::v ? q_columns() + kv_columns
+                                          : 0;
+  const Matrices& m = matrices(kind);
   pack(stream, m.format, first, second, rows, columns, m.at(index, row / kBlockRows),
        m.scale_at(index, row / kBlockRows), m.tiles.chunks);
   check(cudaGetLastError(), "packing weights");

@@ -29,13 +29,13 @@ class DeviceWeights {
  public:
   DeviceWeights(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages);
 
-  void load(cudaStream_t stream, Part part, int layer, const FillRows& first,
+  void load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
             const FillRows& second, int expert);
-  void load(cudaStream_t stream, Vectors which, int layer, const std::vector<float>& values);
+  void load(cudaStream_t stream, VectorKind kind, int layer, const std::vector<float>& values);
   void randomize(cudaStream_t stream, uint64_t seed, float norm_deviation);
   void randomize_cache(cudaStream_t stream, uint64_t seed);
-  std::vector<float> unpacked(cudaStream_t stream, Part part, int layer) const;
-  std::vector<float> host_vector(Vectors which, int layer) const;
+  std::vector<float> unpacked(cudaStream_t stream, MatrixKind kind, int layer) const;
+  std::vector<float> host_vector(VectorKind kind, int layer) const;
   std::vector<float> cached(int layer, int page) const;
   double bytes() const;  // read by a step of many tokens: all matrices
 
@@ -48,7 +48,7 @@ class DeviceWeights {
   }
   int kv_page_bytes() const { return page_bytes(kv_format, shape.head_dim); }
   // [layer]'s part; null where the model has none.
-  float* vector(Vectors which, int layer) const { return vector_at(which, layer).first; }
+  float* vector(VectorKind kind, int layer) const { return vector_at(kind, layer).first; }
   const float* frequency_of(int layer) const {
     return ropes.data() + size_t(rope_of(layer)) * (shape.head_dim / 2);
   }
@@ -65,10 +65,10 @@ class DeviceWeights {
   DeviceBuffer<float> ropes;  // [rope][head_dim / 2]
 
  private:
-  std::pair<float*, size_t> vector_at(Vectors which, int layer) const;
-  std::pair<int, int> source_size(Part part) const;
-  const Matrices& matrices(Part part) const;
-  void place(cudaStream_t stream, Part part, int index, const uint16_t* first,
+  std::pair<float*, size_t> vector_at(VectorKind kind, int layer) const;
+  std::pair<int, int> source_size(MatrixKind kind) const;
+  const Matrices& matrices(MatrixKind kind) const;
+  void place(cudaStream_t stream, MatrixKind kind, int index, const uint16_t* first,
              const uint16_t* second);
   void upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
               DeviceBuffer<uint16_t>& to);
