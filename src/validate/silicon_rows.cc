@@ -6,19 +6,14 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/random.h"
 
 namespace ridge {
 namespace {
 
-uint64_t mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 uint64_t site_of(std::initializer_list<double> values) {
   uint64_t hash = 0;
-  for (double value : values) hash = mix(hash ^ static_cast<uint64_t>(value));
+  for (double value : values) hash = splitmix64(hash ^ static_cast<uint64_t>(value));
   return hash;
 }
 

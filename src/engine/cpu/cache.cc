@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/units.h"
 
 namespace ridge::cpu {
@@ -66,10 +67,7 @@ void Cache::fill(Workers& workers, uint64_t seed) {
     const size_t begin = words * size_t(index) / size_t(workers.size());
     const size_t end = words * size_t(index + 1) / size_t(workers.size());
     for (size_t i = begin; i < end; ++i) {
-      uint64_t z = (i + seed) * 0x9e3779b97f4a7c15ULL;  // splitmix64
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-      memory_.as<uint64_t>()[i] = ((z ^ (z >> 31)) & pattern.keep) | pattern.set;
+      memory_.as<uint64_t>()[i] = (mix64((i + seed) * kWeyl) & pattern.keep) | pattern.set;
     }
   });
   if (scales_ > 0) {

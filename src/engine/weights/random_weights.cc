@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/place.h"
+#include "base/random.h"
 #include "base/units.h"
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
@@ -30,21 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kDeviation = 0.02;
-
-// SplitMix64: each step adds a constant and mixes, so a row's numbers follow from its start alone.
-class Random {
- public:
-  explicit Random(uint64_t start) : state_(start) {}
-  uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15); }
-  static uint64_t mix(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
-
- private:
-  uint64_t state_;
-};
 
 // The middles of 4096 equally likely slices of the normal distribution: 12 random bits pick one.
 constexpr size_t kSlices = 4096;
@@ -78,7 +64,7 @@ std::array<T, kSlices> table_of(Make make) {
 
 // Five elements of a table from each 64 random bits.
 template <typename T>
-void fill_from(const std::array<T, kSlices>& table, Random& random, T* to, int64_t count) {
+void fill_from(const std::array<T, kSlices>& table, SplitMix64& random, T* to, int64_t count) {
   int64_t i = 0;
   for (; i + 5 <= count; i += 5) {
     uint64_t bits = random.next();
@@ -90,7 +76,8 @@ void fill_from(const std::array<T, kSlices>& table, Random& random, T* to, int64
 }
 
 template <typename T>
-void fill_plain(const std::array<T, kSlices>& table, Random& random, std::byte* to, int64_t count) {
+void fill_plain(const std::array<T, kSlices>& table, SplitMix64& random, std::byte* to,
+                int64_t count) {
   fill_from(table, random, reinterpret_cast<T*>(to), count);  // memory made here is aligned
 }
 
@@ -100,7 +87,7 @@ uint16_t half(double value) { return f32_to_f16(float(value)); }
 // the whole range.
 constexpr double kPeak = 2.1;
 
-void fill_block(Random& random, BlockQ8_0& block) {
+void fill_block(SplitMix64& random, BlockQ8_0& block) {
   static const auto kTable = table_of<int8_t>([](size_t i) {
     return int8_t(std::clamp(std::round(normal_table()[i] * (127 / kPeak)), -127.0, 127.0));
   });
@@ -108,7 +95,7 @@ void fill_block(Random& random, BlockQ8_0& block) {
   fill_from(kTable, random, block.q, 32);
 }
 
-void fill_block(Random& random, BlockQ4_0& block) {
+void fill_block(SplitMix64& random, BlockQ4_0& block) {
   // 6 bits for each of the two in a byte.
   static const auto kTable = table_of<uint8_t>([](size_t i) {
     auto nibble = [](size_t slice) {
@@ -127,7 +114,7 @@ double uniform_scale(int most) {
   return kDeviation / std::sqrt((std::pow(most + 1.0, 2) - 1) / 12);
 }
 
-void fill_bytes(Random& random, void* to, size_t count) {
+void fill_bytes(SplitMix64& random, void* to, size_t count) {
   auto* bytes = static_cast<std::byte*>(to);
   for (size_t i = 0; i < count; i += 8) {
     const uint64_t bits = random.next();
@@ -135,24 +122,24 @@ void fill_bytes(Random& random, void* to, size_t count) {
   }
 }
 
-void fill_block(Random& random, BlockQ5_0& block) {
+void fill_block(SplitMix64& random, BlockQ5_0& block) {
   block.d = half(uniform_scale(31));
   fill_bytes(random, block.high, sizeof(block) - 2);
 }
 
 template <typename Block>
-void fill_ranged(Random& random, Block& block, int most) {
+void fill_ranged(SplitMix64& random, Block& block, int most) {
   const double d = uniform_scale(most);
   block.d = half(d);
   block.m = half(-d * most / 2);
   fill_bytes(random, reinterpret_cast<std::byte*>(&block) + 4, sizeof(block) - 4);
 }
-void fill_block(Random& random, BlockQ4_1& block) { fill_ranged(random, block, 15); }
-void fill_block(Random& random, BlockQ5_1& block) { fill_ranged(random, block, 31); }
+void fill_block(SplitMix64& random, BlockQ4_1& block) { fill_ranged(random, block, 15); }
+void fill_block(SplitMix64& random, BlockQ5_1& block) { fill_ranged(random, block, 31); }
 
 // Scales 32 .. 63 (root mean square 48.4), mins that centre them.
 template <typename Block>
-void fill_k(Random& random, Block& block, int most) {
+void fill_k(SplitMix64& random, Block& block, int most) {
   const double d = uniform_scale(most) / 48.4;
   fill_bytes(random, &block, sizeof(block));
   block.d = half(d);
@@ -164,17 +151,17 @@ void fill_k(Random& random, Block& block, int most) {
     set_scale_min(block.scales, g, {scale, scale});
   }
 }
-void fill_block(Random& random, BlockQ4K& block) { fill_k(random, block, 15); }
-void fill_block(Random& random, BlockQ5K& block) { fill_k(random, block, 31); }
+void fill_block(SplitMix64& random, BlockQ4K& block) { fill_k(random, block, 15); }
+void fill_block(SplitMix64& random, BlockQ5K& block) { fill_k(random, block, 31); }
 
-void fill_block(Random& random, BlockQ6K& block) {
+void fill_block(SplitMix64& random, BlockQ6K& block) {
   fill_bytes(random, &block, sizeof(block));
   for (int8_t& scale : block.scales) scale = int8_t(64 + (scale & 63));  // root mean square 97.3
   block.d = half(uniform_scale(63) / 97.3);
 }
 
 template <typename Block>
-void fill_blocks(Random& random, std::byte* to, int64_t count, int elements) {
+void fill_blocks(SplitMix64& random, std::byte* to, int64_t count, int elements) {
   for (int64_t i = 0; i < count / elements; ++i) {
     Block block;
     fill_block(random, block);
@@ -182,7 +169,7 @@ void fill_blocks(Random& random, std::byte* to, int64_t count, int elements) {
   }
 }
 
-void fill_row(Storage storage, Random random, std::byte* to, int64_t count) {
+void fill_row(Storage storage, SplitMix64 random, std::byte* to, int64_t count) {
   static const auto kF32 =
       table_of<float>([](size_t i) { return float(kDeviation) * normal_table()[i]; });
   static const auto kF16 = table_of<uint16_t>([](size_t i) { return f32_to_f16(kF32[i]); });
@@ -217,7 +204,7 @@ void fill_row(Storage storage, Random random, std::byte* to, int64_t count) {
 
 // The start of a row's numbers: every slot and row its own.
 uint64_t row_start(uint64_t seed, size_t slot, int64_t row) {
-  return Random::mix(Random::mix(Random::mix(seed + 1) + slot) + uint64_t(row));
+  return mix64(mix64(mix64(seed + 1) + slot) + uint64_t(row));
 }
 
 struct Piece {  // some rows of one slot
@@ -234,7 +221,7 @@ void fill_pieces(const std::vector<Slot>& slots, const std::vector<Piece>& piece
       const Matrix& matrix = *slots[piece.slot].matrix;
       std::byte* data = memory + (matrix.data - memory);
       for (int64_t row = piece.first; row < piece.last; ++row) {
-        fill_row(matrix.storage, Random(row_start(seed, piece.slot, row)),
+        fill_row(matrix.storage, SplitMix64(row_start(seed, piece.slot, row)),
                  data + row * matrix.row_stride, matrix.columns);
       }
     }
@@ -306,7 +293,7 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
       slots[i].vector->assign(size_t(slots[i].rows), 1.0f);
     } else {
       slots[i].vector->resize(size_t(slots[i].rows));
-      fill_row(Storage::f32, Random(row_start(seed, i, 0)),
+      fill_row(Storage::f32, SplitMix64(row_start(seed, i, 0)),
                reinterpret_cast<std::byte*>(slots[i].vector->data()), slots[i].rows);
     }
   }

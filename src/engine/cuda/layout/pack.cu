@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "base/random.h"
 #include "engine/cuda/layout/pack.cuh"
 #include "engine/cuda/ptx/mma.cuh"
 
@@ -177,15 +178,8 @@ __global__ void unpack_elements(WeightFormat format, const uint8_t* from, const 
   to[size_t(blockIdx.y) * columns + column] = value;
 }
 
-// splitmix64: one well-mixed word an index.
-__device__ uint64_t mixed(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
 __device__ float normal(uint64_t seed, size_t i) {
-  const uint64_t word = mixed(seed * 0x100000001b3u + i);
+  const uint64_t word = splitmix64(seed * 0x100000001b3u + i);
   const float u = (static_cast<float>(word >> 40) + 0.5f) * 0x1p-24f;
   const float v = static_cast<float>(word & 0xffffff) * 0x1p-24f;
   return sqrtf(-2 * __logf(u)) * cospif(2 * v);
