@@ -1,17 +1,23 @@
-// Bundles the page and writes it as a C++ source:  node build.mjs OUT.cc VERSION
-// The bundle also lies beside OUT in page/, for a look at what is served.
+// Bundles the page:  node build.mjs           writes dist/, which the C++ build embeds
+//                    node build.mjs --check   exits 1 where dist/ is not what src/ builds
+// dist/ is committed, so that a plain build needs no Node. The bundle depends only on src/, the lock
+// file and the version; gzip's bytes depend on the zlib too, so files are compared uncompressed and
+// written only where they differ.
 import { build } from "esbuild";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { gzipSync } from "node:zlib";
+import { fileURLToPath } from "node:url";
+import { gunzipSync, gzipSync } from "node:zlib";
 
-const [out, version] = process.argv.slice(2);
-const kFirstLoad = 40_000; // bytes, gzipped: everything but what is loaded later
-const kInAll = 70_000;
+const kBudget = 40_000; // bytes, gzipped, all files together
 
-const folder = join(dirname(out), "page");
-mkdirSync(folder, { recursive: true });
-await build({
+const web = dirname(fileURLToPath(import.meta.url));
+const check = process.argv.includes("--check");
+const cmake = readFileSync(join(web, "../CMakeLists.txt"), "utf8");
+const version = /project\(ridge VERSION ([\d.]+)/.exec(cmake)[1];
+
+const bundle = await build({
+  absWorkingDir: web,
   entryPoints: { app: "src/main.tsx" },
   bundle: true,
   minify: true,
@@ -20,60 +26,41 @@ await build({
   jsx: "automatic",
   jsxImportSource: "preact",
   define: { RIDGE_VERSION: JSON.stringify(version) },
-  outdir: folder,
+  outdir: "dist",
+  write: false,
   logLevel: "warning",
 });
-
-const types = {
-  html: "text/html; charset=utf-8",
-  js: "text/javascript; charset=utf-8",
-  css: "text/css; charset=utf-8",
-  svg: "image/svg+xml",
-  json: "application/json",
+const source = (name) => readFileSync(join(web, "src", name));
+const bundled = (name) => Buffer.from(bundle.outputFiles.find((file) => file.path.endsWith(name)).contents);
+// src/serve/page.cc names the same files.
+const files = {
+  "app.css": bundled("app.css"),
+  "app.js": bundled("app.js"),
+  "icon.svg": source("icon.svg"),
+  "index.html": source("index.html"),
+  "views.json": source("views.json"),
 };
-for (const name of ["index.html", "icon.svg", "views.json"]) {
-  writeFileSync(join(folder, name), readFileSync(join("src", name)));
-}
-const files = ["app.css", "app.js", "icon.svg", "index.html", "views.json"].map((name) => {
-  const gzip = gzipSync(readFileSync(join(folder, name)), { level: 9 });
-  return { name, type: types[name.split(".").at(-1)], gzip };
-});
 
-const total = files.reduce((sum, file) => sum + file.gzip.length, 0);
-console.log(`page: ${files.map((f) => `${f.name} ${f.gzip.length}`).join(", ")} = ${total} bytes gzipped`);
-if (total > kFirstLoad || total > kInAll) {
-  console.error(`the page is over its budget of ${kFirstLoad} bytes gzipped`);
+let differing = 0;
+const sizes = {};
+mkdirSync(join(web, "dist"), { recursive: true });
+for (const [name, text] of Object.entries(files)) {
+  const path = join(web, "dist", `${name}.gz`);
+  const same = existsSync(path) && gunzipSync(readFileSync(path)).equals(text);
+  if (!same) {
+    ++differing;
+    if (check) console.error(`web/dist/${name}.gz is not what web/src builds`);
+    else writeFileSync(path, gzipSync(text, { level: 9 }));
+  }
+  if (existsSync(path)) sizes[name] = readFileSync(path).length;
+}
+if (check && differing > 0) {
+  console.error("run tools/build_page and commit web/dist");
   process.exit(1);
 }
-
-// Octal escapes end after three digits, unlike hexadecimal ones, so no byte runs into the next.
-const literal = (bytes) => {
-  let text = "";
-  for (let i = 0; i < bytes.length; i += 32) {
-    text += '\n    "';
-    for (const byte of bytes.subarray(i, i + 32)) text += "\\" + byte.toString(8).padStart(3, "0");
-    text += '"';
-  }
-  return text;
-};
-const entries = files.map(
-  (f) => `    {"${f.name}", "${f.type}", std::string_view(${literal(f.gzip)}, ${f.gzip.length})},\n`,
-);
-writeFileSync(
-  out,
-  `// Made by web/build.mjs from web/. Do not edit.
-#include "serve/page.h"
-
-namespace ridge {
-namespace {
-
-constexpr PageFile kFiles[] = {
-${entries.join("")}};
-
-}  // namespace
-
-std::span<const PageFile> page_files() { return kFiles; }
-
-}  // namespace ridge
-`,
-);
+const total = Object.values(sizes).reduce((sum, size) => sum + size, 0);
+console.log(`page: ${Object.entries(sizes).map(([name, size]) => `${name} ${size}`).join(", ")} = ${total} bytes gzipped`);
+if (total > kBudget) {
+  console.error(`the page exceeds its budget of ${kBudget} bytes gzipped`);
+  process.exit(1);
+}

@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "serve/page.h"
 #include "serve/server.h"
 
 namespace ridge {
@@ -33,9 +32,6 @@ void serve(const ServeOptions& options, bool open) {
   const int port = server.bind(options.host, options.port);
   const std::string url = fmt::format("http://{}:{}/", options.host, port);
   fmt::print("Ridge on {}\n", paint(Colour::bold, url));
-  if (page_files().empty()) {
-    fmt::print("The page is not in this build (no Node at build time); the API is.\n");
-  }
   fmt::print("Ctrl-C ends it.\n");
   fflush(stdout);
   if (open) open_browser(url);

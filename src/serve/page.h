@@ -1,20 +1,18 @@
-// The page, built from web/ and compiled in. Empty where the build had no Node.
+// The page: the files of web/dist, compiled in.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
 namespace ridge {
 
 struct PageFile {
-  const char* path;       // "app.js"
-  const char* type;       // of its content
-  std::string_view gzip;  // its bytes, gzipped
+  std::string_view path;  // "app.js"
+  std::string_view type;  // the Content-Type
+  std::string_view gzip;  // the contents, gzipped
 };
 
-std::span<const PageFile> page_files();
-const PageFile* find_page_file(std::string_view path);  // nullptr: none
+const PageFile* find_page_file(std::string_view path);  // nullptr: no such file
 
 std::string unzip(std::string_view gzip);
 

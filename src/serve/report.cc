@@ -9,11 +9,7 @@
 namespace ridge {
 namespace {
 
-std::string page_text(const char* path) {
-  const PageFile* file = find_page_file(path);
-  if (!file) throw Error("the page is not in this build: Node was missing when Ridge was built");
-  return unzip(file->gzip);
-}
+std::string page_text(const char* path) { return unzip(find_page_file(path)->gzip); }
 
 // Which options a view sends: web/src/views.json, as web/src/api.ts reads it.
 ApiOptions options_for(const nlohmann::json& view, const ApiOptions& config) {

@@ -9,12 +9,6 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kNoPage =
-    "<!doctype html><meta charset=utf-8><title>Ridge</title><h1>The page is not in this build</h1>"
-    "<p>Node was missing, or npm could not reach its registry, when Ridge was built. Install "
-    "nodejs and npm, delete build/page_data.cc and run <code>./run serve</code> again.</p>"
-    "<p>The API works: <a href=/api/openapi.json>/api/openapi.json</a></p>";
-
 HttpReply json_reply(const Json& json, int status = 200) {
   HttpReply reply;
   reply.status = status;
@@ -111,12 +105,6 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   if (request.path == "/healthz") return json_reply({{"status", "ok"}});
   const std::string path = request.path == "/" ? "index.html" : request.path.substr(1);
   if (const PageFile* file = find_page_file(path)) return page(request, *file);
-  if (request.path == "/") {
-    HttpReply reply;
-    reply.type = "text/html; charset=utf-8";
-    reply.body = kNoPage;
-    return reply;
-  }
   return error_reply(404, "nothing here; /api/openapi.json lists what is");
 }
 

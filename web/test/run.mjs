@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 
 if (!existsSync("node_modules/typescript") || !existsSync("node_modules/esbuild")) {
-  console.log("skipped: web/node_modules is not there (the build installs it with npm ci)");
+  console.log("skipped: web/node_modules is missing (tools/build_page --install)");
   process.exit(77);
 }
 process.exit(spawnSync(process.execPath, process.argv.slice(2), { stdio: "inherit" }).status ?? 1);

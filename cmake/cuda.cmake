@@ -1,0 +1,51 @@
+# Decides from RIDGE_CUDA (AUTO, ON or OFF) whether the CUDA kernels are built, and enables the
+# language. Sets RIDGE_CUDA_VERSION: the toolkit's version, empty for a build without CUDA.
+set(RIDGE_CUDA_VERSION "")
+set(GPU_FOUND FALSE)
+if(RIDGE_CUDA STREQUAL "AUTO")
+  # The kernels take several minutes to compile, which a machine without a GPU need not spend.
+  # /dev/nvidiactl: the driver on Linux; /dev/dxg: under WSL, where nvidia-smi decides.
+  if(EXISTS /dev/nvidiactl)
+    set(GPU_FOUND TRUE)
+  else()
+    find_program(NVIDIA_SMI nvidia-smi PATHS /usr/lib/wsl/lib)
+    if(NVIDIA_SMI)
+      execute_process(COMMAND ${NVIDIA_SMI} -L OUTPUT_VARIABLE GPUS ERROR_QUIET TIMEOUT 10)
+      string(FIND "${GPUS}" "GPU 0" AT)
+      if(AT GREATER_EQUAL 0)
+        set(GPU_FOUND TRUE)
+      endif()
+    endif()
+  endif()
+endif()
+if(GPU_FOUND OR (RIDGE_CUDA AND NOT RIDGE_CUDA STREQUAL "AUTO"))
+  find_package(CUDAToolkit QUIET)
+  if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
+    if(NOT GPU_FOUND)
+      message(FATAL_ERROR "RIDGE_CUDA is ON, but no CUDA toolkit (nvcc) was found")
+    endif()
+    message(STATUS "CUDA: a GPU is here but no toolkit (nvcc), so this build uses the CPU only")
+    return()
+  endif()
+elseif(RIDGE_CUDA STREQUAL "AUTO")
+  message(STATUS "CUDA: no GPU found, so the kernels are not built (./run --cuda builds them)")
+  return()
+else()
+  message(STATUS "CUDA: switched off")
+  return()
+endif()
+
+# Machine code for Ampere and Ada (sm_80 runs on 8.6 and 8.9) and Hopper with its own
+# instructions; PTX of 8.0 for what comes after.
+set(CMAKE_CUDA_ARCHITECTURES 80 90a-real CACHE STRING "")
+set(CMAKE_CUDA_STANDARD 17)  # nvcc 13 cannot read fmt 9 and GCC 12's std::function as C++20
+set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "")
+if(CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+enable_language(CUDA)
+if(NOT CMAKE_CUDA17_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA17_STANDARD_COMPILE_OPTION -std=c++17)  # CMake 3.25 does not know nvcc 13
+endif()
+set(RIDGE_CUDA_VERSION ${CUDAToolkit_VERSION})
+message(STATUS "CUDA: building the kernels with toolkit ${CUDAToolkit_VERSION}")
