@@ -108,12 +108,12 @@ struct Step {
   std::vector<AttentionSequence> sequences;
   std::vector<int> pages;
   std::vector<float> qkv, frequency, norms;
-  std::vector<TokenAt> at;
+  std::vector<KvSlot> at;
   std::vector<uint8_t> kv, found_kv;  // before and after the step
   float magnitude;
   int tokens = 0, padded = 0;
   DeviceBuffer<float> device_qkv, device_frequency, device_norms;
-  DeviceBuffer<TokenAt> device_at;
+  DeviceBuffer<KvSlot> device_at;
   DeviceBuffer<uint16_t> device_q, device_out;
   DeviceBuffer<uint8_t> device_kv;
   DeviceBuffer<int> device_pages;
@@ -201,7 +201,7 @@ struct Step {
 
   std::vector<uint16_t> run(Attention& attention) {
     device_out.fill_bytes(0xff);
-    if (attention.turns()) attention.turn(nullptr, args());
+    if (attention.needs_rope()) attention.rope_and_append(nullptr, args());
     attention.launch(nullptr, args());
     check(cudaDeviceSynchronize(), "attention");
     return device_out.host();
@@ -279,7 +279,7 @@ void check_cache(Step& step) {
   double worst = 0;
   std::vector<uint8_t> rest = step.found_kv;
   for (int token = 0; token < step.tokens; ++token) {
-    const TokenAt at = step.at[token];
+    const KvSlot at = step.at[token];
     for (int h = 0; h < c.kv_heads; ++h) {
       for (const bool value : {false, true}) {
         const std::vector<double> wanted =
@@ -499,7 +499,7 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = int(i);
   std::shuffle(numbers.begin(), numbers.end(), random);
   std::vector<AttentionSequence> sequences;
-  std::vector<TokenAt> ats;
+  std::vector<KvSlot> ats;
   for (int i = 0; i < batch; ++i) {
     sequences.push_back({i * rows, rows, context - rows, i * page_count});
     for (int r = 0; r < rows; ++r) {
@@ -510,7 +510,7 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   }
   DeviceBuffer<float> qkv, frequency;
   DeviceBuffer<int> pages;
-  DeviceBuffer<TokenAt> at;
+  DeviceBuffer<KvSlot> at;
   Step::upload(qkv, floats), Step::upload(frequency, frequencies);
   Step::upload(pages, numbers), Step::upload(at, ats);
   Attention attention(heads, kv_heads, head_dim, sms, format, {0});
@@ -539,7 +539,8 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   if (rows > 1) {
     const double flops = 4.0 * batch * rows * (context - rows / 2.0) * heads * head_dim;
     const int calls = flops > 1e12 ? 4 : 16;
-    const double turning = time_calls([&](int) { attention.turn(nullptr, args); }, calls);
+    const double turning =
+        time_calls([&](int) { attention.rope_and_append(nullptr, args); }, calls);
     const double seconds = time_calls([&](int) { attention.launch(nullptr, args); }, calls);
     std::printf("%9.1f us  %6.1f TFLOP/s, before it %.1f us\n", seconds * 1e6,
                 flops / seconds * 1e-12, turning * 1e6);

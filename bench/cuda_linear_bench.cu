@@ -68,7 +68,7 @@ float value_of(uint16_t bits) {
 }
 
 // Without a Linear: of few tokens.
-void check_case(Linear* linear, Weights& w, const char* name, int tokens, After after) {
+void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilogue epilogue) {
   const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
   const int columns = (w.columns + 63) / 64 * 64,
             stored = w.tiles.chunks * format_info(w.format).columns;
@@ -79,15 +79,15 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
   fill_normal(nullptr, rows.data(), rows.size(), 9, 1.0f, 0.0f);
   check(cudaDeviceSynchronize(), "filling");
   const std::vector<float> before = rows.host(), weights = w.plain(1), b = bias.host();
-  if (after == After::store) rows.fill_bytes(0xff);
+  if (epilogue == Epilogue::store) rows.fill_bytes(0xff);
   out.fill_bytes(0xff);
   LinearArgs args;
   args.tiles = w.tiles, args.matrix = 1, args.row_count = w.rows, args.x = x.data();
-  args.tokens = tokens, args.padded = padded, args.after = after;
-  args.bias = after == After::store ? bias.data() : nullptr;
+  args.tokens = tokens, args.padded = padded, args.epilogue = epilogue;
+  args.bias = epilogue == Epilogue::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
   const auto multiply = [&] {
-    linear ? linear->launch(nullptr, {args}, tile) : multiply_few(nullptr, w.format, sms(), {args});
+    linear ? linear->launch(nullptr, {args}, tile) : skinny_gemm(nullptr, w.format, sms(), {args});
   };
   multiply();
   check(cudaDeviceSynchronize(), "multiplying");
@@ -106,7 +106,7 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
   for (int i = 0; i < 1500; ++i) {
     const int row = int(i * 7919ll % w.rows), token = int(i * 104729ll / 13 % tokens);
     double wanted, got;
-    if (after == After::gate) {
+    if (epilogue == Epilogue::gate) {
       const int pair = row / 2, block = pair / 8;
       const double gate = product(block * 16 + pair % 8, token),
                    up = product(block * 16 + 8 + pair % 8, token);
@@ -114,21 +114,21 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
       got = value_of(activated[wide_at(pair, token, padded)]);
     } else {
       wanted = product(row, token) +
-               (after == After::store ? b[row] : before[size_t(token) * w.rows + row]);
+               (epilogue == Epilogue::store ? b[row] : before[size_t(token) * w.rows + row]);
       got = found[size_t(token) * w.rows + row];
     }
     difference += (got - wanted) * (got - wanted), size += wanted * wanted;
   }
   const double error = std::sqrt(difference / size);
-  const double limit = has_group_scale(w.format) ? (after == After::gate ? 8e-3 : 5e-3)
-                       : after == After::gate    ? 4e-3
-                                                 : 1e-5;
+  const double limit = has_group_scale(w.format)    ? (epilogue == Epilogue::gate ? 8e-3 : 5e-3)
+                       : epilogue == Epilogue::gate ? 4e-3
+                                                    : 1e-5;
   // Bits over repeats.
   int moved = 0;
-  if (after != After::add) {
+  if (epilogue != Epilogue::add) {
     for (int i = 0; i < 50; ++i) multiply();
     check(cudaDeviceSynchronize(), "multiplying again");
-    if (after == After::gate) {
+    if (epilogue == Epilogue::gate) {
       const std::vector<uint16_t> again = out.host();
       for (int t = 0; t < tokens; ++t)
         for (int r = 0; r < w.rows / 2; ++r)
@@ -139,8 +139,8 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
   }
   const bool right = error < limit && moved == 0;
   if (!right) ++failures;
-  std::printf("%-4s %-5s %5d x %5d tokens %5d after %d: error %.2e (limit %.0e), moved %d %s\n",
-              linear ? "many" : "few", name, w.rows, w.columns, tokens, int(after), error, limit,
+  std::printf("%-4s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), moved %d %s\n",
+              linear ? "many" : "few", name, w.rows, w.columns, tokens, int(epilogue), error, limit,
               moved, right ? "ok" : "WRONG");
 }
 
@@ -148,11 +148,11 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, After 
 void check_experts(WeightFormat format, const char* name, int rows, int columns) {
   constexpr int kExperts = 4, kTokens = 19, kTiles = 4, kPadded = 32;
   const int tile_matrix[kTiles] = {0, 2, 2, 3}, count[kTiles] = {1, 8, 3, 5};
-  std::vector<int> source(kTiles * kFewTile, -1);
+  std::vector<int> source(kTiles * kSkinnyTile, -1);
   for (int t = 0; t < kTiles; ++t) {
-    for (int i = 0; i < count[t]; ++i) source[t * kFewTile + i] = (t * 7 + i * 5) % kTokens;
+    for (int i = 0; i < count[t]; ++i) source[t * kSkinnyTile + i] = (t * 7 + i * 5) % kTokens;
   }
-  const int slots = kTiles * kFewTile, wide = (columns + 63) / 64 * 64;
+  const int slots = kTiles * kSkinnyTile, wide = (columns + 63) / 64 * 64;
   DeviceBuffer<int> lists(1 + kTiles + slots);
   std::vector<int> all = {kTiles};
   all.insert(all.end(), tile_matrix, tile_matrix + kTiles);
@@ -167,16 +167,16 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
   const int stored = w.tiles.chunks * format_info(format).columns;
   for (const bool gate : {true, false}) {
     Weights& its = gate ? pairs : w;
-    FewArgs args;
+    SkinnyGemmArgs args;
     args.tiles = its.tiles, args.row_count = rows, args.matrices = kExperts;
     args.x = gate ? x.data() : of_slots.data(), args.tokens = args.padded = slots;
     args.tile_count = lists.data(), args.tile_matrix = lists.data() + 1;
     args.source = lists.data() + 1 + kTiles, args.gathers = gate, args.x_padded = kPadded;
-    args.after = gate ? After::gate : After::store, args.out = out.data();
+    args.epilogue = gate ? Epilogue::gate : Epilogue::store, args.out = out.data();
     args.rows = to.data(), args.stride = rows;
     out.fill_bytes(0xff);
     to.fill_bytes(0xff);
-    multiply_few(nullptr, format, sms(), args);
+    skinny_gemm(nullptr, format, sms(), args);
     check(cudaDeviceSynchronize(), "multiplying");
     const std::vector<uint16_t> given = gate ? x.host() : of_slots.host(), activated = out.host();
     const std::vector<float> found = to.host();
@@ -184,7 +184,7 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     int touched = 0;
     std::vector<float> weights;  // of the tile
     for (int slot = 0; slot < slots; ++slot) {
-      if (slot % kFewTile == 0) weights = its.plain(tile_matrix[slot / kFewTile]);
+      if (slot % kSkinnyTile == 0) weights = its.plain(tile_matrix[slot / kSkinnyTile]);
       const auto product = [&](int row) {
         double sum = 0;
         for (int c = 0; c < columns; ++c) {
@@ -227,10 +227,10 @@ void check_all() {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
       for (const int tokens : {1, 9, 16, 17, 32, 64, 100, 200, 520}) {
         for (Linear* which : {&linear, static_cast<Linear*>(nullptr)}) {
-          if (!which && tokens > few_tokens(format)) continue;
-          check_case(which, w, name, tokens, After::store);
-          check_case(which, w, name, tokens, After::add);
-          check_case(which, pairs, name, tokens, After::gate);
+          if (!which && tokens > skinny_gemm_max_tokens(format)) continue;
+          check_case(which, w, name, tokens, Epilogue::store);
+          check_case(which, w, name, tokens, Epilogue::add);
+          check_case(which, pairs, name, tokens, Epilogue::gate);
         }
       }
     }
@@ -277,19 +277,20 @@ void time_all() {
     struct Case {
       const char* name;
       Weights* w;
-      After after;
+      Epilogue epilogue;
     };
-    const Case cases[] = {{"qkv", &qkv, After::store},
-                          {"out", &out, After::add},
-                          {"gate_up", &gate_up, After::gate},
-                          {"down", &down, After::add}};
+    const Case cases[] = {{"qkv", &qkv, Epilogue::store},
+                          {"out", &out, Epilogue::add},
+                          {"gate_up", &gate_up, Epilogue::gate},
+                          {"down", &down, Epilogue::add}};
     for (const int tokens : {1, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
       const auto one = [&](const Case& c, int layer) {
         LinearArgs args;
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
-        args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
+        args.tokens = tokens, args.padded = Linear::padded(tokens), args.epilogue = c.epilogue;
         args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
-        if (tokens <= few_tokens(format)) return multiply_few(nullptr, format, sms(), {args});
+        if (tokens <= skinny_gemm_max_tokens(format))
+          return skinny_gemm(nullptr, format, sms(), {args});
         linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
       const auto say = [&](const char* what, double seconds, double bytes, double weights) {
@@ -310,18 +311,18 @@ void time_all() {
           for (const Case& c : cases) one(c, l);
       }) / kLayers;
       say("layer", s, bytes, count);
-      if (tokens > Linear::kMostChained) continue;
+      if (tokens > Linear::kMaxChainedTokens) continue;
       // As a layer has them, with their norms.
       const auto chained = [&](int layer) {
         std::vector<LinearArgs> ops;
         for (const Case& c : {cases[1], cases[2], cases[3], cases[0]}) {
           LinearArgs args;
           args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows;
-          args.tokens = tokens, args.padded = Linear::padded(tokens), args.after = c.after;
+          args.tokens = tokens, args.padded = Linear::padded(tokens), args.epilogue = c.epilogue;
           args.x = c.w == &out ? x.data() : c.w == &down ? activated.data() : normed.data();
           args.rows = c.w == &qkv ? rows.data() + size_t(tokens) * 4096 : rows.data();
           args.stride = c.w->rows, args.out = activated.data();
-          if (c.after == After::add) {
+          if (c.epilogue == Epilogue::add) {
             args.next_norm = norm.data(), args.next_squares = squares.data();
             args.out = normed.data();
           } else {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/cuda/argmax.cuh"
+#include "engine/cuda/embedding.cuh"
 #include "engine/cuda/forward.cuh"
 
 namespace ridge::cuda {
@@ -60,13 +62,13 @@ void Forward::reserve(int tokens, int rows) {
     residual_ = DeviceBuffer<float>(room * s.hidden);
     qkv_ = DeviceBuffer<float>(room * w_.qkv_rows());
     if (s.post_norms) added_ = DeviceBuffer<float>(room * s.hidden);
-    squares_ = DeviceBuffer<float>(size_t(Linear::kMostChained) * (s.hidden / 128 + 1));
+    squares_ = DeviceBuffer<float>(size_t(Linear::kMaxChainedTokens) * (s.hidden / 128 + 1));
     x_ = activations(room, s.hidden);
     q_ = DeviceBuffer<uint16_t>(room * w_.q_columns());
     attended_ = activations(room, w_.q_columns());
     activated_ = activations(room, s.ffn);
     token_ = DeviceBuffer<int>(room);
-    at_ = DeviceBuffer<TokenAt>(room);
+    at_ = DeviceBuffer<KvSlot>(room);
     if (sparse) {
       const size_t choices = room * s.top_k;
       router_logits_ = DeviceBuffer<float>(room * s.experts);
@@ -80,13 +82,13 @@ void Forward::reserve(int tokens, int rows) {
     }
   }
   if (sparse) {
-    slot_tile_ =
-        few_experts() ? kFewTile : Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
-    slots_ = slots_of(tokens, s.top_k, s.experts, slot_tile_);
+    slot_tile_ = few_experts() ? kSkinnyTile
+                               : Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
+    slots_ = max_expert_slots(tokens, s.top_k, s.experts, slot_tile_);
     if (size_t(slots_) > source_.size()) {
       const size_t slots = size_t(slots_) + size_t(slots_) / 4;
       source_ = DeviceBuffer<int>(slots);
-      tile_matrix_ = DeviceBuffer<int>(slots / kFewTile + 1);
+      tile_matrix_ = DeviceBuffer<int>(slots / kSkinnyTile + 1);
       sorted_ = activations(slots, s.hidden);
       sorted_activated_ = activations(slots, s.expert_ffn);
       expert_rows_ = DeviceBuffer<float>(slots * s.hidden);
@@ -105,7 +107,7 @@ void Forward::reserve(int tokens, int rows) {
 
 void Forward::prepare(cudaStream_t stream, const std::vector<ForwardSlice>& slices) {
   std::vector<int> tokens, pages;
-  std::vector<TokenAt> at;
+  std::vector<KvSlot> at;
   std::vector<AttentionSequence> sequences;
   wanted_.clear();
   for (const ForwardSlice& slice : slices) {
@@ -169,20 +171,20 @@ LinearArgs Forward::product(const Matrices& m, int index, const uint16_t* x,
 void Forward::linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
                      LinearArgs args) {
   args = product(m, index, x, args);
-  if (!args.tile_count && args.tokens <= few_tokens(m.format)) {
-    return multiply_few(stream, m.format, sms_, {args});
+  if (!args.tile_count && args.tokens <= skinny_gemm_max_tokens(m.format)) {
+    return skinny_gemm(stream, m.format, sms_, {args});
   }
   const int tile = args.tile_count ? slot_tile_ : Linear::tile_tokens(args.tokens);
   (m.format == w_.format ? linear_ : router_).launch(stream, {args}, tile);
 }
 
 // The norm before an operator; it also adds what the block before left.
-NormArgs Forward::norm_args(const float* weight, const float* added_norm, const int* rows,
-                            int count) {
-  NormArgs args = {};
+RmsNormArgs Forward::norm_args(const float* weight, const float* added_norm, const int* rows,
+                               int count) {
+  RmsNormArgs args = {};
   args.residual = residual_.data(), args.rows = rows;
   if (owed_) {
-    args.chosen = {expert_rows_.data(), slot_.data(), expert_weight_.data(), w_.shape.top_k};
+    args.experts = {expert_rows_.data(), slot_.data(), expert_weight_.data(), w_.shape.top_k};
   } else if (added_norm) {
     args.added = added_.data();
   }
@@ -202,7 +204,7 @@ LinearArgs Forward::qkv_args(int layer) const {
 
 LinearArgs Forward::out_args() const {
   LinearArgs args;
-  args.after = w_.shape.post_norms ? After::store : After::add;
+  args.epilogue = w_.shape.post_norms ? Epilogue::store : Epilogue::add;
   args.rows = w_.shape.post_norms ? added_.data() : residual_.data();
   args.stride = w_.shape.hidden;
   return args;
@@ -236,9 +238,9 @@ void Forward::attend(cudaStream_t stream, int layer) {
                               pages_.data(),
                               attended_.data(),
                               padded_};
-  if (attention_.turns()) {
+  if (attention_.needs_rope()) {
     mark(stream, "rope_cache");
-    attention_.turn(stream, args);
+    attention_.rope_and_append(stream, args);
   }
   mark(stream, "attention");
   attention_.launch(stream, args);
@@ -248,13 +250,13 @@ void Forward::mlp(cudaStream_t stream, int layer) {
   const int index = w_.place_of(layer);
   mark(stream, "gate_up");
   LinearArgs gate;
-  gate.after = After::gate, gate.out = activated_.data();
+  gate.epilogue = Epilogue::gate, gate.out = activated_.data();
   linear(stream, w_.gate_up, index, x_.data(), gate);
   mark(stream, "down");
   linear(stream, w_.down, index, activated_.data(), out_args());
 }
 
-Routing Forward::routing() const {
+ExpertRouting Forward::routing() const {
   const ModelShape& s = w_.shape;
   return {tokens_,           s.experts,
           s.top_k,           slot_tile_,
@@ -283,11 +285,11 @@ void Forward::experts(cudaStream_t stream, int layer) {
   router.rows = router_logits_.data(), router.stride = s.experts;
   linear(stream, w_.router, index, x_.data(), router);
   mark(stream, "route");
-  route(stream, routing());
-  gather(stream, routing(), x_.data(), padded_, sorted_.data(), slots_, s.hidden);
+  route_tokens(stream, routing());
+  gather_tokens(stream, routing(), x_.data(), padded_, sorted_.data(), slots_, s.hidden);
   mark(stream, "expert_gate_up");
   LinearArgs gate = expert_args();
-  gate.after = After::gate;
+  gate.epilogue = Epilogue::gate;
   linear(stream, w_.expert_gate_up, index * s.experts, sorted_.data(), gate);
   mark(stream, "expert_down");
   linear(stream, w_.expert_down, index * s.experts, sorted_activated_.data(), expert_args());
@@ -297,54 +299,57 @@ void Forward::experts(cudaStream_t stream, int layer) {
 // Up to four tokens an expert on average: of more than eight its weights are read again.
 bool Forward::few_experts() const {
   const ModelShape& s = w_.shape;
-  return s.hidden <= kFewColumns && tokens_ <= kFewRouted &&
-         tokens_ * s.top_k <= std::min(kFewChoices, 4 * s.experts) &&
-         slots_of(tokens_, s.top_k, s.experts, kFewTile) <= kFewTiles * kFewTile && !s.post_norms;
+  return s.hidden <= kFusedRoutingMaxHidden && tokens_ <= kSkinnyMaxTokens &&
+         tokens_ * s.top_k <= std::min(kFusedRoutingMaxAssignments, 4 * s.experts) &&
+         max_expert_slots(tokens_, s.top_k, s.experts, kSkinnyTile) <=
+             kSkinnyMaxTiles * kSkinnyTile &&
+         !s.post_norms;
 }
 
-void Forward::experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm) {
+void Forward::experts_of_few(cudaStream_t stream, int layer, const RmsNormArgs& norm) {
   const ModelShape& s = w_.shape;
   const int index = w_.place_of(layer);
   mark(stream, "route");
-  route_few(stream, {norm, w_.router.tiles, index, routing(), arrived_.data()});
+  route_tokens_fused(stream, {norm, w_.router.tiles, index, routing(), arrived_.data()});
   mark(stream, "expert_gate_up");
-  FewArgs gate = {product(w_.expert_gate_up, index * s.experts, x_.data(), expert_args())};
-  gate.after = After::gate, gate.source = source_.data();
+  SkinnyGemmArgs gate = {product(w_.expert_gate_up, index * s.experts, x_.data(), expert_args())};
+  gate.epilogue = Epilogue::gate, gate.source = source_.data();
   gate.gathers = true, gate.x_padded = padded_;
-  multiply_few(stream, w_.format, sms_, gate);
+  skinny_gemm(stream, w_.format, sms_, gate);
   mark(stream, "expert_down");
-  FewArgs down = {
+  SkinnyGemmArgs down = {
       product(w_.expert_down, index * s.experts, sorted_activated_.data(), expert_args())};
   down.source = source_.data();
-  multiply_few(stream, w_.format, sms_, down);
+  skinny_gemm(stream, w_.format, sms_, down);
   owed_ = true;
 }
 
 bool Forward::chains() const {
-  return tokens_ <= Linear::kMostChained && w_.shape.experts == 0 && !w_.shape.post_norms;
+  return tokens_ <= Linear::kMaxChainedTokens && w_.shape.experts == 0 && !w_.shape.post_norms;
 }
 
 void Forward::layers_apart(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   for (int layer = 0; layer < s.layers; ++layer) {
     mark(stream, "attn_norm");
-    normalize(stream,
-              norm_args(w_.vector(VectorKind::attn_norm, layer),
-                        layer > 0 ? w_.vector(VectorKind::post_mlp_norm, layer - 1) : nullptr,
-                        nullptr, tokens_));
+    rms_norm(stream,
+             norm_args(w_.vector(VectorKind::attn_norm, layer),
+                       layer > 0 ? w_.vector(VectorKind::post_mlp_norm, layer - 1) : nullptr,
+                       nullptr, tokens_));
     mark(stream, "qkv");
     linear(stream, w_.qkv, layer, x_.data(), qkv_args(layer));
     attend(stream, layer);
     mark(stream, "out");
     linear(stream, w_.out, layer, attended_.data(), out_args());
-    const NormArgs norm = norm_args(w_.vector(VectorKind::mlp_norm, layer),
-                                    w_.vector(VectorKind::post_attn_norm, layer), nullptr, tokens_);
+    const RmsNormArgs norm =
+        norm_args(w_.vector(VectorKind::mlp_norm, layer),
+                  w_.vector(VectorKind::post_attn_norm, layer), nullptr, tokens_);
     if (s.is_moe(layer) && few_experts()) {
       experts_of_few(stream, layer, norm);
       continue;
     }
     mark(stream, "mlp_norm");
-    normalize(stream, norm);
+    rms_norm(stream, norm);
     s.is_moe(layer) ? experts(stream, layer) : mlp(stream, layer);
   }
 }
@@ -364,7 +369,7 @@ bool Forward::layers_chained(cudaStream_t stream) {
     return args;
   };
   mark(stream, "attn_norm");
-  normalize(stream, norm_args(w_.vector(VectorKind::attn_norm, 0), nullptr, nullptr, tokens_));
+  rms_norm(stream, norm_args(w_.vector(VectorKind::attn_norm, 0), nullptr, nullptr, tokens_));
   mark(stream, "qkv");
   linear(stream, w_.qkv, 0, x_.data(), qkv_args(0));
   const bool all = logit_rows() == tokens_;
@@ -372,7 +377,7 @@ bool Forward::layers_chained(cudaStream_t stream) {
     attend(stream, layer);
     const bool last = layer + 1 == s.layers;
     LinearArgs gate;
-    gate.after = After::gate, gate.out = activated_.data();
+    gate.epilogue = Epilogue::gate, gate.out = activated_.data();
     LinearArgs down = out_args();
     if (!last) down = leaving(down, w_.vector(VectorKind::attn_norm, layer + 1));
     if (last && all) down = leaving(down, w_.vector(VectorKind::final_norm, 0));
@@ -411,15 +416,15 @@ void Forward::queue(cudaStream_t stream) {
   const int rows = logit_rows();
   if (rows > 0 && !done) {
     mark(stream, "final_norm");
-    normalize(stream,
-              norm_args(w_.vector(VectorKind::final_norm, 0),
-                        w_.vector(VectorKind::post_mlp_norm, s.layers - 1), rows_.data(), rows));
+    rms_norm(stream,
+             norm_args(w_.vector(VectorKind::final_norm, 0),
+                       w_.vector(VectorKind::post_mlp_norm, s.layers - 1), rows_.data(), rows));
     mark(stream, "lm_head");
     linear(stream, w_.head, 0, x_.data(), head_args());
   }
   if (rows > 0) {
     mark(stream, "sample");
-    choose_likeliest(stream, logits_.data(), rows, s.vocab, best_.data(), chosen_.data());
+    argmax_rows(stream, logits_.data(), rows, s.vocab, best_.data(), chosen_.data());
   }
   mark(stream, "");
 }

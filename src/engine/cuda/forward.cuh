@@ -13,7 +13,7 @@
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/moe/experts.cuh"
-#include "engine/cuda/tokens.cuh"
+#include "engine/cuda/rms_norm.cuh"
 
 namespace ridge::cuda {
 
@@ -42,16 +42,16 @@ class Forward {
   LinearArgs product(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
   void linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
               LinearArgs args);
-  NormArgs norm_args(const float* norm, const float* added_norm, const int* rows, int count);
+  RmsNormArgs norm_args(const float* norm, const float* added_norm, const int* rows, int count);
   LinearArgs qkv_args(int layer) const;
   LinearArgs out_args() const;  // of the down product too
   LinearArgs head_args() const;
   LinearArgs expert_args() const;
-  Routing routing() const;
+  ExpertRouting routing() const;
   void attend(cudaStream_t stream, int layer);
   void mlp(cudaStream_t stream, int layer);
   void experts(cudaStream_t stream, int layer);
-  void experts_of_few(cudaStream_t stream, int layer, const NormArgs& norm);
+  void experts_of_few(cudaStream_t stream, int layer, const RmsNormArgs& norm);
   bool few_experts() const;
   void layers_apart(cudaStream_t stream);
   bool layers_chained(cudaStream_t stream);  // whether logits are done too
@@ -73,7 +73,7 @@ class Forward {
   DeviceBuffer<float> residual_, qkv_, added_, logits_, squares_;
   DeviceBuffer<uint16_t> x_, q_, attended_, activated_;
   DeviceBuffer<int> token_, pages_, rows_, chosen_;
-  DeviceBuffer<TokenAt> at_;
+  DeviceBuffer<KvSlot> at_;
   DeviceBuffer<unsigned long long> best_;
   DeviceBuffer<float> router_logits_, expert_weight_, expert_rows_;
   DeviceBuffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;

@@ -6,7 +6,7 @@
 
 #include "engine/cuda/attention/attention.cuh"
 #include "engine/cuda/attention/attention_kernel.cuh"
-#include "engine/cuda/tokens.cuh"
+#include "engine/cuda/attention/dequantize_pages.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -75,7 +75,7 @@ Attention::Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat fo
 
 void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& sequences) {
   std::vector<AttentionSequence> prompts, singles;
-  std::vector<TurnRun> runs;
+  std::vector<RopeRun> runs;
   for (const AttentionSequence& s : sequences) {
     if (s.rows == 0) continue;
     (s.rows * (heads_ / kv_heads_) > kSingleRows ? prompts : singles).push_back(s);
@@ -95,16 +95,16 @@ void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& 
 
   single_begin_.clear();
   if (singles.empty()) return;
-  std::vector<SingleItem> items;
+  std::vector<DecodeItem> items;
   int records = 0, counters = 0;
   for (const int window : windows_) {
-    const SinglePlan plan = plan_singles(singles, heads_, kv_heads_, window, sms_);
+    const DecodePlan plan = plan_decode_attention(singles, heads_, kv_heads_, window, sms_);
     single_begin_.push_back(items.size());
     items.insert(items.end(), plan.items.begin(), plan.items.end());
     records = std::max(records, plan.records), counters = std::max(counters, plan.counters);
   }
   upload(stream, single_items_, items);
-  grow(partial_, size_t(records) * single_record(head_dim_));
+  grow(partial_, size_t(records) * partial_record_size(head_dim_));
   if (grow(arrived_, counters)) {
     check(cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(unsigned), stream),
           "filling");
@@ -165,15 +165,15 @@ void Attention::plan_prompts(std::vector<AttentionSequence> prompts) {
   }
 }
 
-void Attention::turn(cudaStream_t stream, const AttentionArgs& args) {
-  turn_and_cache(stream, format_,
-                 {args.qkv, args.heads, args.kv_heads, args.head_dim, turn_runs_.data(),
-                  turn_count_, args.q_norm, args.k_norm, args.eps, args.frequency, args.magnitude,
-                  args.at, args.q, args.kv});
+void Attention::rope_and_append(cudaStream_t stream, const AttentionArgs& args) {
+  ridge::cuda::rope_and_append(stream, format_,
+                               {args.qkv, args.heads, args.kv_heads, args.head_dim,
+                                turn_runs_.data(), turn_count_, args.q_norm, args.k_norm, args.eps,
+                                args.frequency, args.magnitude, args.kv_slots, args.q, args.kv});
   if (unpack_count_ > 0) {
-    unpack_pages(stream, format_,
-                 {args.kv, args.pages, unpack_from_.data(), unpack_count_, args.kv_heads,
-                  args.head_dim, unpacked_.data()});
+    dequantize_pages(stream, format_,
+                     {args.kv, args.pages, unpack_from_.data(), unpack_count_, args.kv_heads,
+                      args.head_dim, unpacked_.data()});
   }
 }
 
@@ -188,10 +188,10 @@ void Attention::launch(cudaStream_t stream, const AttentionArgs& args) {
   if (single_begin_.empty()) return;
   const auto window = std::find(windows_.begin(), windows_.end(), args.window);
   if (window == windows_.end()) throw Error("attention: no plan for a window of {}", args.window);
-  launch_singles(stream, sms_,
-                 {args, format_, heads_ / kv_heads_,
-                  single_items_.data() + single_begin_[size_t(window - windows_.begin())],
-                  partial_.data(), arrived_.data()});
+  launch_decode_attention(stream, sms_,
+                          {args, format_, heads_ / kv_heads_,
+                           single_items_.data() + single_begin_[size_t(window - windows_.begin())],
+                           partial_.data(), arrived_.data()});
 }
 
 }  // namespace ridge::cuda

@@ -33,8 +33,8 @@ class Attention {
   void plan(cudaStream_t stream, const std::vector<AttentionSequence>& sequences);
   // For sequences with several rows: turns q and k, writes the cache; unpacks what prompts see of
   // it. Single tokens need none of that.
-  bool turns() const { return turn_count_ > 0; }
-  void turn(cudaStream_t stream, const AttentionArgs& args);
+  bool needs_rope() const { return turn_count_ > 0; }
+  void rope_and_append(cudaStream_t stream, const AttentionArgs& args);
   // Both queue dependent launches (device.cuh).
   void launch(cudaStream_t stream, const AttentionArgs& args);
 
@@ -53,10 +53,10 @@ class Attention {
   std::vector<size_t> single_begin_;  // of each window's items; none: no single tokens
   DeviceBuffer<AttentionWork> device_work_;
   DeviceBuffer<int> device_begin_;
-  DeviceBuffer<TurnRun> turn_runs_;
+  DeviceBuffer<RopeRun> turn_runs_;
   DeviceBuffer<int> unpack_from_, unpack_to_;  // where in the page numbers; 0, 1, ...
   DeviceBuffer<uint16_t> unpacked_;
-  DeviceBuffer<SingleItem> single_items_;  // of every window
+  DeviceBuffer<DecodeItem> single_items_;  // of every window
   DeviceBuffer<float> partial_;
   DeviceBuffer<unsigned> arrived_;
 };

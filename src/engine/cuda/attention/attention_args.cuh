@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/cuda/attention/rope.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/tokens.cuh"
 
 namespace ridge::cuda {
 
@@ -25,8 +25,8 @@ struct AttentionArgs {
   float eps;
   const float* frequency;  // [head_dim / 2]
   float magnitude;
-  const TokenAt* at;  // [token]
-  uint16_t* q;        // [token][heads * head_dim] bf16: room for prompts' queries
+  const KvSlot* kv_slots;  // [token]
+  uint16_t* q;             // [token][heads * head_dim] bf16: room for prompts' queries
   // This layer's: [page][kv head][page_bytes]. Slots without a token must hold numbers too.
   uint8_t* kv;
   const int* pages;  // read before the kernel before this one ends: kernels must not write them

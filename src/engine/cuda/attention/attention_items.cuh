@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/cuda/attention/attention.cuh"
+#include "engine/cuda/attention/softmax.cuh"
 #include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/ptx/ring.cuh"
 
@@ -38,9 +39,6 @@ struct AttentionShape {
 };
 
 #ifdef RIDGE_HOPPER
-
-// Finite, so that a difference of two is zero and not NaN.
-constexpr float kMasked = -1e30f;
 
 __device__ inline float power_of_2(float x) {
   float y;

@@ -15,8 +15,6 @@ namespace ridge::cuda {
 
 #ifdef RIDGE_HOPPER
 
-constexpr float kLog2 = 1.4426950408889634f;
-
 // Equal in all lanes, and known to be: what depends on it stays in uniform registers, from which
 // wgmma takes its descriptors.
 __device__ inline int uniform(int value) { return __reduce_or_sync(0xffffffffu, value); }
@@ -105,7 +103,7 @@ struct Attender {
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          if (j * 8 + e > last) s[j * 4 + r * 2 + e] = kMasked;
+          if (j * 8 + e > last) s[j * 4 + r * 2 + e] = kMaskedScore;
         }
       }
       if (window > 0) {
@@ -113,7 +111,7 @@ struct Attender {
         for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            if (j * 8 + e <= last - window) s[j * 4 + r * 2 + e] = kMasked;
+            if (j * 8 + e <= last - window) s[j * 4 + r * 2 + e] = kMaskedScore;
           }
         }
       }
@@ -123,7 +121,7 @@ struct Attender {
   // c tanh(s / c) as c - 2 c / (e^(2 s / c) + 1): right to within c 2^-22 or so, which is what
   // counts in an exponent.
   __device__ void cap(float (&s)[kKeys / 2]) const {
-    const float c = launch.args.softcap, in = 2 * kLog2 * launch.args.scale / c;
+    const float c = launch.args.softcap, in = 2 * kLog2e * launch.args.scale / c;
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
       s[i] = c - __fdividef(2 * c, power_of_2(fminf(s[i] * in, 80.0f)) + 1);
@@ -137,7 +135,7 @@ struct Attender {
   __device__ void weigh(float (&s)[kKeys / 2], Rows& rows, float (&shrink)[2], float factor) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most[2] = {rows.most[r], kMasked};
+      float most[2] = {rows.most[r], kMaskedScore};
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
         most[j % 2] = fmaxf(most[j % 2], fmaxf(s[j * 4 + r * 2], s[j * 4 + r * 2 + 1]));
@@ -148,7 +146,7 @@ struct Attender {
       shrink[r] = power_of_2((rows.most[r] - now) * factor);
       rows.most[r] = now;
       // All masked: weights are to be 0, and the product's own rounding must not show.
-      const float base = now == kMasked ? 0.0f : now * factor;
+      const float base = now == kMaskedScore ? 0.0f : now * factor;
       float sum[2] = {rows.sum[r] * shrink[r], 0};
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
@@ -203,7 +201,7 @@ struct Attender {
   // into uniform registers.
   __device__ void run() const {
     const AttentionArgs& args = launch.args;
-    const float factor = args.softcap > 0 ? kLog2 : args.scale * kLog2;
+    const float factor = args.softcap > 0 ? kLog2e : args.scale * kLog2e;
     Place place;       // of the keys under way; values are one tile behind
     Place item_place;  // of the next item
     uint32_t queries_parity = 0;
@@ -221,7 +219,7 @@ struct Attender {
     while (true) {  // the item's first scores are there
       const Sight seen = sight(*item);
       const int tile_low = uniform(item->tile_low);
-      Rows rows = {{kMasked, kMasked}, {0, 0}};
+      Rows rows = {{kMaskedScore, kMaskedScore}, {0, 0}};
       float shrink[2];
       int tile = uniform(item->tile_high) - 1;
       const auto weigh_scores = [&] {

@@ -13,7 +13,7 @@ constexpr int kMostPages = 128;  // of a span
 constexpr int kItemCost = 2;
 
 template <int kD, KvFormat kFormat>
-void launch_shape(cudaStream_t stream, int sms, const SingleLaunch& launch) {
+void launch_shape(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch) {
   constexpr int kShared = SingleShape<kD, kFormat>::kSharedBytes;
   static const bool ready = [] {
     check(cudaFuncSetAttribute(single_kernel<kD, kFormat>,
@@ -26,7 +26,7 @@ void launch_shape(cudaStream_t stream, int sms, const SingleLaunch& launch) {
 }
 
 template <KvFormat kFormat>
-void launch_format(cudaStream_t stream, int sms, const SingleLaunch& launch) {
+void launch_format(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch) {
   switch (launch.args.head_dim) {
     case 64:
       return launch_shape<4, kFormat>(stream, sms, launch);
@@ -41,11 +41,11 @@ void launch_format(cudaStream_t stream, int sms, const SingleLaunch& launch) {
 }  // namespace
 
 // Longest first, each to the block that has the least to do.
-SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
-                        int window, int sms) {
+DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
+                                 int kv_heads, int window, int sms) {
   const int group = heads / kv_heads;
-  SinglePlan plan;
-  std::vector<SingleItem> items;
+  DecodePlan plan;
+  std::vector<DecodeItem> items;
   for (const AttentionSequence& s : sequences) {
     for (int column = 0; column < s.rows * group; column += kColumns) {
       const int oldest = s.past + column / group;  // positions of the first and last token
@@ -61,7 +61,7 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
       if (spans > 1) plan.records += spans * kv_heads, plan.counters += kv_heads;
     }
   }
-  std::stable_sort(items.begin(), items.end(), [](const SingleItem& a, const SingleItem& b) {
+  std::stable_sort(items.begin(), items.end(), [](const DecodeItem& a, const DecodeItem& b) {
     return a.page_count > b.page_count;
   });
   struct Load {
@@ -74,7 +74,7 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
   for (int b = 0; b < sms; ++b) least.push({0, b, 0});
   plan.items.reserve(items.size() * kv_heads + 3 * size_t(sms));
   plan.items.resize(size_t(sms));
-  for (SingleItem item : items) {
+  for (DecodeItem item : items) {
     const int record = item.record, counter = item.counter;
     for (int h = 0; h < kv_heads; ++h) {
       item.kv_head = h;
@@ -92,7 +92,7 @@ SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int hea
   return plan;
 }
 
-void launch_singles(cudaStream_t stream, int sms, const SingleLaunch& launch) {
+void launch_decode_attention(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch) {
   switch (launch.format) {
     case KvFormat::bf16:
       return launch_format<KvFormat::bf16>(stream, sms, launch);

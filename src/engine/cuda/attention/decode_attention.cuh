@@ -22,7 +22,7 @@ namespace ridge::cuda {
 
 // Up to 8 packed columns (token * group + head) of one KV head and a span of the pages they see.
 // What a token gets depends on its own sequence alone, so spans do too.
-struct alignas(16) SingleItem {
+struct alignas(16) DecodeItem {
   int row, rows, past, pages;  // its sequence
   int kv_head, column;
   int first_page, page_count;  // of the sequence
@@ -30,26 +30,26 @@ struct alignas(16) SingleItem {
   int record, counter;         // where their partial results and the count of them begin
 };
 
-struct SinglePlan {
+struct DecodePlan {
   // [round][block]: a block does its items round by round until there is one without pages. The
   // last round has none.
-  std::vector<SingleItem> items;
+  std::vector<DecodeItem> items;
   int records = 0, counters = 0;
 };
-SinglePlan plan_singles(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
-                        int window, int sms);
+DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
+                                 int kv_heads, int window, int sms);
 
 // Of a record: outputs of 8 columns, their maxima and sums.
-__host__ __device__ constexpr int single_record(int head_dim) { return 8 * head_dim + 16; }
+__host__ __device__ constexpr int partial_record_size(int head_dim) { return 8 * head_dim + 16; }
 
-struct SingleLaunch {
+struct DecodeAttentionLaunch {
   AttentionArgs args;
   KvFormat format;
   Divisor group;
-  const SingleItem* items;  // [round][block]
-  float* partial;           // [record][single_record]
+  const DecodeItem* items;  // [round][block]
+  float* partial;           // [record][partial_record_size]
   unsigned* arrived;        // [counter], zero between launches
 };
-void launch_singles(cudaStream_t stream, int sms, const SingleLaunch& launch);
+void launch_decode_attention(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch);
 
 }  // namespace ridge::cuda

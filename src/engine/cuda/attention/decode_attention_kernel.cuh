@@ -15,7 +15,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
   using typename Feed::Shape;
   static constexpr int kThreads = kAttending * 32;
   static constexpr int kQuads = kHeadDim / 4;  // of a column's outputs
-  static constexpr int kRecord = single_record(kHeadDim), kSums = kColumns * kHeadDim;
+  static constexpr int kRecord = partial_record_size(kHeadDim), kSums = kColumns * kHeadDim;
 
   __device__ void attend_pages(int warp) const {
     const AttentionArgs& args = launch.args;
@@ -32,9 +32,9 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
         ++counted;
       };
       wait(&shared.ready[n % kAhead], n / kAhead & 1);
-      const SingleItem& item = shared.items[n % kItemRing];
+      const DecodeItem& item = shared.items[n % kItemRing];
       if (item.page_count == 0) return join_before();
-      Pairs<kD> q;
+      HeadFragment<kD> q;
 #pragma unroll
       for (int j = 0; j < kD; ++j) {
         const uint2 pair = shared.queries[n % kAhead][j][lane];
@@ -53,13 +53,13 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
       if (lane == 0) arrive(&shared.taken[n % kAhead]);
       const int stages = stages_of(item), pages = item.page_count;
       const int latest = item.first_page + pages - 1;
-      State<kD> state;
+      SoftmaxState<kD> state;
 #pragma unroll 1
       for (int s = warp; s < stages; s += kAttending) {
         const uint8_t* page = stage(first_stage + s);
 #pragma unroll 1
         for (int i = s * Shape::kTogether; i < min((s + 1) * Shape::kTogether, pages); ++i) {
-          attend<kD, kFormat>(
+          attend_page<kD, kFormat>(
               state, q, scale, args.softcap, (latest - i) * kPageTokens,
               [&](int token, int c) { return token >= low[c] && token < high[c]; }, lane, page);
           page += Shape::kPageBytes;
@@ -68,7 +68,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
         if (lane == 0) arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
       }
       first_stage += stages;
-      finish<kD, kFormat>(state);
+      finish_softmax<kD, kFormat>(state);
       join_before();
       join(item, state, warp);
       spans = item.spans > 1;
@@ -77,7 +77,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
   }
 
   // Four outputs of a column, from d on.
-  __device__ void write(const SingleItem& item, int column, int d, float4 out, float sum) const {
+  __device__ void write(const DecodeItem& item, int column, int d, float4 out, float sum) const {
     const int packed = item.column + column, group = launch.group.by;
     if (packed >= item.rows * group) return;
     const int token = launch.group.quotient(packed), head = packed - token * group;
@@ -93,10 +93,10 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
   }
 
   // The warps' states, into the output or a record of a span.
-  __device__ void join(const SingleItem& item, const State<kD>& state, int warp) const {
+  __device__ void join(const DecodeItem& item, const SoftmaxState<kD>& state, int warp) const {
     const int g = lane / 4, t = lane % 4;
     if (g == 0) {
-      *reinterpret_cast<float2*>(&shared.most[warp][t * 2]) = {state.most[0], state.most[1]};
+      *reinterpret_cast<float2*>(&shared.most[warp][t * 2]) = {state.max[0], state.max[1]};
       *reinterpret_cast<float2*>(&shared.sum[warp][t * 2]) = {state.sum[0], state.sum[1]};
     }
 #pragma unroll
@@ -110,7 +110,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
 #pragma unroll 1
     for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
       const int column = o / kQuads, d = o % kQuads * 4;
-      float most = kNone, sum = 0;
+      float most = kMaskedScore, sum = 0;
       float4 out = {0, 0, 0, 0};
 #pragma unroll
       for (int w = 0; w < kAttending; ++w) most = fmaxf(most, shared.most[w][column]);
@@ -131,12 +131,12 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
     meet<1>(kThreads);
   }
 
-  __device__ void join_spans(const SingleItem& item, int warp) const {
+  __device__ void join_spans(const DecodeItem& item, int warp) const {
 #pragma unroll 1
     for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
       const float* from = launch.partial + size_t(item.record) * kRecord;
       const int column = o / kQuads;
-      float most = kNone, sum = 0;
+      float most = kMaskedScore, sum = 0;
       float4 out = {0, 0, 0, 0};
 #pragma unroll 4
       for (int span = 0; span < item.spans; ++span, from += kRecord) {
@@ -159,7 +159,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
     barriers_ready();
 #pragma unroll 1
     for (unsigned n = 0;;) {
-      const SingleItem item = share.take();
+      const DecodeItem item = share.take();
       if (item.page_count == 0) return;
       if (item.spans == 1) continue;
       wait(&shared.written, n & 1);
@@ -182,7 +182,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
 
 template <int kD, KvFormat kFormat>
 __global__ void __launch_bounds__(kSingleThreads, 1)
-    single_kernel(const __grid_constant__ SingleLaunch launch) {
+    single_kernel(const __grid_constant__ DecodeAttentionLaunch launch) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<SingleShared<kD, kFormat>*>(memory);

@@ -44,7 +44,7 @@ struct SingleShared {
   float out[kAttending][kColumns][Shape::kPadded];  // of each warp
   uint2 queries[kAhead][kD][32];                    // as the lanes hold them
   float2 rotation[kColumns][8 * kD], own_rotation[8 * kD];
-  SingleItem items[kItemRing];
+  DecodeItem items[kItemRing];
   float scale[kAhead][kColumns];  // of the scores
   float most[kAttending][kColumns], sum[kAttending][kColumns];
   uint64_t full[Shape::kSlots], empty[Shape::kSlots];
@@ -57,17 +57,17 @@ struct SingleShared {
 // This block's items, read one ahead; the last has no pages.
 class SingleShare {
  public:
-  __device__ explicit SingleShare(const SingleLaunch& launch)
+  __device__ explicit SingleShare(const DecodeAttentionLaunch& launch)
       : at_(launch.items + blockIdx.x), next_(*at_) {}
-  __device__ SingleItem take() {
-    const SingleItem item = next_;
+  __device__ DecodeItem take() {
+    const DecodeItem item = next_;
     if (item.page_count > 0) next_ = *(at_ += gridDim.x);
     return item;
   }
 
  private:
-  const SingleItem* at_;
-  SingleItem next_;
+  const DecodeItem* at_;
+  DecodeItem next_;
 };
 
 // A token's rotations, by a warp.
@@ -85,11 +85,11 @@ template <int kD, KvFormat kFormat>
 struct SingleFeed {
   using Shape = SingleShape<kD, kFormat>;
   static constexpr int kHeadDim = Shape::kHeadDim;
-  const SingleLaunch& launch;
+  const DecodeAttentionLaunch& launch;
   SingleShared<kD, kFormat>& shared;
   const int lane;
 
-  static __device__ int stages_of(const SingleItem& item) {
+  static __device__ int stages_of(const DecodeItem& item) {
     return (item.page_count + Shape::kTogether - 1) / Shape::kTogether;
   }
   // Waits for the n-th stage of this block; where it lies.
@@ -112,9 +112,9 @@ struct SingleFeed {
   };
   struct PageWalk {
     SingleShare share;
-    SingleItem item = {};
+    DecodeItem item = {};
     int done = 0;
-    __device__ Pages next(const SingleLaunch& launch, int lane) {
+    __device__ Pages next(const DecodeAttentionLaunch& launch, int lane) {
       Pages pages;
       if (done >= item.page_count) item = share.take(), done = 0;
       pages.count = min(32, item.page_count - done);
@@ -171,7 +171,7 @@ struct SingleFeed {
     barriers_ready();
 #pragma unroll 1
     for (int n = 0;; ++n) {
-      const SingleItem item = share.take();
+      const DecodeItem item = share.take();
       const int to = n % kAhead;
       if (item.page_count == 0) {
         wait(&shared.taken[to], n / kAhead & 1 ^ 1);
@@ -191,12 +191,12 @@ struct SingleFeed {
       }
       __syncwarp();
       after_previous();
-      Floats<kD> floats;
+      HeadVector<kD> floats;
       const int head = item.kv_head * group + column - token * group;
-      load<kD>(floats, args.qkv + size_t(item.row + token) * columns() + head * kHeadDim,
-               column < packed, t);
-      turn<kD>(floats, args.q_norm, args.eps, shared.rotation[token - first], t);
-      Pairs<kD> q;
+      load_head<kD>(floats, args.qkv + size_t(item.row + token) * columns() + head * kHeadDim,
+                    column < packed, t);
+      norm_and_rope<kD>(floats, args.q_norm, args.eps, shared.rotation[token - first], t);
+      HeadFragment<kD> q;
       const float factor = pack_query<kD, kFormat>(q, floats);
       wait(&shared.taken[to], n / kAhead & 1 ^ 1);
 #pragma unroll
@@ -216,7 +216,7 @@ struct SingleFeed {
     unsigned first_stage = 0;
 #pragma unroll 1
     for (int n = 0;; ++n) {
-      const SingleItem item = share.take();
+      const DecodeItem item = share.take();
       const int page = item.past / kPageTokens;
       const bool own = item.rows == 1 && item.first_page + item.page_count == page + 1;
       if (own) {
@@ -230,20 +230,20 @@ struct SingleFeed {
         after_previous();
         const float* from =
             args.qkv + size_t(item.row) * columns() + (args.heads + item.kv_head) * kHeadDim;
-        Floats<kD> key;
-        load<kD>(key, from, lane < 4, lane % 4);
+        HeadVector<kD> key;
+        load_head<kD>(key, from, lane < 4, lane % 4);
         float value[kD / 2];
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) {
           value[i] = __ldcg(from + args.kv_heads * kHeadDim + lane + 32 * i);
         }
-        turn<kD>(key, args.k_norm, args.eps, shared.own_rotation, lane % 4);
+        norm_and_rope<kD>(key, args.k_norm, args.eps, shared.own_rotation, lane % 4);
         // A barrier tells a phase from the next alone: not before its slot's last one is over.
         while (*const_cast<volatile unsigned*>(&shared.asked) <= first_stage) __nanosleep(64);
         uint8_t* latest = stage(first_stage);
         const int slot = item.past % kPageTokens;
-        put_key<kD, kFormat>(key, lane < 4, slot, lane % 4, latest, cached);
-        put_value<kD, kFormat>(value, slot, lane, latest, cached);
+        write_key<kD, kFormat>(key, lane < 4, slot, lane % 4, latest, cached);
+        write_value<kD, kFormat>(value, slot, lane, latest, cached);
         fence_proxy_shared();  // a bulk copy comes next to where it has written
       }
       first_stage += stages_of(item);

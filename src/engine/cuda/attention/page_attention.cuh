@@ -10,36 +10,34 @@
 // multiply the scores, and p, there in units of the largest scale so far.
 #pragma once
 
+#include "engine/cuda/attention/softmax.cuh"
 #include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/ptx/ring.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
-constexpr float kLog2e = 1.4426950408889634f;
-// Finite, so that a difference of two is zero and not NaN.
-constexpr float kNone = -1e30f;
 constexpr int kF16Exponent = 14;  // q's largest and p are below twice this power of two
 
 // The state of 8 columns in one warp; lane 4 g + t has columns 2t, 2t + 1.
 template <int kD>
-struct State {
-  float most[2] = {kNone, kNone}, sum[2] = {0, 0};  // sum: of this lane's tokens
-  float unit = 1e-30f;                              // of the outputs; pages of bytes
+struct SoftmaxState {
+  float max[2] = {kMaskedScore, kMaskedScore}, sum[2] = {0, 0};  // sum: of this lane's tokens
+  float unit = 1e-30f;                                            // of the outputs; pages of bytes
   float out[kD][4] = {};
 };
 
 // Pairs of a vector of 16 kD elements: 16 j + 2 t + {0, 1} at [j][0], 8 further at [j][1].
 template <int kD>
-using Pairs = uint32_t[kD][2];
+using HeadFragment = uint32_t[kD][2];
 
 // A vector's floats, as the four lanes of a quad hold them: pair [j][h] is 16 j + 8 h + 2 t.
 template <int kD>
-using Floats = float2[kD][2];
+using HeadVector = float2[kD][2];
 
 // Zeros where it is not `there`.
 template <int kD>
-__device__ inline void load(Floats<kD>& to, const float* from, bool there, int t) {
+__device__ inline void load_head(HeadVector<kD>& to, const float* from, bool there, int t) {
 #pragma unroll
   for (int j = 0; j < kD; ++j) {
 #pragma unroll
@@ -52,8 +50,8 @@ __device__ inline void load(Floats<kD>& to, const float* from, bool there, int t
 
 // Norms and turns it by its position.
 template <int kD>
-__device__ inline void turn(Floats<kD>& v, const float* norm, float eps, const float2* rotation,
-                            int t) {
+__device__ inline void norm_and_rope(HeadVector<kD>& v, const float* norm, float eps,
+                                     const float2* rotation, int t) {
   if (norm) {
     float squares = 0;
 #pragma unroll
@@ -86,7 +84,7 @@ __device__ inline void turn(Floats<kD>& v, const float* norm, float eps, const f
 }
 
 template <int kD>
-__device__ inline float largest(const Floats<kD>& v) {  // of a quad's vector, in magnitude
+__device__ inline float largest(const HeadVector<kD>& v) {  // of a quad's vector, in magnitude
   float most = 0;
 #pragma unroll
   for (int j = 0; j < kD; ++j) {
@@ -104,7 +102,7 @@ __device__ inline uint32_t pack_f16(float low, float high) {
 
 // A query as the MMA's B; what its scores are to be multiplied with is returned.
 template <int kD, KvFormat kFormat>
-__device__ inline float pack_query(Pairs<kD>& to, const Floats<kD>& v) {
+__device__ inline float pack_query(HeadFragment<kD>& to, const HeadVector<kD>& v) {
   if constexpr (kFormat == KvFormat::bf16) {
 #pragma unroll
     for (int j = 0; j < kD; ++j) {
@@ -127,7 +125,7 @@ __device__ inline float pack_query(Pairs<kD>& to, const Floats<kD>& v) {
 
 // Of the lane's columns, from what pack_query returned in the quad of each.
 template <KvFormat kFormat>
-__device__ inline void score_scales(float (&scale)[2], float query_scale, float factor, int t) {
+__device__ inline void score_scale(float (&scale)[2], float query_scale, float factor, int t) {
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     scale[c] = query_scale;
@@ -179,9 +177,9 @@ __device__ inline void multiply_halves(float (&d)[4], const uint4& a, uint2 b) {
 // 16 tokens of a page in shared memory, of which the first is `begin` in the sequence. Those that
 // the lane's column c does not see (sees(token, c)) do not count. scale: of the lane's columns.
 template <int kD, KvFormat kFormat, typename Sees>
-__device__ inline void attend(State<kD>& state, const Pairs<kD>& q, const float (&scale)[2],
-                              float cap, int begin, const Sees& sees, int lane,
-                              const uint8_t* page) {
+__device__ inline void attend_page(SoftmaxState<kD>& state, const HeadFragment<kD>& q,
+                                   const float (&scale)[2], float cap, int begin, const Sees& sees,
+                                   int lane, const uint8_t* page) {
   using Operand = const uint32_t(&)[4];
   // Of 16 x 16: the first row halves, then the second k halves; tokens' halves lie kHalf apart.
   constexpr int kHalf = 256 * kD, kHeadDim = 16 * kD;
@@ -211,7 +209,7 @@ __device__ inline void attend(State<kD>& state, const Pairs<kD>& q, const float 
       score *= *reinterpret_cast<const float*>(page + key_scale_byte(in_page, kHeadDim));
     }
     if (cap > 0) score = cap * tanhf(score / cap);
-    s[v] = sees(token, v % 2) ? score * kLog2e : kNone;
+    s[v] = sees(token, v % 2) ? score * kLog2e : kMaskedScore;
   }
   constexpr float kMore = kFormat == KvFormat::bf16 ? 0 : kF16Exponent;
   float shrink[2], p[4];
@@ -222,12 +220,12 @@ __device__ inline void attend(State<kD>& state, const Pairs<kD>& q, const float 
     for (int across = 4; across <= 16; across *= 2) {
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
     }
-    most = fmaxf(most, state.most[c]);
-    shrink[c] = exp2f(state.most[c] - most);
-    state.most[c] = most;
+    most = fmaxf(most, state.max[c]);
+    shrink[c] = exp2f(state.max[c] - most);
+    state.max[c] = most;
     most -= kMore;
-    p[c] = s[c] > kNone ? exp2f(s[c] - most) : 0.0f;
-    p[c + 2] = s[c + 2] > kNone ? exp2f(s[c + 2] - most) : 0.0f;
+    p[c] = s[c] > kMaskedScore ? exp2f(s[c] - most) : 0.0f;
+    p[c + 2] = s[c + 2] > kMaskedScore ? exp2f(s[c + 2] - most) : 0.0f;
     state.sum[c] = state.sum[c] * shrink[c] + p[c] + p[c + 2];
   }
   if constexpr (kv_bytes(kFormat)) {
@@ -236,7 +234,7 @@ __device__ inline void attend(State<kD>& state, const Pairs<kD>& q, const float 
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       its[r] =
-          s[r * 2] > kNone || s[r * 2 + 1] > kNone
+          s[r * 2] > kMaskedScore || s[r * 2 + 1] > kMaskedScore
               ? *reinterpret_cast<const float*>(page + value_scale_byte(lane / 4 + r * 8, kHeadDim))
               : 0.0f;
     }
@@ -282,7 +280,7 @@ __device__ inline void attend(State<kD>& state, const Pairs<kD>& q, const float 
 
 // When all pages are done: sums of all lanes' tokens, outputs in units of one.
 template <int kD, KvFormat kFormat>
-__device__ inline void finish(State<kD>& state) {
+__device__ inline void finish_softmax(SoftmaxState<kD>& state) {
 #pragma unroll
   for (int across = 4; across <= 16; across *= 2) {
     state.sum[0] += __shfl_xor_sync(0xffffffffu, state.sum[0], across);
@@ -325,8 +323,8 @@ __device__ inline uint32_t cached_pair(float low, float high) {
 // Writes a quad's key into its slot of a page in shared memory and, if it is not null, of one in
 // the cache. All lanes call it; `there`: whether this quad has one.
 template <int kD, KvFormat kFormat>
-__device__ inline void put_key(const Floats<kD>& key, bool there, int slot, int t, uint8_t* page,
-                               uint8_t* cached) {
+__device__ inline void write_key(const HeadVector<kD>& key, bool there, int slot, int t,
+                                 uint8_t* page, uint8_t* cached) {
   constexpr int kHeadDim = 16 * kD;
   float2 scale = {1, 1};
   if constexpr (kv_bytes(kFormat)) scale = byte_scale<kFormat>(largest<kD>(key));
@@ -354,8 +352,8 @@ __device__ inline void put_key(const Floats<kD>& key, bool there, int slot, int 
 
 // The same with a value, of which lane l has elements l + 32 i.
 template <int kD, KvFormat kFormat>
-__device__ inline void put_value(const float (&value)[kD / 2], int slot, int lane, uint8_t* page,
-                                 uint8_t* cached) {
+__device__ inline void write_value(const float (&value)[kD / 2], int slot, int lane, uint8_t* page,
+                                   uint8_t* cached) {
   constexpr int kHeadDim = 16 * kD;
   float2 scale = {1, 1};
   if constexpr (kv_bytes(kFormat)) {

@@ -25,8 +25,8 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
   const float* norm = args.k_norm ? args.k_norm + op.layer * kHeadDim : nullptr;
   const int slot = span.position % kPageTokens - own;  // of the step's first token
   const int number = args.pages[row.pages + span.position / kPageTokens];
-  Floats<kD> key;
-  load<kD>(key, keys + size_t(g) * columns, g <= own, t);
+  HeadVector<kD> key;
+  load_head<kD>(key, keys + size_t(g) * columns, g <= own, t);
   float value[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) value[i] = __ldcg(values + lane + 32 * i);
@@ -36,7 +36,7 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
                     page_bytes(kKv, kHeadDim);
 #pragma unroll 1
   for (int token = 0; token <= own; ++token) {
-    put_value<kD, kKv>(value, slot + token, lane, page, token == own ? cached : nullptr);
+    write_value<kD, kKv>(value, slot + token, lane, page, token == own ? cached : nullptr);
     if (token == own) break;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -46,10 +46,10 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
 #pragma unroll 1
   for (int token = g; token <= (own | 7); token += 8) {
     const bool there = token <= own;
-    if (token >= 8) load<kD>(key, keys + size_t(token) * columns, there, t);
-    turn<kD>(key, norm, args.norm_eps, shared.rotation + (there ? row.first + token : 0) * 8 * kD,
-             t);
-    put_key<kD, kKv>(key, there, slot + token, t, page, token == own ? cached : nullptr);
+    if (token >= 8) load_head<kD>(key, keys + size_t(token) * columns, there, t);
+    norm_and_rope<kD>(key, norm, args.norm_eps,
+                      shared.rotation + (there ? row.first + token : 0) * 8 * kD, t);
+    write_key<kD, kKv>(key, there, slot + token, t, page, token == own ? cached : nullptr);
   }
   __syncwarp();
 }
@@ -57,7 +57,7 @@ __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, con
 // Joins the splits' states; one output. A record: outputs, then maxima and sums of the heads.
 __device__ inline float joined(const float* records, int splits, int record, int outputs, int group,
                                int o, int head) {
-  float most = kNone, sum = 0, out = 0;
+  float most = kMaskedScore, sum = 0, out = 0;
 #pragma unroll 2
   for (int i = 0; i < splits; ++i) {
     const float* from = records + i * record;
@@ -101,16 +101,17 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       fence_proxy_shared();  // a bulk copy comes next to where it has written
       meet<2>(64);
     }
-    State<kD> state;
-    Pairs<kD> q = {};
+    SoftmaxState<kD> state;
+    HeadFragment<kD> q = {};
     float scale[2] = {};
     if (warp < parts) {
       const int head = span.kv_head * group + g;
-      Floats<kD> floats;
-      load<kD>(floats, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group, t);
-      turn<kD>(floats, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr, args.norm_eps,
-               shared.rotation + span.row * 8 * kD, t);
-      score_scales<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, floats), t);
+      HeadVector<kD> floats;
+      load_head<kD>(floats, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group,
+                    t);
+      norm_and_rope<kD>(floats, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr,
+                        args.norm_eps, shared.rotation + span.row * 8 * kD, t);
+      score_scale<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, floats), t);
     }
     if (span.own && warp == 0) meet<2>(64);
 #pragma unroll 1
@@ -119,7 +120,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
 #pragma unroll 1
       for (int i = p; i < min(p + per_stage, span.page_count); ++i) {
         if (i % kConsumers != warp) continue;
-        attend<kD, kKv>(
+        attend_page<kD, kKv>(
             state, q, scale, args.attention_softcap,
             (span.first_page + span.page_count - 1 - i) * kPageTokens,
             [&](int token, int) { return token >= span.low && token <= span.position; }, lane,
@@ -130,9 +131,9 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       place.advance(args.ring_slots);
     }
     // Warps' states into shared memory; each thread joins its outputs.
-    finish<kD, kKv>(state);
+    finish_softmax<kD, kKv>(state);
     if (g == 0) {
-      fixed.most[warp][t * 2] = state.most[0], fixed.most[warp][t * 2 + 1] = state.most[1];
+      fixed.most[warp][t * 2] = state.max[0], fixed.most[warp][t * 2 + 1] = state.max[1];
       fixed.sum[warp][t * 2] = state.sum[0], fixed.sum[warp][t * 2 + 1] = state.sum[1];
     }
 #pragma unroll
@@ -155,7 +156,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
 #pragma unroll 1
     for (int o = thread; o < outputs; o += kWorkers) {
       const int head = o / kHeadDim;
-      float most = kNone, sum = 0, result = 0;
+      float most = kMaskedScore, sum = 0, result = 0;
 #pragma unroll
       for (int w = 0; w < kConsumers; ++w) most = fmaxf(most, fixed.most[w][head]);
 #pragma unroll

@@ -106,7 +106,7 @@ void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int
     const int units = (args.steps_of_k + kUnit - 1) / kUnit;
     const int run = (tiles * units + sms_ - 1) / sms_;
     const int ways = (units + run - 1) / run;
-    const bool even = args.split && tile_tokens <= kMostChained && tiles * ways <= sms_;
+    const bool even = args.split && tile_tokens <= kMaxChainedTokens && tiles * ways <= sms_;
     args.ways = even && ways >= kSlices ? ways : 0;
   }
   launch_of(format_)(stream, sms_, tile_tokens, chain);

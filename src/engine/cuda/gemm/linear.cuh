@@ -22,7 +22,7 @@
 
 namespace ridge::cuda {
 
-enum class After : uint8_t {
+enum class Epilogue : uint8_t {
   store,  // rows[token][row] = y + bias
   add,    // rows[token][row] += y
   gate,   // rows in pairs of gate and up: out = activation(gate) up, bf16 at wide_at
@@ -47,7 +47,7 @@ struct LinearArgs {
   int square_tiles = 0, square_columns = 0;
   float eps = 0;
 
-  After after = After::store;
+  Epilogue epilogue = Epilogue::store;
   Gate gate = Gate::silu;
   const float* bias = nullptr;  // [row]
   float softcap = 0;            // c tanh(y / c); 0: none
@@ -81,7 +81,7 @@ class Linear {
   // The tokens of a tile for a step of so many; activations are padded to a multiple of it.
   static int tile_tokens(int tokens);
   static int padded(int tokens);
-  static constexpr int kMostChained = 128;  // tokens
+  static constexpr int kMaxChainedTokens = 128;  // tokens
   // Queues a dependent launch (device.cuh) of one product, or of several after each other.
   // `tile_tokens`: as their activations are padded.
   void launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens);

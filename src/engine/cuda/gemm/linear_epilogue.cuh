@@ -122,7 +122,7 @@ __device__ inline void take_slice(const LinearArgs& args, float (&d)[kTokens / 2
 // The residual of a tile into L2 while its products run: the weights have driven it out.
 template <int kTokens>
 __device__ inline void expect_residual(const LinearArgs& args, const TileAt& at, int thread) {
-  if (args.after != After::add) return;
+  if (args.epilogue != Epilogue::add) return;
   for (int line = thread; line < kTokens * 4; line += kProducts) {
     const int token = at.token * kTokens + line / 4, row = at.row * kTileRows + line % 4 * 32;
     if (token >= args.tokens || row >= args.row_count) continue;
@@ -173,7 +173,7 @@ struct Finish {
     for (int i = 0; i < kHeld; ++i) {
       const int token = first + from + i * 8 + lane / 4;
       residual[i] = {0, 0, 0, 0};
-      if (args.after == After::add && fours() && token < args.tokens) {
+      if (args.epilogue == Epilogue::add && fours() && token < args.tokens) {
         // Past L1: another SM may have written it in this launch.
         residual[i] = __ldcg(reinterpret_cast<const float4*>(
             args.rows + size_t(token) * args.stride + row_of_four()));
@@ -236,7 +236,7 @@ struct Finish {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         if (row + r >= args.row_count) continue;
-        to[r] = args.after == After::add ? __ldcg(to + r) + each[r] : each[r];
+        to[r] = args.epilogue == Epilogue::add ? __ldcg(to + r) + each[r] : each[r];
       }
     }
   }
@@ -253,7 +253,7 @@ struct Finish {
   }
 
   __device__ void tile(float* d) {
-    if (there() && args.after == After::gate) return gates(d);
+    if (there() && args.epilogue == Epilogue::gate) return gates(d);
       // 32 tokens at a time by the same code: it runs once a tile, and cold code costs more than
       // moving the sums along.
 #pragma unroll 1

@@ -24,7 +24,7 @@ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 // Steps of more tokens come one product a launch: the code for chains is left out.
 template <int kTokens>
-constexpr bool kChained = kTokens <= Linear::kMostChained;
+constexpr bool kChained = kTokens <= Linear::kMaxChainedTokens;
 template <int kTokens>
 __host__ __device__ constexpr int products_of(const Chain& chain) {
   return kChained<kTokens> ? chain.count : 1;

@@ -49,8 +49,8 @@ struct FewShared {
   uint8_t ring[kWarps][kSlots][kChunks + kScaleBytes];
   float4 parts[2][kWarps - 1][kGroups][32];  // sums of other parts of K, for every other turn
   uint64_t full[kWarps][kSlots];
-  uint16_t expert_of[kFewTiles];          // [tile]
-  int8_t token_of[kFewTiles * kFewTile];  // [slot]
+  uint16_t expert_of[kSkinnyMaxTiles];             // [tile]
+  int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];  // [slot]
 };
 
 #ifdef RIDGE_HOPPER
@@ -66,7 +66,8 @@ struct Unit {
 // kGroups: of 8 tokens. A block of the grid takes a run of units. A warp has its own ring, which it
 // fills itself.
 template <WeightFormat kFormat, int kGroups>
-__global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_constant__ FewArgs a) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    few_kernel(const __grid_constant__ SkinnyGemmArgs a) {
 #ifdef RIDGE_HOPPER
   using Shared = FewShared<kFormat, kGroups>;
   constexpr int kColumns = format_info(kFormat).columns;
@@ -94,11 +95,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_con
   int tiles = 1;
   if (grouped) {  // past L1, which may hold an earlier layer's
     tiles = __ldcg(a.tile_count);
-    const int most = a.padded / kFewTile;  // not to wait for the count
+    const int most = a.padded / kSkinnyTile;  // not to wait for the count
     for (int i = threadIdx.x; i < most; i += kThreads) {
       shared.expert_of[i] = __ldcg(a.tile_matrix + i);
     }
-    for (int i = threadIdx.x; i < most * kFewTile; i += kThreads) {
+    for (int i = threadIdx.x; i < most * kSkinnyTile; i += kThreads) {
       shared.token_of[i] = __ldcg(a.source + i);
     }
     __syncthreads();
@@ -165,8 +166,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_con
       // A lane's column of the MMAs: a token or slot; where there is none, another's.
       int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
       if (grouped) {
-        const int its = shared.token_of[tile * kFewTile + lane / 4] < 0 ? 0 : lane / 4;
-        const int slot = tile * kFewTile + its;
+        const int its = shared.token_of[tile * kSkinnyTile + lane / 4] < 0 ? 0 : lane / 4;
+        const int slot = tile * kSkinnyTile + its;
         column = a.gathers ? shared.token_of[slot] : slot;
       }
       x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
@@ -252,8 +253,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_con
     };
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const int slot = grouped ? tile * kFewTile : g * 8;
-      if (a.after == After::gate) {
+      const int slot = grouped ? tile * kSkinnyTile : g * 8;
+      if (a.epilogue == Epilogue::gate) {
         uint32_t pair = pack_bf16(gated(a.gate, d[g][0] * scale[0]) * d[g][2] * scale[1],
                                   gated(a.gate, d[g][1] * scale[0]) * d[g][3] * scale[1]);
         // A row of 8 tokens becomes a token's 8 rows.
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_con
         float* to = a.rows + size_t(its_slot) * a.stride + its_row;
         float y = d[g][v] * scale[v / 2];
         if (a.bias) y += a.bias[its_row];
-        if (a.after == After::add) y += *to;
+        if (a.epilogue == Epilogue::add) y += *to;
         if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
         *to = y;
       }
@@ -279,9 +280,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) few_kernel(const __grid_con
 }
 
 template <WeightFormat kFormat, int kGroups>
-void launch(cudaStream_t stream, int sms, const FewArgs& args) {
+void launch(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
   const int teams = kWarps / args.ways;
-  const int tiles = args.tile_count ? args.padded / kFewTile : 1;  // at most
+  const int tiles = args.tile_count ? args.padded / kSkinnyTile : 1;  // at most
   const int turns = (tiles * args.tiles.blocks + teams - 1) / teams;
   constexpr int kShared = sizeof(FewShared<kFormat, kGroups>);
   static const bool ready = [] {
@@ -296,7 +297,7 @@ void launch(cudaStream_t stream, int sms, const FewArgs& args) {
 }
 
 template <WeightFormat kFormat>
-void launch_format(cudaStream_t stream, int sms, const FewArgs& args) {
+void launch_format(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
   if (args.tile_count || args.tokens <= 8) return launch<kFormat, 1>(stream, sms, args);
   if (kFormat != WeightFormat::bf16 || args.tokens <= 16) {
     return launch<kFormat, 2>(stream, sms, args);
@@ -306,7 +307,7 @@ void launch_format(cudaStream_t stream, int sms, const FewArgs& args) {
 
 }  // namespace
 
-void multiply_few(cudaStream_t stream, WeightFormat format, int sms, FewArgs args) {
+void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmArgs args) {
   // As many parts as there are warps, but for short K: then as few as can be held.
   args.ways = kWarps;
   const int chunks = args.tiles.chunks;

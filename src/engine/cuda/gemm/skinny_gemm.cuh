@@ -13,16 +13,19 @@ namespace ridge::cuda {
 
 // Of a step. Tokens that do not fit registers are loaded anew for every block of rows: with weights
 // of bytes wgmma's tiles are faster from 17 on.
-constexpr int few_tokens(WeightFormat format) { return format == WeightFormat::bf16 ? 32 : 16; }
+constexpr int skinny_gemm_max_tokens(WeightFormat format) {
+  return format == WeightFormat::bf16 ? 32 : 16;
+}
 // Experts are chosen by one kernel for a residual of at most so many columns.
-constexpr int kFewColumns = 12800;
+constexpr int kFusedRoutingMaxHidden = 12800;
 // Experts: at most so many tokens of a step, choices of theirs, and tiles; tokens of a tile, those
 // of an MMA.
-constexpr int kFewRouted = 127, kFewChoices = 512, kFewTiles = 256, kFewTile = 8;
+constexpr int kSkinnyMaxTokens = 127, kFusedRoutingMaxAssignments = 512, kSkinnyMaxTiles = 256,
+              kSkinnyTile = 8;
 
 // Of LinearArgs, squares and next_norm are not for these products. Experts (tile_count, tiles of
-// kFewTile slots): `source` has the slots' tokens, -1 for padding.
-struct FewArgs : LinearArgs {
+// kSkinnyTile slots): `source` has the slots' tokens, -1 for padding.
+struct SkinnyGemmArgs : LinearArgs {
   const int* source = nullptr;
   // x is that of the tokens, x_padded of them, and the lists are from the kernel before. If not, x
   // is that of the slots, and the lists are older than the kernel before.
@@ -31,6 +34,6 @@ struct FewArgs : LinearArgs {
 };
 
 // Queues a dependent launch (device.cuh).
-void multiply_few(cudaStream_t stream, WeightFormat format, int sms, FewArgs args);
+void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmArgs args);
 
 }  // namespace ridge::cuda

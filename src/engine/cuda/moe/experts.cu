@@ -10,7 +10,7 @@ constexpr int kThreads = 256, kMostPerLane = 16;  // experts: at most 32 x this
 
 // A warp's: softmax over all, then the top_k largest; of equals the lower index.
 template <int kPerLane>
-__device__ void choose(const Routing& r, int token, int lane) {
+__device__ void choose(const ExpertRouting& r, int token, int lane) {
   const float* logits = r.logits + size_t(token) * r.experts;
   uint32_t key[kPerLane];  // in the order of the logits; 0: none
   uint32_t best = 0;
@@ -57,18 +57,18 @@ __device__ void choose(const Routing& r, int token, int lane) {
   r.expert[token * r.top_k + lane] = its;
   r.weight[token * r.top_k + lane] = weight;
 }
-__device__ void choose(const Routing& r, int token, int lane) {
+__device__ void choose(const ExpertRouting& r, int token, int lane) {
   r.experts <= 128 ? choose<4>(r, token, lane) : choose<kMostPerLane>(r, token, lane);
 }
 
-__global__ void choose_experts(const __grid_constant__ Routing r) {
+__global__ void choose_experts(const __grid_constant__ ExpertRouting r) {
   let_next_begin();
   after_previous();
   const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (token < r.tokens) choose(r, token, threadIdx.x % 32);
 }
 
-__global__ void count_tokens(const __grid_constant__ Routing r) {
+__global__ void count_tokens(const __grid_constant__ ExpertRouting r) {
   let_next_begin();
   after_previous();
   int mine = 0;
@@ -86,7 +86,7 @@ __global__ void count_tokens(const __grid_constant__ Routing r) {
 }
 
 // A block an expert: its tokens in order, from where the experts before it end.
-__global__ void place_tokens(const __grid_constant__ Routing r) {
+__global__ void place_tokens(const __grid_constant__ ExpertRouting r) {
   let_next_begin();
   after_previous();
   const int expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -115,8 +115,8 @@ __global__ void place_tokens(const __grid_constant__ Routing r) {
   for (int i = next + threadIdx.x; i < (first + tiles) * r.tile; i += kThreads) r.source[i] = -1;
 }
 
-__global__ void gather_kernel(const __grid_constant__ Routing r, const uint16_t* from, int padded,
-                              uint16_t* to, int slots, int columns) {
+__global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uint16_t* from,
+                              int padded, uint16_t* to, int slots, int columns) {
   let_next_begin();
   after_previous();
   const int used = *r.tile_count * r.tile;
@@ -134,8 +134,8 @@ constexpr int kFewWarps = 16, kFewThreads = kFewWarps * 32;
 static_assert(kFewThreads >= 32 * kMostPerLane);  // a thread an expert
 
 // A thread a choice, and one an expert: its tokens in order, from where the experts before it end.
-__device__ void place_few(const Routing& r) {
-  constexpr int kChoiceWarps = kFewChoices / 32;
+__device__ void place_few(const ExpertRouting& r) {
+  constexpr int kChoiceWarps = kFusedRoutingMaxAssignments / 32;
   __shared__ uint8_t counts[kChoiceWarps][kFewThreads];  // choices of a warp for an expert
   __shared__ int first_slot[kFewThreads], tiles[kFewWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -175,11 +175,11 @@ __device__ void place_few(const Routing& r) {
 // A block of the grid: 16 experts, 8 tokens. Each norms the tokens for itself; the warps split K.
 // Who comes last chooses and places for all.
 __global__ void __launch_bounds__(kFewThreads)
-    route_few_kernel(const __grid_constant__ FewRouting a) {
+    fused_routing_kernel(const __grid_constant__ FusedRoutingArgs a) {
   constexpr int kDepth = 8;        // chunks asked for at a time
   extern __shared__ uint32_t x[];  // [k / 8][token][k % 8], bf16
   __shared__ float squares[kFewWarps], parts[kFewWarps][128];
-  __shared__ int chosen[kFewChoices];
+  __shared__ int chosen[kFusedRoutingMaxAssignments];
   __shared__ bool last;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = a.router.chunks;
   const int per = (chunks + kFewWarps - 1) / kFewWarps, first = warp * per;
@@ -259,14 +259,14 @@ __global__ void __launch_bounds__(kFewThreads)
   if (!last) return;
   __threadfence();
   if (threadIdx.x == 0) *a.arrived = 0;
-  Routing routing = a.routing;
+  ExpertRouting routing = a.routing;
   routing.expert = chosen;
   for (int t = warp; t < routing.tokens; t += kFewWarps) choose(routing, t, lane);
   __syncthreads();
   place_few(routing);
 }
 
-void check_routing(const Routing& r) {
+void check_routing(const ExpertRouting& r) {
   if (r.experts > 32 * kMostPerLane || r.top_k > 32) {
     throw Error("{} of {} experts a token: at most 32 of {}", r.top_k, r.experts,
                 32 * kMostPerLane);
@@ -275,7 +275,7 @@ void check_routing(const Routing& r) {
 
 }  // namespace
 
-void route(cudaStream_t stream, const Routing& r) {
+void route_tokens(cudaStream_t stream, const ExpertRouting& r) {
   check_routing(r);
   constexpr int kEach = kThreads / 32;
   launch_dependent(choose_experts, dim3((r.tokens + kEach - 1) / kEach), kThreads, 0, stream, r);
@@ -283,24 +283,24 @@ void route(cudaStream_t stream, const Routing& r) {
   launch_dependent(place_tokens, dim3(r.experts), kThreads, 0, stream, r);
 }
 
-void gather(cudaStream_t stream, const Routing& r, const uint16_t* from, int padded, uint16_t* to,
-            int slots, int columns) {
+void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* from, int padded,
+                   uint16_t* to, int slots, int columns) {
   launch_dependent(gather_kernel, dim3(slots < 4096 ? slots : 4096), kThreads, 0, stream, r, from,
                    padded, to, slots, columns);
 }
 
-void route_few(cudaStream_t stream, const FewRouting& args) {
+void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
   check_routing(args.routing);
-  constexpr int kMostShared = kFewColumns * 16;
+  constexpr int kMostShared = kFusedRoutingMaxHidden * 16;
   static const bool ready = [] {
-    check(cudaFuncSetAttribute(route_few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    check(cudaFuncSetAttribute(fused_routing_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kMostShared),
           "asking for shared memory");
-    share_like_products(route_few_kernel);
+    share_like_products(fused_routing_kernel);
     return true;
   }();
   static_cast<void>(ready);
-  launch_dependent(route_few_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
+  launch_dependent(fused_routing_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
                    kFewThreads, size_t(args.norm.hidden) * 16, stream, args);
 }
 

@@ -1,16 +1,16 @@
 // Experts: which of them each token goes to, and the tokens sorted by expert. Their results are
-// summed by the norm that follows (tokens.cuh).
+// summed by the norm that follows (rms_norm.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/tokens.cuh"
+#include "engine/cuda/rms_norm.cuh"
 
 namespace ridge::cuda {
 
 // One step's sorting. Slots: each expert's tokens, padded to whole tiles of the product.
-struct Routing {
+struct ExpertRouting {
   int tokens, experts, top_k, tile;  // tile: slots of a tile
   bool normalize;                    // weights made to sum to 1
   float* logits;                     // [token][experts], of the router
@@ -23,22 +23,23 @@ struct Routing {
   int* tile_count;
 };
 // Slots that tokens of so many choices may need.
-constexpr int slots_of(int tokens, int top_k, int experts, int tile) {
+constexpr int max_expert_slots(int tokens, int top_k, int experts, int tile) {
   const int most = tokens * top_k < experts ? tokens * top_k : experts;  // that have any
   return (tokens * top_k + most * (tile - 1) + tile - 1) / tile * tile;
 }
-void route(cudaStream_t stream, const Routing& routing);
+void route_tokens(cudaStream_t stream, const ExpertRouting& routing);
 // to at wide_at(k, slot, slots) = from at wide_at(k, token, padded).
-void gather(cudaStream_t stream, const Routing& routing, const uint16_t* from, int padded,
-            uint16_t* to, int slots, int columns);
-// For few tokens, in one kernel: their norm, the router's product with it, and route().
-struct FewRouting {
-  NormArgs norm;  // of all tokens, nothing to be added
+void gather_tokens(cudaStream_t stream, const ExpertRouting& routing, const uint16_t* from,
+                   int padded, uint16_t* to, int slots, int columns);
+// For few tokens, in one kernel: their norm, the router's product with it, and route_tokens().
+struct FusedRoutingArgs {
+  RmsNormArgs norm;  // of all tokens, nothing to be added
   Tiles router;
   int matrix;
-  Routing routing;    // at most kFewChoices; `expert` and `count` are not written
+  ExpertRouting
+      routing;        // at most kFusedRoutingMaxAssignments; `expert` and `count` are not written
   unsigned* arrived;  // zero between launches
 };
-void route_few(cudaStream_t stream, const FewRouting& args);
+void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args);
 
 }  // namespace ridge::cuda

@@ -1,0 +1,69 @@
+#include "engine/cuda/attention/dequantize_pages.cuh"
+#include "engine/cuda/attention/page_attention.cuh"
+#include "engine/cuda/device.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+// A block a page and head; a thread takes 8 elements of a key, or of 8 tokens' values.
+constexpr int kUnpackThreads = 128;
+
+template <KvFormat kFormat>
+__global__ void __launch_bounds__(kUnpackThreads)
+    unpack_kernel(const __grid_constant__ DequantizePagesArgs a) {
+#ifdef RIDGE_HOPPER
+  let_next_begin();
+  const size_t number = a.pages[a.from[blockIdx.x]];
+  const uint8_t* page = a.kv + (number * a.kv_heads + blockIdx.y) * page_bytes(kFormat, a.head_dim);
+  uint4* to = reinterpret_cast<uint4*>(a.to + (size_t(blockIdx.x) * a.kv_heads + blockIdx.y) *
+                                                  page_elements(a.head_dim));
+  after_previous();
+  const auto scaled = [](uint32_t halves, float low, float high) {
+    const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&halves));
+    return pack_bf16(v.x * low, v.y * high);
+  };
+  const auto pair_at = [&](int byte) {
+    uint32_t bits = *reinterpret_cast<const uint16_t*>(page + byte);
+    if constexpr (kFormat == KvFormat::int8) bits ^= 0x8080u;
+    return byte_pair<kFormat, 0>(bits);
+  };
+  const int rows = 2 * a.head_dim;  // of 8 elements; as many of K as of V
+#pragma unroll 1
+  for (int i = threadIdx.x; i < 2 * rows; i += kUnpackThreads) {
+    const bool value = i >= rows;
+    uint32_t pairs[4];
+    if constexpr (kFormat == KvFormat::f16) {
+      const uint4 v = reinterpret_cast<const uint4*>(page)[i];
+      pairs[0] = scaled(v.x, 1, 1), pairs[1] = scaled(v.y, 1, 1);
+      pairs[2] = scaled(v.z, 1, 1), pairs[3] = scaled(v.w, 1, 1);
+    } else if (!value) {  // key_at
+      const int token = i / a.head_dim * 8 + i % 8, d = i % a.head_dim / 8 * 8;
+      const float scale = *reinterpret_cast<const float*>(page + key_scale_byte(token, a.head_dim));
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        pairs[k] = scaled(pair_at(key_byte(token, d + k * 2)), scale, scale);
+    } else {  // value_at
+      const int token = (i - rows) / a.head_dim * 8, d = (i - rows) % a.head_dim;
+      const float* scale =
+          reinterpret_cast<const float*>(page + value_scale_byte(token, a.head_dim));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        pairs[k] = scaled(pair_at(value_byte(token + k * 2, d, a.head_dim)), scale[k * 2],
+                          scale[k * 2 + 1]);
+      }
+    }
+    to[i] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+#endif
+}
+
+}  // namespace
+
+void dequantize_pages(cudaStream_t stream, KvFormat format, const DequantizePagesArgs& args) {
+  const auto kernel = format == KvFormat::f16   ? unpack_kernel<KvFormat::f16>
+                      : format == KvFormat::fp8 ? unpack_kernel<KvFormat::fp8>
+                                                : unpack_kernel<KvFormat::int8>;
+  launch_dependent(kernel, dim3(args.count, args.kv_heads), kUnpackThreads, 0, stream, args);
+}
+
+}  // namespace ridge::cuda

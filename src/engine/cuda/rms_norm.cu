@@ -1,0 +1,85 @@
+#include "engine/cuda/device.cuh"
+#include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/rms_norm.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+
+__device__ float sum_of_block(float value) {
+  __shared__ float parts[kWarps];
+  for (int across = 16; across; across /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, across);
+  }
+  __syncthreads();  // the parts of an earlier sum are read
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = 0;
+  for (int w = 0; w < kWarps; ++w) value += parts[w];
+  return value;
+}
+
+__device__ float4 four(const float* from, int i) {
+  return reinterpret_cast<const float4*>(from)[i];
+}
+__device__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
+
+// A block a token. Rows are read twice; the second time from L1.
+__global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constant__ RmsNormArgs a) {
+  let_next_begin();
+  const int fours = a.hidden / 4;
+  for (int i = threadIdx.x * 8; i < fours; i += kThreads * 8) {
+    expect_line(a.norm + i * 4);
+    if (a.added_norm) expect_line(a.added_norm + i * 4);
+  }
+  after_previous();
+  const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
+  float* residual = a.residual + size_t(row) * a.hidden;
+  if (a.added || a.experts.rows) {
+    const auto added = [&](int i) {
+      if (a.added) return four(a.added + size_t(row) * a.hidden, i);
+      float4 sum = {0, 0, 0, 0};
+      for (int k = 0; k < a.experts.top_k; ++k) {
+        const int choice = row * a.experts.top_k + k;
+        const float4 y = four(a.experts.rows + size_t(a.experts.slot[choice]) * a.hidden, i);
+        const float w = a.experts.weight[choice];
+        sum = {sum.x + w * y.x, sum.y + w * y.y, sum.z + w * y.z, sum.w + w * y.w};
+      }
+      return sum;
+    };
+    float scale = 1;
+    if (a.added_norm) {
+      float sum = 0;
+      for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(added(i));
+      scale = rsqrtf(sum_of_block(sum) / a.hidden + a.eps);
+    }
+    for (int i = threadIdx.x; i < fours; i += kThreads) {
+      const float4 y = added(i), one = {1, 1, 1, 1}, w = a.added_norm ? four(a.added_norm, i) : one;
+      float4 r = four(residual, i);
+      r.x += y.x * scale * w.x, r.y += y.y * scale * w.y;
+      r.z += y.z * scale * w.z, r.w += y.w * scale * w.w;
+      reinterpret_cast<float4*>(residual)[i] = r;  // each thread reads back what it wrote
+    }
+  }
+  float sum = 0;
+  for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(four(residual, i));
+  const float scale = rsqrtf(sum_of_block(sum) / a.hidden + a.eps);
+  for (int i = threadIdx.x; i < fours; i += kThreads) {
+    const float4 r = four(residual, i), w = four(a.norm, i);
+    const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
+                          pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
+    *reinterpret_cast<uint2*>(a.out + wide_at(i * 4, blockIdx.x, a.padded)) = packed;
+  }
+}
+
+}  // namespace
+
+void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
+  static const bool ready = (share_like_products(rms_norm_kernel), true);
+  static_cast<void>(ready);
+  launch_dependent(rms_norm_kernel, dim3(args.count), kThreads, 0, stream, args);
+}
+
+}  // namespace ridge::cuda
