@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/place.h"
+#include "base/mapped_buffer.h"
 #include "engine/cpu/attention.h"
 #include "measure/cpu/kernels.h"
 
@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kFarBytes = size_t{1} << 30;
 constexpr size_t kWindowBytes = size_t{16} << 20;
 
-cpu::Workers& workers() {
-  static cpu::Workers all;
+ThreadTeam& team() {
+  static ThreadTeam all;
   return all;
 }
 
@@ -54,11 +54,11 @@ double read_roof() {
   static const double roof = [] {
     const size_t floats = kFarBytes / sizeof(float);
     const MappedBuffer buffer(floats * sizeof(float));
-    const auto threads = size_t(workers().size());
+    const auto threads = size_t(team().size());
     const size_t part = floats / threads / kStep * kStep;
     float* data = buffer.as<float>();
     const auto on_part = [&](const auto& body) {
-      workers().run([&](int index) { body(data + size_t(index) * part); });
+      team().run([&](int index) { body(data + size_t(index) * part); });
     };
     on_part([&](float* at) { std::fill_n(at, part, 1.0f); });
     const size_t window = kWindowBytes / sizeof(float) / threads;
@@ -81,7 +81,7 @@ double fma_roof() {
     constexpr long kRepeats = 2000;
     const double seconds =
         best_seconds(1000, [&] { benchmark::DoNotOptimize(kernels.fma32(kRepeats)); });
-    return kernels.fma32_ops() * double(kRepeats) * workers().size() / seconds;
+    return kernels.fma32_ops() * double(kRepeats) * team().size() / seconds;
   }();
   return roof;
 }
@@ -118,7 +118,7 @@ struct Bench {
   }
   void run(std::span<const cpu::AttentionSlice> slices) {
     const int64_t stride = rules.heads * cache.head_dim;
-    cpu::attention(workers(), rules, cache, slices, q.data(), stride, out.data(), stride);
+    cpu::attention(team(), rules, cache, slices, q.data(), stride, out.data(), stride);
   }
 };
 

@@ -17,7 +17,7 @@
 #include <memory>
 #include <random>
 
-#include "base/place.h"
+#include "base/mapped_buffer.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/matmul_kernels.h"
 #include "measure/cpu/kernels.h"
@@ -27,15 +27,15 @@ namespace {
 
 constexpr int64_t kHidden = 2048, kFfn = 5632, kKv = 256, kVocab = 32000;
 
-Workers& all_workers() {
+ThreadTeam& all_threads() {
   const char* const threads = std::getenv("RIDGE_BENCH_THREADS");
-  static Workers workers(threads ? std::atoi(threads) : 0);
-  return workers;
+  static ThreadTeam team(threads ? std::atoi(threads) : 0);
+  return team;
 }
 
 double now() {
   timespec t;
-  clock_gettime(all_workers().size() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  clock_gettime(all_threads().size() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
@@ -51,7 +51,7 @@ struct OwnMatrix {
   PackedMatrix packed;
 };
 
-OwnMatrix make(Storage storage, int64_t rows, int64_t columns, Workers& workers) {
+OwnMatrix make(Storage storage, int64_t rows, int64_t columns, ThreadTeam& team) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.02f);
   std::vector<float> values(static_cast<size_t>(columns));
@@ -63,7 +63,7 @@ OwnMatrix make(Storage storage, int64_t rows, int64_t columns, Workers& workers)
   matrix.memory = std::make_unique<MappedBuffer>(bytes * static_cast<size_t>(rows));
   std::byte* const data = matrix.memory->as<std::byte>();
   for (int64_t r = 0; r < rows; ++r) std::memcpy(data + r * int64_t(bytes), row.data(), bytes);
-  matrix.packed = PackedMatrix({storage, rows, columns, data, int64_t(bytes)}, workers);
+  matrix.packed = PackedMatrix({storage, rows, columns, data, int64_t(bytes)}, team);
   if (matrix.packed.repacked_bytes() > 0) matrix.memory.reset();
   return matrix;
 }
@@ -74,8 +74,8 @@ struct Layer {
 
 class Net {
  public:
-  Net(Storage storage, int layers, int tokens, Workers& workers)
-      : workers_(workers),
+  Net(Storage storage, int layers, int tokens, ThreadTeam& team)
+      : team_(team),
         tokens_(tokens),
         x_(size_t(tokens * kHidden), 0.5f),
         qkv_(size_t(tokens) * (kHidden + 2 * kKv)),
@@ -85,14 +85,13 @@ class Net {
     std::mt19937 random(2);
     for (float& value : x_) value = std::normal_distribution<float>()(random);
     for (int i = 0; i < layers; ++i) {
-      layers_.push_back(
-          {make(storage, kHidden, kHidden, workers), make(storage, kKv, kHidden, workers),
-           make(storage, kKv, kHidden, workers), make(storage, kHidden, kHidden, workers),
-           make(storage, kFfn, kHidden, workers), make(storage, kFfn, kHidden, workers),
-           make(storage, kHidden, kFfn, workers)});
+      layers_.push_back({make(storage, kHidden, kHidden, team), make(storage, kKv, kHidden, team),
+                         make(storage, kKv, kHidden, team), make(storage, kHidden, kHidden, team),
+                         make(storage, kFfn, kHidden, team), make(storage, kFfn, kHidden, team),
+                         make(storage, kHidden, kFfn, team)});
     }
     if (tokens == 1) {
-      head_ = make(storage, kVocab, kHidden, workers);
+      head_ = make(storage, kVocab, kHidden, team);
       logits_.resize(size_t(kVocab));
     }
     weights_ =
@@ -106,7 +105,7 @@ class Net {
   void pass() {
     const int64_t wide = kHidden + 2 * kKv;
     for (const Layer& l : layers_) {
-      input_.set(workers_, x_.data(), kHidden, tokens_, kHidden, {&kind_, 1});
+      input_.set(team_, x_.data(), kHidden, tokens_, kHidden, {&kind_, 1});
       const Product qkv[] = {
           {.w = &l.q.packed, .x = &input_, .y = qkv_.data(), .stride = wide},
           {.w = &l.k.packed, .x = &input_, .y = qkv_.data() + kHidden, .stride = wide},
@@ -118,7 +117,7 @@ class Net {
                 .y = inner_.data(),
                 .stride = kFfn,
                 .up = &l.up.packed}});
-      inner_input_.set(workers_, inner_.data(), kFfn, tokens_, kFfn, {&kind_, 1});
+      inner_input_.set(team_, inner_.data(), kFfn, tokens_, kFfn, {&kind_, 1});
       time(3, {{.w = &l.down.packed, .x = &inner_input_, .y = qkv_.data(), .stride = wide}});
     }
     if (!head_.packed) return;
@@ -134,11 +133,11 @@ class Net {
  private:
   template <size_t kCount>
   void time(int kind, const Product (&products)[kCount]) {
-    best_[kind] = std::min(best_[kind], seconds_of([&] { multiply(workers_, products); }));
+    best_[kind] = std::min(best_[kind], seconds_of([&] { multiply(team_, products); }));
   }
 
   double best_[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
-  Workers& workers_;
+  ThreadTeam& team_;
   int tokens_;
   std::vector<float> x_, qkv_, inner_, logits_;
   Input input_, inner_input_;
@@ -149,30 +148,30 @@ class Net {
 };
 
 // Bytes/s of plain reads over memory far larger than the caches.
-double read_rate(Workers& workers) {
+double read_rate(ThreadTeam& team) {
   constexpr size_t kFloats = size_t{16} << 20;
   static const std::unique_ptr<MappedBuffer> buffer = [] {
     auto made = std::make_unique<MappedBuffer>(kFloats * sizeof(float));
     std::fill_n(made->as<float>(), kFloats, 1.0f);
     return made;
   }();
-  const size_t each = kFloats / static_cast<size_t>(workers.size()) / kStep * kStep;
+  const size_t each = kFloats / static_cast<size_t>(team.size()) / kStep * kStep;
   const double seconds = seconds_of([&] {
-    workers.run([&](int index) {
+    team.run([&](int index) {
       const float* const part = buffer->as<float>() + static_cast<size_t>(index) * each;
       benchmark::DoNotOptimize(kernel_sets()[0].read(part, each, 1));
     });
   });
-  return double(each * sizeof(float)) * workers.size() / seconds;
+  return double(each * sizeof(float)) * team.size() / seconds;
 }
 
-// Operations/s in registers of what the kernel multiplies with, all workers at once.
-double peak_rate(Workers& workers, const MatmulKernels& kernels, InputKind kind) {
+// Operations/s in registers of what the kernel multiplies with, all threads together.
+double peak_rate(ThreadTeam& team, const MatmulKernels& kernels, InputKind kind) {
   const std::string_view isa = kernels.isa;
   const auto rate = [&](double ops, const auto& run) {
     const long repeats = static_cast<long>(2e9 / ops);
-    return ops * double(repeats) * workers.size() /
-           seconds_of([&] { workers.run([&](int) { benchmark::DoNotOptimize(run(repeats)); }); });
+    return ops * double(repeats) * team.size() /
+           seconds_of([&] { team.run([&](int) { benchmark::DoNotOptimize(run(repeats)); }); });
   };
   std::vector<std::string> missing;
   static const std::vector<DotKernel> dots = dot_kernels(missing);
@@ -192,13 +191,13 @@ double peak_rate(Workers& workers, const MatmulKernels& kernels, InputKind kind)
 
 void decode(benchmark::State& state, int target, Storage storage) {
   choose_matmul_kernels(target);
-  Workers& workers = all_workers();
-  Net net(storage, 4, 1, workers);
+  ThreadTeam& team = all_threads();
+  Net net(storage, 4, 1, team);
   const double bytes = net.weights() * storage_info(storage).bits() / 8;
   double read = 0;
   for (auto _ : state) {
     net.pass();
-    read = std::max(read, read_rate(workers));
+    read = std::max(read, read_rate(team));
   }
   const double best = bytes / net.best_seconds();
   state.counters["GB/s"] = best / 1e9;
@@ -208,15 +207,15 @@ void decode(benchmark::State& state, int target, Storage storage) {
 
 void prefill(benchmark::State& state, int target, Storage storage) {
   choose_matmul_kernels(target);
-  Workers& workers = all_workers();
+  ThreadTeam& team = all_threads();
   constexpr int kTokens = 512;
-  Net net(storage, 1, kTokens, workers);
+  Net net(storage, 1, kTokens, team);
   const double ops = 2 * net.weights() * kTokens;
   const MatmulKernels& kernels = matmul_kernels();
   double peak = 0;
   for (auto _ : state) {
     net.pass();
-    peak = std::max(peak, peak_rate(workers, kernels, kernels.of(storage).input));
+    peak = std::max(peak, peak_rate(team, kernels, kernels.of(storage).input));
   }
   const double best = ops / net.best_seconds();
   state.counters["GFLOP/s"] = best / 1e9;

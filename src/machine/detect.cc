@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <hwloc.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +13,8 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+
+#include "base/memory_limit.h"
 
 namespace ridge {
 namespace {
@@ -147,40 +148,7 @@ Machine detect() {
   return machine;
 }
 
-// memory.max of cgroup v2 or memory.limit_in_bytes of v1, of this process's group or the root of
-// its mount; the smallest limit on the way up holds.
-Maybe cgroup_limit() {
-  std::vector<std::string> files = {"/sys/fs/cgroup/memory.max",
-                                    "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-  std::istringstream lines(slurp("/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t second = line.find(':', line.find(':') + 1);
-    if (second == std::string::npos) continue;
-    const bool v2 = line.starts_with("0::");
-    if (!v2 && line.find(":memory:") == std::string::npos) continue;
-    for (std::string group = line.substr(second + 1); group.size() > 1;
-         group.resize(group.rfind('/'))) {
-      files.push_back(v2 ? "/sys/fs/cgroup" + group + "/memory.max"
-                         : "/sys/fs/cgroup/memory" + group + "/memory.limit_in_bytes");
-    }
-  }
-  Maybe tightest;
-  for (const std::string& file : files) {
-    const Maybe limit = number_in(file);  // "max" is no number
-    if (limit && (!tightest || *limit < *tightest)) tightest = limit;
-  }
-  return tightest;
-}
-
 }  // namespace
-
-Maybe memory_limit() {
-  struct sysinfo system = {};
-  if (sysinfo(&system) != 0) return std::nullopt;
-  const double physical = static_cast<double>(system.totalram) * system.mem_unit;
-  if (physical <= 0) return std::nullopt;
-  return std::min(physical, cgroup_limit().value_or(physical));
-}
 
 void set_cpu_probe(std::function<std::optional<CpuProbe>()> probe) {
   cpu_probe() = std::move(probe);

@@ -53,7 +53,4 @@ struct CpuRates {
 };
 CpuRates cpu_rates(const CpuInfo& info);
 
-// Bytes this process may use: physical memory or the tighter limit of its control group.
-Maybe memory_limit();
-
 }  // namespace ridge

@@ -1,11 +1,17 @@
 // The CPU's microbenchmarks: kernels do what they say, broken ones are caught, figures are sane.
 // Nothing here depends on how fast the machine is beyond what no machine can do.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "measure/band.h"
 #include "measure/cpu/bandwidth.h"
@@ -17,6 +23,7 @@
 namespace ridge {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr Sampling kShort = {3, 0.002, 0.05};
 
 class EveryIsa : public testing::TestWithParam<size_t> {
@@ -83,22 +90,32 @@ TEST(Ring, MeetsEveryLineOnce) {
   }
 }
 
-TEST(Team, RunsEveryThreadAndSurvivesOneProcessor) {
-  for (const std::vector<int>& processors :
-       {std::vector<int>{usable_processors()[0]}, usable_processors(),
-        std::vector<int>(3, usable_processors()[0])}) {  // more threads than processors too
-    Team team(processors);
-    std::vector<std::atomic<int>> calls(processors.size());
-    for (int i = 0; i < 3; ++i) team.run([&](int index) { ++calls[static_cast<size_t>(index)]; });
-    for (const std::atomic<int>& count : calls) EXPECT_EQ(count, 3);
+ThreadTeam one_thread() { return ThreadTeam::pinned_to({usable_processors()[0]}); }
+
+TEST(TimedPass, LastsFromTheFirstStartToTheLastEnd) {
+  ThreadTeam team(3);
+  using std::chrono::milliseconds;
+  for (const int slowest : {0, 1, 2}) {
+    const Pass pass = timed_pass(team, [&](int index) {
+      std::this_thread::sleep_for(milliseconds(index == slowest ? 8 : 1));
+    });
+    EXPECT_GE(pass.seconds, 8e-3);
   }
-  EXPECT_EQ(usable_processors().size(), usable_processors().size());
 }
 
-TEST(Team, PinningEndsWithTheTeam) {
-  const std::vector<int> before = usable_processors();
-  { Team team({before[0]}); }
-  EXPECT_EQ(usable_processors(), before);
+TEST(Sample, IsTheTimeOfOneRepeat) {
+  ThreadTeam team = one_thread();
+  constexpr double kRepeat = 20e-6;
+  long most = 0;
+  const Samples samples = sample(team, kShort, [&](int, long repeats) {
+    most = std::max(most, repeats);
+    const auto end = Clock::now() + std::chrono::duration<double>(kRepeat * double(repeats));
+    while (Clock::now() < end) {
+    }
+  });
+  EXPECT_GE(most * kRepeat, kShort.seconds / 2);  // repeats grew until a pass was long enough
+  ASSERT_FALSE(samples.seconds.empty());
+  EXPECT_GE(*std::min_element(samples.seconds.begin(), samples.seconds.end()), kRepeat);
 }
 
 Machine this_machine(double clock) {
@@ -111,7 +128,7 @@ Machine this_machine(double clock) {
 }
 
 TEST(Plausibility, RealReadsPassAndBrokenOnesDoNot) {
-  Team team({usable_processors()[0]});
+  ThreadTeam team = one_thread();
   const Machine machine = this_machine(chain_clock(team));
   const WorkingSet set(team, 1 << 20);
   const KernelSet& real = kernel_sets().front();
@@ -140,7 +157,7 @@ TEST(Plausibility, MergedChainsAreCaught) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "instrumented loops run far below the peak the band is about";
 #endif
-  Team team({usable_processors()[0]});
+  ThreadTeam team = one_thread();
   const Machine machine = this_machine(chain_clock(team));
   const KernelSet& set = kernel_sets().front();
   // Twelve equal chains are one chain to a compiler: the count of operations is twelve times true.
@@ -151,7 +168,7 @@ TEST(Plausibility, MergedChainsAreCaught) {
 }
 
 TEST(Latency, GrowsWithTheWorkingSetAndIsSane) {
-  Team one({usable_processors()[0]});
+  ThreadTeam one = one_thread();
   const MappedBuffer buffer(64 << 20);
   const double small = measure_latency(one, buffer, 8192, kShort).value;
   const double large = measure_latency(one, buffer, 64 << 20, kShort).value;
@@ -171,15 +188,48 @@ TEST(Noise, CountersAreReadAndDescribed) {
   EXPECT_TRUE(disturbances_between({}, {}, 2).empty());
 }
 
-TEST(Disk, ReadsBackOrSaysWhyNot) {
-  const std::string folder = std::filesystem::temp_directory_path();
-  try {
-    const Reading reading = measure_disk(folder, 16 << 20, 1);
-    EXPECT_GT(reading.value, 1e6);
-  } catch (const Error& error) {
-    EXPECT_STRNE(error.what(), "");
+// Whether the file system of a folder allows reads past the page cache (tmpfs before Linux 6.6 does
+// not).
+bool allows_direct_reads(const std::string& folder) {
+  const std::string path = folder + "/ridge-direct-read-test.tmp";
+  const int file = open(path.c_str(), O_CREAT | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+  if (file >= 0) close(file);
+  unlink(path.c_str());
+  return file >= 0;
+}
+
+std::vector<std::string> scratch_files(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("ridge-measure-")) found.push_back(name);
   }
-  EXPECT_THROW(measure_disk("/nonexistent", 16 << 20, 1), Error);
+  return found;
+}
+
+TEST(Disk, ReadsBackAndLeavesNothing) {
+  const std::string folder = testing::TempDir() + "/ridge_disk_test_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  if (allows_direct_reads(folder)) {
+    EXPECT_GT(measure_disk(folder, 16 << 20, 1).value, 0);
+  } else {
+    EXPECT_THROW(measure_disk(folder, 16 << 20, 1), Error);
+  }
+  EXPECT_EQ(scratch_files(folder), std::vector<std::string>{});
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Disk, SaysWhyItCannotRead) {
+  const auto reason = [](const std::string& folder, double bytes) {
+    try {
+      measure_disk(folder, bytes, 1);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(reason("/nonexistent", 16 << 20), "/nonexistent: No such file or directory");
+  EXPECT_NE(reason(testing::TempDir(), 1e18).find("too little free space"), std::string::npos);
 }
 
 }  // namespace

@@ -64,17 +64,17 @@ void cut_into_spans(int head_dim, Plans& plans) {
   }
 }
 
-void run_jobs(Workers& workers, const AttentionCall& call, std::span<const AttentionJob> jobs) {
+void run_jobs(ThreadTeam& team, const AttentionCall& call, std::span<const AttentionJob> jobs) {
   std::atomic<size_t> next = 0;
-  workers.run([&](int) {
+  team.run([&](int) {
     thread_local AttentionScratch scratch;
     for (size_t i = next++; i < jobs.size(); i = next++) attend(call, jobs[i], scratch);
   });
 }
 
-void merge_jobs(Workers& workers, const AttentionCall& call, const Plans& plans) {
+void merge_jobs(ThreadTeam& team, const AttentionCall& call, const Plans& plans) {
   std::atomic<size_t> next = 0;
-  workers.run([&](int) {
+  team.run([&](int) {
     for (size_t i = next++; i < plans.jobs.size() * kMaxRows; i = next++) {
       const size_t job = i / kMaxRows;
       const int row = static_cast<int>(i % kMaxRows);
@@ -87,7 +87,7 @@ void merge_jobs(Workers& workers, const AttentionCall& call, const Plans& plans)
 
 }  // namespace
 
-void attention(Workers& workers, const AttentionRules& rules, const LayerCache& cache,
+void attention(ThreadTeam& team, const AttentionRules& rules, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride) {
   assert(cache.page_tokens % kKeyGroup == 0 && cache.head_dim % 8 == 0 && cache.head_dim <= 512);
@@ -95,17 +95,17 @@ void attention(Workers& workers, const AttentionRules& rules, const LayerCache& 
   thread_local Plans plans;
   const AttentionCall call{rules, cache, q, q_stride, out, out_stride};
   list_jobs(rules, cache, slices, plans.jobs);
-  const bool few = plans.jobs.size() < size_t(kJobsPerThread * workers.size());
+  const bool few = plans.jobs.size() < size_t(kJobsPerThread * team.size());
   const bool is_long = std::any_of(plans.jobs.begin(), plans.jobs.end(), [](const auto& job) {
     return job.begin / kSpan != (job.end - 1) / kSpan;
   });
-  if (!few || !is_long || workers.size() == 1) {
-    run_jobs(workers, call, plans.jobs);
+  if (!few || !is_long || team.size() == 1) {
+    run_jobs(team, call, plans.jobs);
     return;
   }
   cut_into_spans(cache.head_dim, plans);
-  run_jobs(workers, call, plans.spans);
-  merge_jobs(workers, call, plans);
+  run_jobs(team, call, plans.spans);
+  merge_jobs(team, call, plans);
 }
 
 }  // namespace ridge::cpu

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "engine/cpu/workers.h"
+#include "base/thread_team.h"
 #include "engine/runner.h"
 
 namespace ridge::cpu {
@@ -57,14 +57,14 @@ struct RopeStore {
   float norm_eps = 1e-5f;
   const Rope* rope = nullptr;
 };
-void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& cache,
+void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices);
 
 // out[t][head][d] = softmax(scale q . k) v over the visible keys of the token's own sequence:
 // online softmax over tiles of keys that start at multiples of the tile's length, the query heads
 // of a KV head together, nothing of size n x n. The order of sums for a token does not depend on
 // the other tokens of the step, on the chunking or on the threads.
-void attention(Workers& workers, const AttentionRules& shape, const LayerCache& cache,
+void attention(ThreadTeam& team, const AttentionRules& shape, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride);
 

@@ -51,7 +51,7 @@ Cache::Cache(const Architecture& shape, const RunnerOptions& options, int pages)
   }
 }
 
-void Cache::fill(Workers& workers, uint64_t seed) {
+void Cache::fill(ThreadTeam& team, uint64_t seed) {
   // Which bits are random and which are set: sign and mantissa are, and of the exponent what keeps
   // it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to 127 of 127).
   struct Pattern {
@@ -63,9 +63,9 @@ void Cache::fill(Workers& workers, uint64_t seed) {
                                    {~uint64_t{0}, 0}};  // as KvStorage
   const Pattern pattern = kPatterns[static_cast<int>(layers_.front().storage)];
   const size_t words = memory_.size() / sizeof(uint64_t);
-  workers.run([&](int index) {
-    const size_t begin = words * size_t(index) / size_t(workers.size());
-    const size_t end = words * size_t(index + 1) / size_t(workers.size());
+  team.run([&](int index) {
+    const size_t begin = words * size_t(index) / size_t(team.size());
+    const size_t end = words * size_t(index + 1) / size_t(team.size());
     for (size_t i = begin; i < end; ++i) {
       memory_.as<uint64_t>()[i] = (mix64((i + seed) * kWeyl) & pattern.keep) | pattern.set;
     }

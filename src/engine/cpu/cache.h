@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/place.h"
+#include "base/mapped_buffer.h"
+#include "base/thread_team.h"
 #include "engine/cpu/attention.h"
-#include "engine/cpu/workers.h"
 #include "engine/runner.h"
 #include "engine/weights/architecture.h"
 
@@ -18,7 +18,7 @@ class Cache {
   Cache(const Architecture& shape, const RunnerOptions& options, int pages);
   const LayerCache& layer(int index) const { return layers_[size_t(index)]; }
   // Random numbers in (-2, 2): what attention reads in earnest, for benchmarks.
-  void fill(Workers& workers, uint64_t seed);
+  void fill(ThreadTeam& team, uint64_t seed);
 
  private:
   size_t side_bytes_;  // keys or values of a layer

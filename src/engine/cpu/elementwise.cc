@@ -110,16 +110,16 @@ constexpr int64_t kWorthSharing = 16384;
 
 // body(begin, end) over [0, count), dealt to the threads in equal runs.
 template <typename Body>
-void share(Workers& workers, int64_t count, int64_t elements, const Body& body) {
-  if (elements < kWorthSharing || workers.size() == 1 || count == 1) return body(int64_t{0}, count);
-  const int64_t threads = workers.size();
-  workers.run([&](int index) { body(count * index / threads, count * (index + 1) / threads); });
+void share(ThreadTeam& team, int64_t count, int64_t elements, const Body& body) {
+  if (elements < kWorthSharing || team.size() == 1 || count == 1) return body(int64_t{0}, count);
+  const int64_t threads = team.size();
+  team.run([&](int index) { body(count * index / threads, count * (index + 1) / threads); });
 }
 
-void norm(Workers& workers, const float* x, int64_t x_stride, int tokens, int columns,
+void norm(ThreadTeam& team, const float* x, int64_t x_stride, int tokens, int columns,
           const float* w, float eps, bool add, float* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(norm_row);
-  share(workers, tokens, int64_t{tokens} * columns, [&](int64_t begin, int64_t end) {
+  share(team, tokens, int64_t{tokens} * columns, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       kernel(x + t * x_stride, w, columns, eps, add, y + t * y_stride);
     }
@@ -128,20 +128,20 @@ void norm(Workers& workers, const float* x, int64_t x_stride, int tokens, int co
 
 }  // namespace
 
-void rms_norm(Workers& workers, const float* x, int64_t stride, int tokens, int columns,
+void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int columns,
               const float* w, float eps, float* y, int64_t y_stride) {
-  norm(workers, x, stride, tokens, columns, w, eps, false, y, y_stride);
+  norm(team, x, stride, tokens, columns, w, eps, false, y, y_stride);
 }
 
-void rms_norm_add(Workers& workers, const float* y, int64_t y_stride, int tokens, int columns,
+void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns,
                   const float* w, float eps, float* x, int64_t stride) {
-  norm(workers, y, y_stride, tokens, columns, w, eps, true, x, stride);
+  norm(team, y, y_stride, tokens, columns, w, eps, true, x, stride);
 }
 
-void embed(Workers& workers, const Matrix& table, const int32_t* tokens, int count, float scale,
+void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int count, float scale,
            float* x, int64_t stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(multiply_row);
-  share(workers, count, count * table.columns, [&](int64_t begin, int64_t end) {
+  share(team, count, count * table.columns, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       assert(tokens[t] >= 0 && tokens[t] < table.rows);
       dequantize(table.storage, table.row(tokens[t]), table.columns, x + t * stride);
@@ -150,10 +150,10 @@ void embed(Workers& workers, const Matrix& table, const int32_t* tokens, int cou
   });
 }
 
-void soft_cap(Workers& workers, float* x, int64_t count, float cap) {
+void soft_cap(ThreadTeam& team, float* x, int64_t count, float cap) {
   constexpr int64_t kRun = 1024;  // a multiple of every vector, so that threads change nothing
   const auto kernel = HWY_DYNAMIC_DISPATCH(cap_row);
-  share(workers, (count + kRun - 1) / kRun, count, [&](int64_t begin, int64_t end) {
+  share(team, (count + kRun - 1) / kRun, count, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kRun, past = std::min(end * kRun, count);
     kernel(x + first, size_t(past - first), cap);
   });

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "base/place.h"
+#include "base/mapped_buffer.h"
 #include "engine/cpu/matmul_kernels.h"
 
 namespace ridge::cpu {
@@ -80,7 +80,7 @@ struct MatmulAccess {
   }
 };
 
-PackedMatrix::PackedMatrix(const Matrix& matrix, Workers& workers)
+PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team)
     : rows_(matrix.rows),
       columns_(matrix.columns),
       input_kind_(matmul_kernels().of(matrix.storage).input),
@@ -91,9 +91,9 @@ PackedMatrix::PackedMatrix(const Matrix& matrix, Workers& workers)
   const int64_t groups = group_count(rows_), bytes = group_bytes(layout, columns_);
   std::shared_ptr<std::byte> packed = allocate(groups * bytes);
   // In the parts that decode will read: a thread's pages are its own.
-  workers.run([&](int index) {
-    const int64_t first = groups * index / workers.size();
-    const int64_t last = groups * (index + 1) / workers.size();
+  team.run([&](int index) {
+    const int64_t first = groups * index / team.size();
+    const int64_t last = groups * (index + 1) / team.size();
     for (int64_t g = first; g < last; ++g) pack_group(matrix, g, packed.get() + g * bytes);
   });
   packed_ = std::move(packed);
@@ -128,7 +128,7 @@ Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>
 
 Input::~Input() = default;
 
-void Input::set(Workers& workers, const float* x, int64_t stride, int tokens, int64_t columns,
+void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
                 std::span<const InputKind> kinds) {
   assert(tokens <= room_->max_tokens && columns <= room_->max_columns);
   tokens_ = tokens;
@@ -158,9 +158,9 @@ void Input::set(Workers& workers, const float* x, int64_t stride, int tokens, in
     for (int t = 0; t < tokens; ++t) convert(t);
     return;
   }
-  workers.run([&](int index) {
-    const int first = int(int64_t{tokens} * index / workers.size());
-    const int last = int(int64_t{tokens} * (index + 1) / workers.size());
+  team.run([&](int index) {
+    const int first = int(int64_t{tokens} * index / team.size());
+    const int last = int(int64_t{tokens} * (index + 1) / team.size());
     for (int t = first; t < last; ++t) convert(t);
   });
 }
@@ -333,10 +333,10 @@ void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
 
 }  // namespace
 
-void multiply(Workers& workers, std::span<const Product> products) {
+void multiply(ThreadTeam& team, std::span<const Product> products) {
   constexpr size_t kMost = 16;  // jobs of one region; more go in several
   for (; products.size() > kMost; products = products.subspan(kMost)) {
-    multiply(workers, products.first(kMost));
+    multiply(team, products.first(kMost));
   }
   Job jobs[kMost];
   size_t count = 0;
@@ -351,9 +351,9 @@ void multiply(Workers& workers, std::span<const Product> products) {
   if (count == 0) return;
   const std::span<const Job> all(jobs, count);
   std::atomic<int64_t> next = 0;
-  workers.run([&](int index) {
+  team.run([&](int index) {
     if (few) {
-      stream_share(all, index, workers.size());
+      stream_share(all, index, team.size());
     } else {
       panel_share(all, next);
     }

@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/cpu/workers.h"
+#include "base/thread_team.h"
 #include "engine/weights/architecture.h"
 #include "engine/weights/weights.h"
 
@@ -24,7 +24,7 @@ enum class InputKind : uint8_t {
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  PackedMatrix(const Matrix& matrix, Workers& workers);  // views `matrix`, or repacks it
+  PackedMatrix(const Matrix& matrix, ThreadTeam& team);  // views `matrix`, or repacks it
   explicit operator bool() const { return rows_ > 0; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
@@ -48,7 +48,7 @@ class Input {
   Input(int max_tokens, int64_t max_columns);
   ~Input();
   // x[t] starts at x + t * stride and must outlive the products. Converts to the kinds in use.
-  void set(Workers& workers, const float* x, int64_t stride, int tokens, int64_t columns,
+  void set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
            std::span<const InputKind> kinds);
   int tokens() const { return tokens_; }
 
@@ -75,7 +75,7 @@ struct Product {
 
 // All products in one parallel region, their rows dealt to the threads in contiguous runs of equal
 // bytes, so that each core streams.
-void multiply(Workers& workers, std::span<const Product> products);
+void multiply(ThreadTeam& team, std::span<const Product> products);
 
 // What `multiply` computes, per (storage, instruction set): for `ridge bench` and the tests.
 std::string kernel_name(Storage storage);  // "AVX3_BF16 bf16 dot"

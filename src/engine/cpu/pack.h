@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/cpu/workers.h"
+#include "base/thread_team.h"
 #include "engine/weights/weights.h"
 
 namespace ridge::cpu {

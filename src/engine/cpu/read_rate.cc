@@ -8,11 +8,11 @@
 
 namespace ridge::cpu {
 
-double read_rate(Workers& workers, std::span<const std::span<const std::byte>> parts) {
+double read_rate(ThreadTeam& team, std::span<const std::span<const std::byte>> parts) {
   // The kernels read whole steps from the start of a line: a part's ragged ends are left out.
   constexpr size_t kLine = 64, kUnit = kStep * sizeof(float);
   const KernelSet& kernels = kernel_sets().front();
-  const auto threads = static_cast<size_t>(workers.size());
+  const auto threads = static_cast<size_t>(team.size());
   std::atomic<uint32_t> sink = 0;
   std::atomic<uint64_t> bytes = 0;
   const auto read_share = [&](int index) {
@@ -28,7 +28,7 @@ double read_rate(Workers& workers, std::span<const std::span<const std::byte>> p
     }
   };
   const auto start = std::chrono::steady_clock::now();
-  workers.run(read_share);
+  team.run(read_share);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return double(bytes.load()) / took.count();
 }

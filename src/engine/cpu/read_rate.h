@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <span>
 
-#include "engine/cpu/workers.h"
+#include "base/thread_team.h"
 
 namespace ridge::cpu {
 
 // Bytes/s of one pass over all parts, each shared by all threads as the products share it.
-double read_rate(Workers& workers, std::span<const std::span<const std::byte>> parts);
+double read_rate(ThreadTeam& team, std::span<const std::span<const std::byte>> parts);
 
 }  // namespace ridge::cpu

@@ -187,12 +187,12 @@ HWY_EXPORT(rope_store_token);
 class Turns {
  public:
   // [token][cosines, sines][half]
-  const float* of(Workers& workers, const Rope& rope, std::span<const AttentionSlice> slices) {
+  const float* of(ThreadTeam& team, const Rope& rope, std::span<const AttentionSlice> slices) {
     for (Table& table : tables_) {
       if (table.is(rope, slices)) return table.values.data();
     }
     std::swap(tables_[0], tables_[1]);
-    tables_[0].make(workers, rope, slices);
+    tables_[0].make(team, rope, slices);
     return tables_[0].values.data();
   }
 
@@ -213,7 +213,7 @@ class Turns {
       return token == positions.size();
     }
 
-    void make(Workers& workers, const Rope& rope, std::span<const AttentionSlice> slices) {
+    void make(ThreadTeam& team, const Rope& rope, std::span<const AttentionSlice> slices) {
       frequency = rope.frequency;
       magnitude = rope.magnitude;
       positions.clear();
@@ -233,8 +233,8 @@ class Turns {
         }
       };
       if (tokens == 1) return fill(0, 1);
-      const auto threads = size_t(workers.size());
-      workers.run([&](int index) {
+      const auto threads = size_t(team.size());
+      team.run([&](int index) {
         fill(tokens * size_t(index) / threads, tokens * size_t(index + 1) / threads);
       });
     }
@@ -244,7 +244,7 @@ class Turns {
 
 }  // namespace
 
-void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& cache,
+void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices) {
   if (cache.page_tokens % kKeyGroup != 0) {  // a user's option may have come this far
     throw Error("a page of the KV cache holds a multiple of {} tokens, not {}", +kKeyGroup,
@@ -253,7 +253,7 @@ void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& c
   assert(cache.head_dim % 8 == 0 && cache.head_dim <= 512);
   assert(2 * what.rope->frequency.size() <= size_t(cache.head_dim));
   thread_local Turns all_turns;
-  const float* turns = all_turns.of(workers, *what.rope, slices);
+  const float* turns = all_turns.of(team, *what.rope, slices);
   const size_t turns_stride = 2 * what.rope->frequency.size();
   size_t tokens = 0;
   for (const AttentionSlice& slice : slices) tokens += size_t(slice.fresh);
@@ -272,10 +272,10 @@ void rope_and_store(Workers& workers, const RopeStore& what, const LayerCache& c
       }
     }
   };
-  const size_t items = tokens * size_t(cache.kv_heads), threads = size_t(workers.size());
+  const size_t items = tokens * size_t(cache.kv_heads), threads = size_t(team.size());
   constexpr size_t kWorthSharing = 8;  // items of a microsecond or less, as a start of the threads
   if (items < kWorthSharing) return some(0, items);
-  workers.run([&](int index) {
+  team.run([&](int index) {
     some(items * size_t(index) / threads, items * size_t(index + 1) / threads);
   });
 }

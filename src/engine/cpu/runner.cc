@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/place.h"
+#include "base/mapped_buffer.h"
 #include "engine/account/profile.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cache.h"
@@ -22,7 +22,6 @@ using cpu::Input;
 using cpu::InputKind;
 using cpu::PackedMatrix;
 using cpu::Product;
-using cpu::Workers;
 
 struct Expert {
   PackedMatrix gate, up, down;
@@ -58,7 +57,7 @@ class CpuRunner final : public Runner {
   CpuRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
-        workers_(options.threads),
+        team_(options.threads),
         pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
               options.page_tokens),
         cache_(shape(), options, pool_.total()),
@@ -73,7 +72,7 @@ class CpuRunner final : public Runner {
         gathered_(shape().experts > 0 ? options.max_tokens : 1, shape().hidden),
         input_(options.max_tokens, widest(shape())),
         inner_input_(options.max_tokens, widest(shape())) {
-    options_.threads = workers_.size();
+    options_.threads = team_.size();
     pack();
     slices_.reserve(64);
     chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
@@ -89,7 +88,7 @@ class CpuRunner final : public Runner {
   void set_profile(Profile* profile) override { profile_ = profile; }
   double repacked_bytes() const override { return repacked_; }
   std::string device() const override {
-    return fmt::format("CPU, {} thread{}, {}", workers_.size(), workers_.size() == 1 ? "" : "s",
+    return fmt::format("CPU, {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
                        cpu::kernel_name(weights_.layers.front().q.storage));
   }
   Plan plan() const override {
@@ -106,7 +105,7 @@ class CpuRunner final : public Runner {
     OperatorClock clock(profile_);
     const int tokens = lay_out(batch);
     clock.begin("embed");
-    cpu::embed(workers_, weights_.embed, token_ids_.data(), tokens, shape().embed_scale, x_.data(),
+    cpu::embed(team_, weights_.embed, token_ids_.data(), tokens, shape().embed_scale, x_.data(),
                x_.stride());
     for (int l = 0; l < shape().layer_count(); ++l) {
       attend(l, tokens, clock);
@@ -121,7 +120,7 @@ class CpuRunner final : public Runner {
   std::span<const float> logits() override { return rows_; }
 
   double read_rate() override;
-  void fill_cache(uint64_t seed) override { cache_.fill(workers_, seed); }
+  void fill_cache(uint64_t seed) override { cache_.fill(team_, seed); }
 
  private:
   const Architecture& shape() const { return weights_.architecture; }
@@ -134,29 +133,29 @@ class CpuRunner final : public Runner {
   std::span<const float> head(std::span<const Slice> batch, OperatorClock& clock);
 
   void norm(const Vector& w, int tokens) {
-    cpu::rms_norm(workers_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(),
-                  shape().norm_eps, normed_.data(), normed_.stride());
+    cpu::rms_norm(team_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(), shape().norm_eps,
+                  normed_.data(), normed_.stride());
   }
   void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
-    input.set(workers_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
+    input.set(team_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
   }
   // x += w y, normed first where the architecture norms a block's output.
   void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens) {
     if (post_norm.empty()) {
       const Product product{
           .w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
-      cpu::multiply(workers_, {&product, 1});
+      cpu::multiply(team_, {&product, 1});
       return;
     }
     const Product product{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
-    cpu::multiply(workers_, {&product, 1});
-    cpu::rms_norm_add(workers_, block_.data(), block_.stride(), tokens, shape().hidden,
+    cpu::multiply(team_, {&product, 1});
+    cpu::rms_norm_add(team_, block_.data(), block_.stride(), tokens, shape().hidden,
                       post_norm.data(), shape().norm_eps, x_.data(), x_.stride());
   }
 
   Weights weights_;
   RunnerOptions options_;
-  Workers workers_;
+  ThreadTeam team_;
   PagePool pool_;
   cpu::Cache cache_;
   std::vector<PackedLayer> layers_;
@@ -177,7 +176,7 @@ class CpuRunner final : public Runner {
 
 void CpuRunner::pack() {
   const auto pack_one = [&](const Matrix& matrix) {
-    PackedMatrix packed = matrix ? PackedMatrix(matrix, workers_) : PackedMatrix();
+    PackedMatrix packed = matrix ? PackedMatrix(matrix, team_) : PackedMatrix();
     repacked_ += packed.repacked_bytes();
     return packed;
   };
@@ -214,7 +213,7 @@ double CpuRunner::read_rate() {
     for (const Expert& expert : layer.experts) add(expert.gate), add(expert.up), add(expert.down);
   }
   add(head_);
-  return cpu::read_rate(workers_, parts);
+  return cpu::read_rate(team_, parts);
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {
@@ -253,7 +252,7 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
       {.w = &packed.k, .x = &input_, .y = k_.data(), .stride = k_.stride(), .bias = bias(w.k_bias)},
       {.w = &packed.v, .x = &input_, .y = v_.data(), .stride = v_.stride(), .bias = bias(w.v_bias)},
   };
-  cpu::multiply(workers_, products);
+  cpu::multiply(team_, products);
 
   clock.begin("rope_cache");
   const cpu::RopeStore what{.q = q_.data(),
@@ -266,12 +265,12 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
                             .k_norm = bias(w.k_norm),
                             .norm_eps = shape().norm_eps,
                             .rope = &shape().ropes[size_t(layer.rope)]};
-  cpu::rope_and_store(workers_, what, cache_.layer(l), slices_);
+  cpu::rope_and_store(team_, what, cache_.layer(l), slices_);
 
   clock.begin("attention");
   const cpu::AttentionRules rules{shape().heads, shape().query_scale, shape().attention_softcap,
                                   layer.window};
-  cpu::attention(workers_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed_.data(),
+  cpu::attention(team_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed_.data(),
                  mixed_.stride());
 
   clock.begin("out");
@@ -292,9 +291,9 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
                         .stride = shape().ffn,
                         .up = &packed.up,
                         .activation = shape().activation};
-  cpu::multiply(workers_, {&product, 1});
+  cpu::multiply(team_, {&product, 1});
   clock.begin("down");
-  inner_input_.set(workers_, inner_.data(), shape().ffn, tokens, shape().ffn,
+  inner_input_.set(team_, inner_.data(), shape().ffn, tokens, shape().ffn,
                    std::array{packed.down.input_kind()});
   add_block(packed.down, inner_input_, w.post_mlp_norm, tokens);
 }
@@ -311,7 +310,7 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   set_input(input_, normed_, tokens, {packed.router.input_kind()});
   const Product route{
       .w = &packed.router, .x = &input_, .y = router_logits_.data(), .stride = count};
-  cpu::multiply(workers_, {&route, 1});
+  cpu::multiply(team_, {&route, 1});
   clock.begin("route");
   for (int t = 0; t < tokens; ++t) {
     cpu::choose_experts(&router_logits_[size_t(t) * size_t(count)], count, top_k,
@@ -339,13 +338,13 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
                      .stride = shape().expert_ffn,
                      .up = &expert.up,
                      .activation = shape().activation};
-    cpu::multiply(workers_, {&up, 1});
+    cpu::multiply(team_, {&up, 1});
     clock.begin("expert_down");
-    inner_input_.set(workers_, inner_.data(), shape().expert_ffn, rows, shape().expert_ffn,
+    inner_input_.set(team_, inner_.data(), shape().expert_ffn, rows, shape().expert_ffn,
                      std::array{expert.down.input_kind()});
     const Product down{
         .w = &expert.down, .x = &inner_input_, .y = block_.data(), .stride = block_.stride()};
-    cpu::multiply(workers_, {&down, 1});
+    cpu::multiply(team_, {&down, 1});
     for (int r = 0; r < rows; ++r) {
       const int t = expert_rows_[size_t(r)];
       const int32_t* mine = &chosen_[size_t(t) * size_t(top_k)];
@@ -369,7 +368,7 @@ std::span<const float> CpuRunner::head(std::span<const Slice> batch, OperatorClo
   for (size_t s = 0; s < batch.size(); ++s) {
     const int from = slices_[s].first + slices_[s].fresh - batch[s].logits;
     assert(batch[s].logits <= slices_[s].fresh);
-    cpu::rms_norm(workers_, x_.row(from), x_.stride(), batch[s].logits, shape().hidden,
+    cpu::rms_norm(team_, x_.row(from), x_.stride(), batch[s].logits, shape().hidden,
                   weights_.final_norm.data(), shape().norm_eps, normed_.row(row), normed_.stride());
     row += batch[s].logits;
   }
@@ -377,10 +376,10 @@ std::span<const float> CpuRunner::head(std::span<const Slice> batch, OperatorClo
   set_input(input_, normed_, rows, {head_.input_kind()});
   const Product product{
       .w = &head_, .x = &input_, .y = logits_->data(), .stride = logits_->stride()};
-  cpu::multiply(workers_, {&product, 1});
+  cpu::multiply(team_, {&product, 1});
   const size_t count = size_t(rows) * size_t(shape().vocab);
   if (shape().logit_softcap > 0) {
-    cpu::soft_cap(workers_, logits_->data(), int64_t(count), shape().logit_softcap);
+    cpu::soft_cap(team_, logits_->data(), int64_t(count), shape().logit_softcap);
   }
   return {logits_->data(), count};
 }

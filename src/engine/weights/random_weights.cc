@@ -11,10 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/place.h"
+#include "base/memory_limit.h"
 #include "base/random.h"
 #include "base/units.h"
 #include "engine/weights/embedded_model.h"

@@ -96,7 +96,7 @@ std::string counting(Access access) {
   }
 }
 
-WorkingSet::WorkingSet(Team& team, double bytes, Pages pages)
+WorkingSet::WorkingSet(ThreadTeam& team, double bytes, Pages pages)
     : part_floats_(array_floats(bytes / team.size(), 1)),
       buffer_(part_floats_ * sizeof(float) * static_cast<size_t>(team.size()), pages) {
   if (!buffer_) return;
@@ -107,7 +107,7 @@ float* WorkingSet::part(int index) const {
   return buffer_.as<float>() + static_cast<size_t>(index) * part_floats_;
 }
 
-Rates measure_bandwidth(Team& team, const WorkingSet& set, double bytes, Access access,
+Rates measure_bandwidth(ThreadTeam& team, const WorkingSet& set, double bytes, Access access,
                         const KernelSet& kernels, const Sampling& sampling) {
   const size_t arrays = arrays_of(access);
   const size_t whole = array_floats(std::min(bytes, set.part_bytes()), arrays);

@@ -1,9 +1,9 @@
 // Bandwidth of one working set: what moves, and how it is counted.
 #pragma once
 
-#include "base/place.h"
+#include "base/mapped_buffer.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/team.h"
+#include "measure/cpu/timing.h"
 #include "measure/reading.h"
 
 namespace ridge {
@@ -33,7 +33,7 @@ std::string counting(Access access);
 class WorkingSet {
  public:
   // Throws nothing; check with operator bool. `bytes` for all threads together.
-  WorkingSet(Team& team, double bytes, Pages pages = Pages::huge);
+  WorkingSet(ThreadTeam& team, double bytes, Pages pages = Pages::huge);
   explicit operator bool() const { return static_cast<bool>(buffer_); }
   float* part(int index) const;
   double part_bytes() const { return static_cast<double>(part_floats_ * sizeof(float)); }
@@ -50,7 +50,7 @@ struct Rates {
   std::vector<double> bytes_per_s;
   std::string doubt;
 };
-Rates measure_bandwidth(Team& team, const WorkingSet& set, double bytes, Access access,
+Rates measure_bandwidth(ThreadTeam& team, const WorkingSet& set, double bytes, Access access,
                         const KernelSet& kernels, const Sampling& sampling);
 
 }  // namespace ridge

@@ -48,7 +48,7 @@ bool Ring::is_whole() const {
   return met == nodes_;
 }
 
-Reading measure_latency(Team& one, const MappedBuffer& buffer, double bytes,
+Reading measure_latency(ThreadTeam& one, const MappedBuffer& buffer, double bytes,
                         const Sampling& sampling) {
   static uint64_t seed = 1;  // another order each time
   Ring ring(buffer, bytes, ++seed);

@@ -1,8 +1,8 @@
 // The time of one load that waits for the load before it.
 #pragma once
 
-#include "base/place.h"
-#include "measure/cpu/team.h"
+#include "base/mapped_buffer.h"
+#include "measure/cpu/timing.h"
 #include "measure/reading.h"
 
 namespace ridge {
@@ -25,7 +25,7 @@ class Ring {
 };
 
 // Seconds per load over a working set, by the first thread of a team of one.
-Reading measure_latency(Team& one, const MappedBuffer& buffer, double bytes,
+Reading measure_latency(ThreadTeam& one, const MappedBuffer& buffer, double bytes,
                         const Sampling& sampling);
 
 }  // namespace ridge

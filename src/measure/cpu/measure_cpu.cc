@@ -7,7 +7,9 @@
 #include <cmath>
 #include <system_error>
 
+#include "base/affinity.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/units.h"
 #include "machine/detect.h"
 #include "measure/cpu/bandwidth.h"
@@ -53,7 +55,7 @@ class CpuRun {
   Report run() {
     const Disturbance before = disturbance_now();
     {
-      Team team(all_);
+      ThreadTeam team = ThreadTeam::pinned_to(all_);
       if (!team.pinned()) report_.conditions.push_back("threads could not be pinned");
       clock(team);
       peaks(team);
@@ -61,13 +63,13 @@ class CpuRun {
       bandwidths(team);
     }
     {
-      Team one(core_);
+      ThreadTeam one = ThreadTeam::pinned_to(core_);
       core_peaks(one);
       latencies(one);
     }
     disk();
     {
-      Team team(all_);
+      ThreadTeam team = ThreadTeam::pinned_to(all_);
       const double after = chain_clock(team);
       const double drift = after / clock_ - 1;
       report_.conditions.push_back(
@@ -104,7 +106,7 @@ class CpuRun {
     report_.base.units = own;
   }
 
-  void clock(Team& team) {
+  void clock(ThreadTeam& team) {
     progress_("clock");
     std::vector<double> hertz;
     for (int i = 0; i < 5; ++i) hertz.push_back(chain_clock(team));
@@ -120,14 +122,14 @@ class CpuRun {
                   fmt::format("chain of dependent additions on {} cores at once", team.size())));
   }
 
-  void peaks(Team& team) {
+  void peaks(ThreadTeam& team) {
     for (Reading& reading :
          measure_peaks(team, settings_.sampling, clock_, progress_, report_.missing)) {
       add(std::move(reading));
     }
   }
 
-  void core_peaks(Team& one) {
+  void core_peaks(ThreadTeam& one) {
     const KernelSet& set = kernel_sets().front();
     progress_("peaks of one core");
     Reading core = measure_core_peak(one, settings_.sampling, clock_);
@@ -142,7 +144,7 @@ class CpuRun {
     add(std::move(core));
   }
 
-  void costs(Team& team) {
+  void costs(ThreadTeam& team) {
     progress_("barrier and fork-join");
     if (team.size() < 2) {
       report_.missing.push_back("barrier and fork-join: only one processor may be used");
@@ -155,16 +157,15 @@ class CpuRun {
                   fmt::format("spinning barrier of {} pinned threads", team.size())),
         barriers.doubt);
     constexpr int kRuns = 2000;
-    const std::function<void(int)> nothing = [](int) {};
     std::vector<double> joins;
     for (int i = 0; i < settings_.sampling.samples; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      for (int run = 0; run < kRuns; ++run) team.run(nothing);
+      for (int run = 0; run < kRuns; ++run) team.run([](int) {});
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
       joins.push_back(spent.count() / kRuns);
     }
     add(summarize("launch.fork_join", "launch.stream", Quantity::time, joins,
-                  "empty work handed to waiting threads and back, three barriers"));
+                  "an empty function run on all threads, from the call to the last return"));
   }
 
   // Bytes of each thread's part for a level: half of what it holds, so that neither the level's
@@ -190,7 +191,7 @@ class CpuRun {
     return std::min(wanted, allowed);
   }
 
-  void bandwidths(Team& team) {
+  void bandwidths(ThreadTeam& team) {
     const double bytes = memory_bytes();
     if (bytes < kLeastMemory) {
       report_.missing.push_back(
@@ -213,12 +214,12 @@ class CpuRun {
 
   void one_core_bandwidths(const WorkingSet& set) {
     // The first thread's part serves one core: it touched it.
-    Team one(core_);
+    ThreadTeam one = ThreadTeam::pinned_to(core_);
     level_bandwidths(one, set, ".core");
     curve(one, set, "read.core", "read, one core");
   }
 
-  void level_bandwidths(Team& team, const WorkingSet& set, const std::string& suffix) {
+  void level_bandwidths(ThreadTeam& team, const WorkingSet& set, const std::string& suffix) {
     const Level* inside = nullptr;
     for (const char* name : {"L1", "L2", "L3", "DRAM"}) {
       const Level* at = level(name);
@@ -242,7 +243,7 @@ class CpuRun {
     }
   }
 
-  void add_bandwidth(Team& team, const WorkingSet& set, double bytes, const std::string& name,
+  void add_bandwidth(ThreadTeam& team, const WorkingSet& set, double bytes, const std::string& name,
                      Access access, const std::string& suffix) {
     const Rates rates =
         measure_bandwidth(team, set, bytes, access, kernel_sets().front(), settings_.sampling);
@@ -256,7 +257,8 @@ class CpuRun {
         rates.doubt);
   }
 
-  void curve(Team& team, const WorkingSet& set, const std::string& id, const std::string& label) {
+  void curve(ThreadTeam& team, const WorkingSet& set, const std::string& id,
+             const std::string& label) {
     Curve line{id, label, Quantity::bandwidth, {}, {}};
     for (double part = 4096; part <= set.part_bytes(); part *= settings_.curve_step) {
       progress_(fmt::format("{} {}", label, pretty_binary(part)));
@@ -268,7 +270,7 @@ class CpuRun {
     report_.curves.push_back(std::move(line));
   }
 
-  void latencies(Team& one) {
+  void latencies(ThreadTeam& one) {
     const Level* last = level("L3") ? level("L3") : level("L2");
     const double cache = last ? last->total_capacity().value_or(32e6) : 32e6;
     const double limit =
@@ -296,7 +298,7 @@ class CpuRun {
     }
   }
 
-  const Curve& latency_curve(Team& one, const MappedBuffer& buffer, double limit, bool huge) {
+  const Curve& latency_curve(ThreadTeam& one, const MappedBuffer& buffer, double limit, bool huge) {
     Curve line{huge ? "latency.huge" : "latency.4k",
                huge ? "random chase, huge pages" : "random chase, 4 KB pages",
                Quantity::time,
@@ -312,7 +314,7 @@ class CpuRun {
     return report_.curves.back();
   }
 
-  void level_latencies(Team& one, const MappedBuffer& buffer, double largest,
+  void level_latencies(ThreadTeam& one, const MappedBuffer& buffer, double largest,
                        const std::string& doubt) {
     double inside = 0;
     for (const char* name : {"L1", "L2", "L3", "DRAM"}) {

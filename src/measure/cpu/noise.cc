@@ -48,27 +48,26 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
   }
   // Our own threads count too; what is above them belongs to others.
   if (before.load > 0.5 * threads) {
-    lines.push_back(
-        fmt::format("{:.1f} processes wanted {} processors before we began", before.load, threads));
+    lines.push_back(fmt::format("{:.1f} processes were runnable on {} processors before the start",
+                                before.load, threads));
   }
   return lines;
 }
 
-double chain_clock(Team& team) {
+double chain_clock(ThreadTeam& team) {
   constexpr int kChain = 4'000'000;
+  const auto chain = [](int index) {
+    uint64_t value = static_cast<uint64_t>(index), step = 3;
+    for (int i = 0; i < kChain / 8; ++i) {
+      for (int unroll = 0; unroll < 8; ++unroll) {
+        value += step;
+        asm volatile("" : "+r"(value), "+r"(step));
+      }
+    }
+  };
   double best = 0;
   for (int pass = 0; pass < 5; ++pass) {
-    const double seconds = team.run([](int index) {
-                                 uint64_t value = static_cast<uint64_t>(index), step = 3;
-                                 for (int i = 0; i < kChain / 8; ++i) {
-                                   for (int unroll = 0; unroll < 8; ++unroll) {
-                                     value += step;
-                                     asm volatile("" : "+r"(value), "+r"(step));
-                                   }
-                                 }
-                               })
-                               .seconds;
-    best = std::max(best, kChain / seconds);
+    best = std::max(best, kChain / timed_pass(team, chain).seconds);
   }
   return best;
 }

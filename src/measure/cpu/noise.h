@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/cpu/team.h"
+#include "measure/cpu/timing.h"
 
 namespace ridge {
 
@@ -23,6 +23,6 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
 
 // The clock with all threads of the team busy, Hz: a chain of dependent additions, one a clock on
 // every core there is.
-double chain_clock(Team& team);
+double chain_clock(ThreadTeam& team);
 
 }  // namespace ridge

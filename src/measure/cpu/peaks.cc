@@ -9,8 +9,8 @@
 namespace ridge {
 namespace {
 
-Reading measure_one(Team& team, const Sampling& sampling, double clock, std::string id, double ops,
-                    double (*kernel)(long), const std::string& isa) {
+Reading measure_one(ThreadTeam& team, const Sampling& sampling, double clock, std::string id,
+                    double ops, double (*kernel)(long), const std::string& isa) {
   std::atomic<bool> wrong = false;
   const Samples samples = sample(team, sampling, [&](int, long repeats) {
     if (!(kernel(repeats) > 0)) wrong = true;  // also uses the result, so that the work stays
@@ -37,7 +37,7 @@ void give_path_to_fastest(const std::string& dtype, std::vector<Reading>& readin
 
 }  // namespace
 
-std::vector<Reading> measure_peaks(Team& team, const Sampling& sampling, double clock,
+std::vector<Reading> measure_peaks(ThreadTeam& team, const Sampling& sampling, double clock,
                                    const Progress& progress, std::vector<std::string>& missing) {
   std::vector<Reading> found;
   for (const KernelSet& set : kernel_sets()) {
@@ -67,7 +67,7 @@ std::vector<Reading> measure_peaks(Team& team, const Sampling& sampling, double 
   return found;
 }
 
-Reading measure_core_peak(Team& one, const Sampling& sampling, double clock) {
+Reading measure_core_peak(ThreadTeam& one, const Sampling& sampling, double clock) {
   const KernelSet& set = kernel_sets().front();
   return measure_one(one, sampling, clock, "core.fp32", set.fma32_ops(), set.fma32, set.isa);
 }

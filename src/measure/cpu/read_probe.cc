@@ -12,10 +12,12 @@
 #include <system_error>
 #include <vector>
 
-#include "base/place.h"
+#include "base/affinity.h"
+#include "base/mapped_buffer.h"
+#include "base/memory_limit.h"
 #include "base/units.h"
 #include "measure/cpu/kernels.h"
-#include "measure/cpu/team.h"
+#include "measure/cpu/timing.h"
 
 namespace ridge {
 namespace {
@@ -43,12 +45,12 @@ double since(Clock::time_point start) {
 // team's threads are pinned and spin: left to the scheduler, two threads that wake each other may
 // share a processor, and waking takes as long as reading a cache.
 template <typename Prepare, typename Work>
-std::vector<double> timed_passes(Team& team, double seconds, Prepare prepare, Work work) {
+std::vector<double> timed_passes(ThreadTeam& team, double seconds, Prepare prepare, Work work) {
   std::vector<double> passes;
   team.run(prepare);
   const Clock::time_point begin = Clock::now();
   while (static_cast<int>(passes.size()) < kMinPasses || since(begin) < seconds) {
-    passes.push_back(team.run(work).seconds);
+    passes.push_back(timed_pass(team, work).seconds);
   }
   return passes;
 }
@@ -63,7 +65,7 @@ Measured summarize(double amount, const std::vector<double>& passes, std::string
   return {amount / best, 1 - best / median(passes), std::move(how)};
 }
 
-std::optional<Measured> probe_read(Team& team, double bytes, double seconds, long repeats) {
+std::optional<Measured> probe_read(ThreadTeam& team, double bytes, double seconds, long repeats) {
   const int threads = team.size();
   constexpr size_t kStepBytes = kStep * sizeof(float);
   const size_t share =
@@ -89,7 +91,7 @@ std::optional<Measured> probe_read(Team& team, double bytes, double seconds, lon
 // -1 or 0 where the C library does not know.
 double last_cache() { return static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE)); }
 
-std::optional<Measured> probe_memory(Team& team) {
+std::optional<Measured> probe_memory(ThreadTeam& team) {
   const double wanted =
       std::max({kWantedBytes, kBytesPerThread * team.size(), kTimesCache * last_cache()});
   const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
@@ -107,7 +109,7 @@ double own_cache() {
 }
 
 // What a small model streams from. A quarter of it: the rest is other cores' and other guests'.
-std::optional<Measured> probe_cache(Team& team) {
+std::optional<Measured> probe_cache(ThreadTeam& team) {
   if (own_cache() <= 0) return std::nullopt;
   constexpr long kRepeats = 16;  // a pass in milliseconds, far above what waking the threads takes
   return probe_read(team, own_cache() / 4, kCacheSeconds, kRepeats);
@@ -115,7 +117,7 @@ std::optional<Measured> probe_cache(Team& team) {
 
 // One addition a clock on every core there is: a chain that nothing can shorten. All threads at
 // once, because the clock of one busy core is not that of all.
-std::optional<Measured> probe_clock(Team& team) {
+std::optional<Measured> probe_clock(ThreadTeam& team) {
   constexpr int kChain = 4'000'000;
   std::atomic<uint64_t> sink = 0;
   const auto chain = [&](int index) {
@@ -140,7 +142,7 @@ std::optional<Measured> probe_clock(Team& team) {
 
 std::optional<CpuProbe> probe_cpu() {
   try {
-    Team team(usable_processors());
+    ThreadTeam team = ThreadTeam::pinned_to(usable_processors());
     return CpuProbe{probe_memory(team), probe_cache(team), probe_clock(team)};
   } catch (const std::system_error&) {  // no more threads allowed here
     return std::nullopt;

@@ -135,7 +135,7 @@ struct Part {
 
 // Stores the parts' keys and values and attends, rows in the order of the parts, in buffers with
 // room between rows. Results go to `results[sequence]` ([length][heads][dim]). A rope of no turns.
-inline void step(Workers& workers, const Setting& s, const Cache& cache,
+inline void step(ThreadTeam& team, const Setting& s, const Cache& cache,
                  const std::vector<Sequence>& sequences, const std::vector<Part>& parts,
                  std::vector<std::vector<float>>& results) {
   constexpr int kGap = 5;  // also makes rows unaligned
@@ -175,8 +175,8 @@ inline void step(Workers& workers, const Setting& s, const Cache& cache,
   store.kv_stride = kv_stride;
   store.heads = s.heads;
   store.rope = &still;
-  rope_and_store(workers, store, cache.layer(), slices);
-  attention(workers, rules_of(s), cache.layer(), slices, q.data(), q_stride, out.data() + kGap,
+  rope_and_store(team, store, cache.layer(), slices);
+  attention(team, rules_of(s), cache.layer(), slices, q.data(), q_stride, out.data() + kGap,
             q_stride);
   for (int i = 0; i < kGap; ++i) EXPECT_EQ(out[static_cast<size_t>(i)], kSentinel);
   each_row([&](size_t of, int token, int row) {
@@ -193,14 +193,13 @@ inline std::vector<std::vector<float>> room_for(const std::vector<Sequence>& seq
 }
 
 // All tokens of one sequence in chunks of `chunk`.
-inline std::vector<float> whole(Workers& workers, const Setting& s, const Sequence& sequence,
+inline std::vector<float> whole(ThreadTeam& team, const Setting& s, const Sequence& sequence,
                                 int chunk) {
   const std::vector<Sequence> sequences{sequence};
   const Cache cache(s, {sequence.length});
   auto results = room_for(sequences);
   for (int past = 0; past < sequence.length; past += chunk) {
-    step(workers, s, cache, sequences, {{0, past, std::min(chunk, sequence.length - past)}},
-         results);
+    step(team, s, cache, sequences, {{0, past, std::min(chunk, sequence.length - past)}}, results);
   }
   return results[0];
 }

@@ -11,75 +11,75 @@ void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
 }
 
-void check(Workers& workers, const Setting& s, int length) {
+void check(ThreadTeam& team, const Setting& s, int length) {
   const Sequence sequence(s, length, 11);
-  expect_as_defined(s, sequence, whole(workers, s, sequence, length));
+  expect_as_defined(s, sequence, whole(team, s, sequence, length));
 }
 
 TEST(CpuAttention, IsAsDefinedForEveryGroupingOfHeads) {
-  Workers workers(2);
+  ThreadTeam team(2);
   on_every_target([&] {
     for (const auto& [heads, kv_heads] : {std::pair{4, 4}, {8, 2}, {6, 2}, {5, 1}, {16, 1}}) {
       SCOPED_TRACE(heads);
-      check(workers, {.heads = heads, .kv_heads = kv_heads}, 150);
+      check(team, {.heads = heads, .kv_heads = kv_heads}, 150);
     }
   });
 }
 
 TEST(CpuAttention, IsAsDefinedForEveryHeadSize) {
-  Workers workers(2);
+  ThreadTeam team(2);
   on_every_target([&] {
     for (const int head_dim : {8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 256, 264, 512}) {
       SCOPED_TRACE(head_dim);
-      check(workers, {.heads = 2, .kv_heads = 1, .head_dim = head_dim}, 70);
+      check(team, {.heads = 2, .kv_heads = 1, .head_dim = head_dim}, 70);
     }
   });
 }
 
 TEST(CpuAttention, IsAsDefinedForEveryStorage) {
-  Workers workers(2);
+  ThreadTeam team(2);
   on_every_target([&] {
     for (const KvStorage storage : {KvStorage::f16, KvStorage::bf16, KvStorage::int8}) {
       SCOPED_TRACE(int(storage));
-      check(workers, {.storage = storage}, 200);
-      check(workers, {.storage = storage, .head_dim = 72}, 33);
+      check(team, {.storage = storage}, 200);
+      check(team, {.storage = storage, .head_dim = 72}, 33);
     }
   });
 }
 
 TEST(CpuAttention, IsAsDefinedForLengthsAroundTiles) {
-  Workers workers(2);
+  ThreadTeam team(2);
   on_every_target([&] {
     for (const int length : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129}) {
       SCOPED_TRACE(length);
-      check(workers, {}, length);
+      check(team, {}, length);
     }
   });
 }
 
 TEST(CpuAttention, IsAsDefinedForWindowsAndSoftcaps) {
-  Workers workers(2);
+  ThreadTeam team(2);
   on_every_target([&] {
     for (const int window : {1, 3, 16, 64, 65, 100, 1000}) {
       SCOPED_TRACE(window);
-      check(workers, {.window = window}, 180);
+      check(team, {.window = window}, 180);
     }
-    check(workers, {.softcap = 2}, 100);
-    check(workers, {.window = 20, .softcap = 30}, 100);
-    check(workers, {.storage = KvStorage::int8, .softcap = 50}, 100);
+    check(team, {.softcap = 2}, 100);
+    check(team, {.window = 20, .softcap = 30}, 100);
+    check(team, {.storage = KvStorage::int8, .softcap = 50}, 100);
   });
 }
 
 TEST(CpuAttention, IsAsDefinedAcrossSpans) {
-  Workers workers(2);
+  ThreadTeam team(2);
   const Setting s{.heads = 2, .kv_heads = 1, .head_dim = 16};
-  check(workers, s, 2100);
-  check(workers, {.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 1500}, 2600);
+  check(team, s, 2100);
+  check(team, {.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 1500}, 2600);
 }
 
 // Scores far apart: the running maximum jumps, sums are rescaled to nothing.
 TEST(CpuAttention, SurvivesExtremeScores) {
-  Workers workers(1);
+  ThreadTeam team(1);
   on_every_target([&] {
     Setting s{.storage = KvStorage::bf16, .heads = 1, .kv_heads = 1, .head_dim = 16};
     Sequence sequence(s, 300, 5);
@@ -87,9 +87,9 @@ TEST(CpuAttention, SurvivesExtremeScores) {
     for (int t = 0; t < 300; ++t) {
       for (int d = 0; d < 16; ++d) sequence.k[size_t(t * 16 + d)] *= float(t % 7) * 1e3f;
     }
-    for (const float x : whole(workers, s, sequence, 300)) EXPECT_TRUE(std::isfinite(x));
+    for (const float x : whole(team, s, sequence, 300)) EXPECT_TRUE(std::isfinite(x));
     for (float& k : sequence.k) k = 0;  // all alike: the mean of the values
-    const auto means = whole(workers, s, sequence, 300);
+    const auto means = whole(team, s, sequence, 300);
     double mean = 0;
     for (int t = 0; t < 300; ++t)
       mean += double(bf16_to_f32(f32_to_bf16(sequence.v[size_t(t * 16)])));
@@ -103,12 +103,12 @@ TEST_P(SameBits, InOneChunkOrMany) {
   on_every_target([&] {
     for (const int window : {0, 37}) {
       const Setting s{.storage = GetParam(), .heads = 6, .kv_heads = 2, .window = window};
-      Workers workers(2);
+      ThreadTeam team(2);
       const Sequence sequence(s, 203, 3);
-      const auto once = whole(workers, s, sequence, 203);
+      const auto once = whole(team, s, sequence, 203);
       for (const int chunk : {1, 7, 16, 64, 100}) {
         SCOPED_TRACE(chunk);
-        expect_same_bits(once, whole(workers, s, sequence, chunk));
+        expect_same_bits(once, whole(team, s, sequence, chunk));
       }
     }
   });
@@ -117,13 +117,13 @@ TEST_P(SameBits, InOneChunkOrMany) {
 TEST_P(SameBits, ForEveryPageSize) {
   on_every_target([&] {
     Setting s{.storage = GetParam(), .head_dim = 80};
-    Workers workers(2);
+    ThreadTeam team(2);
     const Sequence sequence(s, 203, 3);
-    const auto once = whole(workers, s, sequence, 203);
+    const auto once = whole(team, s, sequence, 203);
     for (const int page_tokens : {32, 48, 112, 4096}) {
       SCOPED_TRACE(page_tokens);
       s.page_tokens = page_tokens;
-      expect_same_bits(once, whole(workers, s, sequence, 50));
+      expect_same_bits(once, whole(team, s, sequence, 50));
     }
   });
 }
@@ -131,15 +131,15 @@ TEST_P(SameBits, ForEveryPageSize) {
 TEST_P(SameBits, AloneOrInABatch) {
   on_every_target([&] {
     const Setting s{.storage = GetParam(), .heads = 4, .kv_heads = 1};
-    Workers workers(2);
+    ThreadTeam team(2);
     const std::vector<Sequence> sequences{{s, 90, 1}, {s, 17, 2}, {s, 130, 3}};
     const Cache cache(s, {90, 17, 130});
     auto results = room_for(sequences);
-    step(workers, s, cache, sequences, {{2, 0, 60}, {0, 0, 1}}, results);
-    step(workers, s, cache, sequences, {{0, 1, 80}, {1, 0, 17}, {2, 60, 1}}, results);
-    step(workers, s, cache, sequences, {{2, 61, 69}, {0, 81, 9}}, results);
+    step(team, s, cache, sequences, {{2, 0, 60}, {0, 0, 1}}, results);
+    step(team, s, cache, sequences, {{0, 1, 80}, {1, 0, 17}, {2, 60, 1}}, results);
+    step(team, s, cache, sequences, {{2, 61, 69}, {0, 81, 9}}, results);
     for (size_t i = 0; i < sequences.size(); ++i) {
-      expect_same_bits(results[i], whole(workers, s, sequences[i], sequences[i].length));
+      expect_same_bits(results[i], whole(team, s, sequences[i], sequences[i].length));
     }
   });
 }
@@ -148,7 +148,7 @@ TEST_P(SameBits, AloneOrInABatch) {
 TEST_P(SameBits, OnOneThreadOrTwo) {
   const Setting s{.storage = GetParam(), .heads = 2, .kv_heads = 1, .head_dim = 16};
   const Sequence sequence(s, 2500, 3);
-  Workers one(1), two(2), three(3);
+  ThreadTeam one(1), two(2), three(3);
   const auto alone = whole(one, s, sequence, 700);
   expect_same_bits(alone, whole(two, s, sequence, 700));
   expect_same_bits(alone, whole(three, s, sequence, 2500));
@@ -189,7 +189,7 @@ TEST(RopeStore, NormsTurnsAndRoundsAsDefined) {
       for (const int dim : {8, 64, 72, 128}) {
         const Setting s{.storage = storage, .heads = 6, .kv_heads = 3, .head_dim = dim};
         const int past = 100000, fresh = 3;  // far out, where angles in f32 would be wrong
-        Workers workers(2);
+        ThreadTeam team(2);
         const std::vector<int> pages(size_t(past + fresh) / 16 + 1, 0);
         Cache cache(s, {16});
         Rope rope;
@@ -211,7 +211,7 @@ TEST(RopeStore, NormsTurnsAndRoundsAsDefined) {
         define(expected_q, 6, q_norm.data());
         define(expected_k, 3, k_norm.data());
         const AttentionSlice slice{0, fresh, past, pages};
-        rope_and_store(workers,
+        rope_and_store(team,
                        {q.data(), k.data(), v.data(), 6 * dim, 3 * dim, 6, q_norm.data(),
                         k_norm.data(), 1e-6f, &rope},
                        cache.layer(), {&slice, 1});
@@ -235,15 +235,15 @@ TEST(RopeStore, NormsTurnsAndRoundsAsDefined) {
 }
 
 TEST(RopeStore, RefusesPagesThatCutGroups) {
-  Workers workers(1);
+  ThreadTeam team(1);
   const Setting s{.page_tokens = 24};
-  EXPECT_THROW(whole(workers, s, Sequence(s, 30, 1), 30), Error);
+  EXPECT_THROW(whole(team, s, Sequence(s, 30, 1), 30), Error);
 }
 
 // Every f16, its neighbours in f32 and the halfway points between two.
 TEST(RopeStore, RoundsToF16AsDefined) {
   on_every_target([&] {
-    Workers workers(1);
+    ThreadTeam team(1);
     const Setting s{.heads = 1, .kv_heads = 1, .head_dim = 512, .page_tokens = 16};
     Cache cache(s, {16});
     Rope still;
@@ -266,8 +266,7 @@ TEST(RopeStore, RoundsToF16AsDefined) {
     const AttentionSlice slice{0, 1, 3, pages};
     for (size_t at = 0; at < values.size(); at += 512) {
       rope_and_store(
-          workers,
-          {q.data(), k.data(), values.data() + at, 512, 512, 1, nullptr, nullptr, 0, &still},
+          team, {q.data(), k.data(), values.data() + at, 512, 512, 1, nullptr, nullptr, 0, &still},
           cache.layer(), {&slice, 1});
       for (int i = 0; i < 512; ++i) {
         float expected = values[at + size_t(i)];

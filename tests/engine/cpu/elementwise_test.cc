@@ -13,14 +13,14 @@ constexpr float kSentinel = 12345;
 
 TEST(CpuElementwise, RmsNormIsAsDefined) {
   on_every_target([&] {
-    Workers workers(2);
+    ThreadTeam team(2);
     for (const int columns : {1, 7, 8, 63, 64, 100, 256, 1000, 8192}) {
       SCOPED_TRACE(columns);
       for (const int tokens : {1, 5}) {
         const int stride = columns + 3, y_stride = columns + 7;
         const auto x = normals(size_t(tokens * stride), 1, 3), w = normals(size_t(columns), 2);
         std::vector<float> y(size_t(tokens * y_stride), kSentinel), expected(size_t(columns), 0);
-        rms_norm(workers, x.data(), stride, tokens, columns, w.data(), 1e-5f, y.data(), y_stride);
+        rms_norm(team, x.data(), stride, tokens, columns, w.data(), 1e-5f, y.data(), y_stride);
         for (int t = 0; t < tokens; ++t) {
           reference::rms_norm(x.data() + t * stride, columns, w.data(), 1e-5f, expected.data());
           for (int c = 0; c < columns; ++c) {
@@ -32,8 +32,8 @@ TEST(CpuElementwise, RmsNormIsAsDefined) {
             ASSERT_EQ(y[size_t(t * y_stride + c)], kSentinel);
         }
         auto in_place = x;
-        rms_norm(workers, in_place.data(), stride, tokens, columns, w.data(), 1e-5f,
-                 in_place.data(), stride);
+        rms_norm(team, in_place.data(), stride, tokens, columns, w.data(), 1e-5f, in_place.data(),
+                 stride);
         for (int t = 0; t < tokens; ++t) {
           EXPECT_EQ(std::memcmp(in_place.data() + t * stride, y.data() + t * y_stride,
                                 size_t(columns) * sizeof(float)),
@@ -45,21 +45,21 @@ TEST(CpuElementwise, RmsNormIsAsDefined) {
 }
 
 TEST(CpuElementwise, RmsNormOfZerosIsZero) {
-  Workers workers(1);
+  ThreadTeam team(1);
   std::vector<float> x(100, 0), y(100, kSentinel), w(100, 2);
-  rms_norm(workers, x.data(), 100, 1, 100, w.data(), 1e-5f, y.data(), 100);
+  rms_norm(team, x.data(), 100, 1, 100, w.data(), 1e-5f, y.data(), 100);
   for (const float value : y) EXPECT_EQ(value, 0);
 }
 
 TEST(CpuElementwise, RmsNormAddAddsTheNorm) {
   on_every_target([&] {
-    Workers workers(2);
+    ThreadTeam team(2);
     const int columns = 203, tokens = 90;  // enough to be shared
     const auto y = normals(size_t(tokens * columns), 1), w = normals(size_t(columns), 2);
     const auto before = normals(size_t(tokens * columns), 3);
     auto x = before;
     std::vector<float> norm(size_t(columns), 0);
-    rms_norm_add(workers, y.data(), columns, tokens, columns, w.data(), 1e-6f, x.data(), columns);
+    rms_norm_add(team, y.data(), columns, tokens, columns, w.data(), 1e-6f, x.data(), columns);
     for (int t = 0; t < tokens; ++t) {
       reference::rms_norm(y.data() + t * columns, columns, w.data(), 1e-6f, norm.data());
       for (int c = 0; c < columns; ++c) {
@@ -74,7 +74,7 @@ TEST(CpuElementwise, RmsNormAddAddsTheNorm) {
 
 TEST(CpuElementwise, EmbedsAnyStorage) {
   on_every_target([&] {
-    Workers workers(2);
+    ThreadTeam team(2);
     const int64_t rows = 20, columns = 256;
     const auto values = normals(size_t(rows * columns), 1);
     for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8_0}) {
@@ -90,7 +90,7 @@ TEST(CpuElementwise, EmbedsAnyStorage) {
       const int64_t stride = columns + 1;
       std::vector<float> x(tokens.size() * size_t(stride), kSentinel),
           row(static_cast<size_t>(columns));
-      embed(workers, table, tokens.data(), int(tokens.size()), 3, x.data(), stride);
+      embed(team, table, tokens.data(), int(tokens.size()), 3, x.data(), stride);
       for (size_t t = 0; t < tokens.size(); ++t) {
         dequantize(storage, table.row(tokens[t]), columns, row.data());
         const float* got = x.data() + int64_t(t) * stride;
@@ -103,7 +103,7 @@ TEST(CpuElementwise, EmbedsAnyStorage) {
 
 TEST(CpuElementwise, SoftCapIsAsDefined) {
   on_every_target([&] {
-    Workers one(1), two(2);
+    ThreadTeam one(1), two(2);
     std::vector<float> x = normals(20011, 1, 40);
     for (const float extreme : {0.0f, 1e-20f, -1e-3f, 1e5f, -1e30f}) x.push_back(extreme);
     auto y = x, z = x;

@@ -160,15 +160,15 @@ void expect_sentinels(const Output& out, int64_t rows, int tokens) {
   }
 }
 
-void check(const Case& c, Workers& workers, std::mt19937& random) {
+void check(const Case& c, ThreadTeam& team, std::mt19937& random) {
   const TestMatrix matrix = make_matrix(c.storage, c.rows, c.columns, random);
   const size_t columns = static_cast<size_t>(c.columns);
   const auto x = normal(columns * static_cast<size_t>(c.tokens), random);
   const auto bias = normal(static_cast<size_t>(c.rows), random);
-  const PackedMatrix packed(matrix.view, workers);
+  const PackedMatrix packed(matrix.view, team);
   Input input(c.tokens, c.columns);
   const InputKind kind = packed.input_kind();
-  input.set(workers, x.data(), c.columns, c.tokens, c.columns, {&kind, 1});
+  input.set(team, x.data(), c.columns, c.tokens, c.columns, {&kind, 1});
   Output out = make_output(c.rows, c.tokens, 3);
   const Product product{.w = &packed,
                         .x = &input,
@@ -176,7 +176,7 @@ void check(const Case& c, Workers& workers, std::mt19937& random) {
                         .stride = out.stride,
                         .bias = bias.data(),
                         .accumulate = true};
-  multiply(workers, {&product, 1});
+  multiply(team, {&product, 1});
   expect_sentinels(out, c.rows, c.tokens);
 
   const auto rounded = as_input(kind, x, columns);
@@ -209,26 +209,26 @@ class Matmul : public testing::TestWithParam<int> {
 };
 
 TEST_P(Matmul, AgreesWithTheReference) {
-  Workers workers(2);
+  ThreadTeam team(2);
   for (int s = 0; s < kStorageCount; ++s) {
     const auto storage = static_cast<Storage>(s);
     const int64_t block = storage_info(storage).block;
     for (const int64_t rows : {1, 15, 16, 17, 100}) {
       for (const int tokens : {1, 2, 3, 7, 8, 33}) {
-        check({storage, rows, 3 * std::max<int64_t>(block, 32), tokens}, workers, random_);
-        if (block == 1) check({storage, rows, 77, tokens}, workers, random_);
+        check({storage, rows, 3 * std::max<int64_t>(block, 32), tokens}, team, random_);
+        if (block == 1) check({storage, rows, 77, tokens}, team, random_);
       }
     }
-    check({storage, 33, 5632, 1}, workers, random_);
-    check({storage, 33, 5632, 19}, workers, random_);
-    check({storage, 16, 2048, 140}, workers, random_);
-    if (block == 1) check({storage, 5, 2061, 9}, workers, random_);
+    check({storage, 33, 5632, 1}, team, random_);
+    check({storage, 33, 5632, 19}, team, random_);
+    check({storage, 16, 2048, 140}, team, random_);
+    if (block == 1) check({storage, 5, 2061, 9}, team, random_);
   }
 }
 
 // Tokens alone or together, one thread or two, all rows or some: the same bits.
 TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
-  Workers one(1), two(2);
+  ThreadTeam one(1), two(2);
   for (int s = 0; s < kStorageCount; ++s) {
     const auto storage = static_cast<Storage>(s);
     const int64_t rows = 50, columns = storage_info(storage).block == 1 ? 1099 : 1280;
@@ -238,11 +238,11 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
     const PackedMatrix packed(matrix.view, two);
     const InputKind kind = packed.input_kind();
     Input input(tokens, columns);
-    const auto run = [&](Workers& workers, int first, int count, Output& out) {
-      input.set(workers, x.data() + first * columns, columns, count, columns, {&kind, 1});
+    const auto run = [&](ThreadTeam& team, int first, int count, Output& out) {
+      input.set(team, x.data() + first * columns, columns, count, columns, {&kind, 1});
       const Product product{
           .w = &packed, .x = &input, .y = out.at() + first * out.stride, .stride = out.stride};
-      multiply(workers, {&product, 1});
+      multiply(team, {&product, 1});
     };
     Output together = make_output(rows, tokens), other = make_output(rows, tokens);
     run(two, 0, tokens, together);
@@ -272,18 +272,18 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
 // y = act(g) u: an error e_g of g counts |act'| <= 1.13 times, an error of u |act(g)| <= |g| times;
 // the exponential and the division add a few 2^-24 of the result.
 TEST_P(Matmul, GatedProducts) {
-  Workers workers(2);
+  ThreadTeam team(2);
   for (const Storage storage : {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_k}) {
     for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
       for (const int tokens : {1, 20}) {
         const int64_t rows = 75, columns = 512;
         const TestMatrix gate = make_matrix(storage, rows, columns, random_);
         const TestMatrix up = make_matrix(storage, rows, columns, random_);
-        const PackedMatrix gate_packed(gate.view, workers), up_packed(up.view, workers);
+        const PackedMatrix gate_packed(gate.view, team), up_packed(up.view, team);
         const auto x = normal(static_cast<size_t>(columns * tokens), random_, 10);
         const InputKind kind = gate_packed.input_kind();
         Input input(tokens, columns);
-        input.set(workers, x.data(), columns, tokens, columns, {&kind, 1});
+        input.set(team, x.data(), columns, tokens, columns, {&kind, 1});
         Output out = make_output(rows, tokens), want = out, g = out, u = out;
         const Product product{.w = &gate_packed,
                               .x = &input,
@@ -291,7 +291,7 @@ TEST_P(Matmul, GatedProducts) {
                               .stride = out.stride,
                               .up = &up_packed,
                               .activation = activation};
-        multiply(workers, {&product, 1});
+        multiply(team, {&product, 1});
         expect_sentinels(out, rows, tokens);
         const auto rounded = as_input(kind, x, static_cast<size_t>(columns));
         reference::Product same{.w = &gate.view,
@@ -327,20 +327,20 @@ TEST_P(Matmul, GatedProducts) {
 
 // The activation alone, over its whole range: within 2e-6 of the value.
 TEST_P(Matmul, ActivationIsAccurate) {
-  Workers workers(1);
+  ThreadTeam team(1);
   const float weights[2] = {1, 1};
   const Matrix one{Storage::f32, 1, 1, reinterpret_cast<const std::byte*>(weights), 4};
-  const PackedMatrix packed(one, workers);
+  const PackedMatrix packed(one, team);
   for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
     for (float x = -30; x < 30; x += 0.37f) {
       if (activation == Activation::gelu_tanh && x < -3) continue;  // below 1e-2: cancels itself
       Input input(1, 1);
       const InputKind kind = InputKind::f32;
-      input.set(workers, &x, 1, 1, 1, {&kind, 1});
+      input.set(team, &x, 1, 1, 1, {&kind, 1});
       float y = 0;
       const Product product{
           .w = &packed, .x = &input, .y = &y, .stride = 1, .up = &packed, .activation = activation};
-      multiply(workers, {&product, 1});
+      multiply(team, {&product, 1});
       const double want = reference::activate(activation, x) * double(x);
       EXPECT_NEAR(y, want, 2e-6 * std::abs(want) + 1e-30) << x;
     }
@@ -349,7 +349,7 @@ TEST_P(Matmul, ActivationIsAccurate) {
 
 // Several products of different sizes and formats in one region, one of them without tokens.
 TEST_P(Matmul, ManyProductsAtOnce) {
-  Workers two(2);
+  ThreadTeam two(2);
   for (const int tokens : {1, 12}) {
     const Storage storages[] = {Storage::q8_0, Storage::f32, Storage::q4_0, Storage::bf16};
     const int64_t columns = 256;
@@ -386,20 +386,20 @@ TEST_P(Matmul, ManyProductsAtOnce) {
 
 // Zeros, infinities and NaN in the activations end in what arithmetic says, or at least in no harm.
 TEST_P(Matmul, StrangeActivations) {
-  Workers workers(1);
+  ThreadTeam team(1);
   for (int s = 0; s < kStorageCount; ++s) {
     const auto storage = static_cast<Storage>(s);
     const TestMatrix matrix = make_matrix(storage, 16, 256, random_);
-    const PackedMatrix packed(matrix.view, workers);
+    const PackedMatrix packed(matrix.view, team);
     const InputKind kind = packed.input_kind();
     Input input(1, 256);
     for (const float value : {0.0f, 1e-40f, INFINITY, NAN}) {
       std::vector<float> x(256, 0.0f);
       x[40] = value;
       Output out = make_output(16, 1);
-      input.set(workers, x.data(), 256, 1, 256, {&kind, 1});
+      input.set(team, x.data(), 256, 1, 256, {&kind, 1});
       const Product product{.w = &packed, .x = &input, .y = out.at(), .stride = out.stride};
-      multiply(workers, {&product, 1});
+      multiply(team, {&product, 1});
       expect_sentinels(out, 16, 1);
       if (value < 1) {
         for (int64_t r = 0; r < 16; ++r) ASSERT_NEAR(out.get(0, r), 0, 1e-36);
