@@ -6,6 +6,7 @@
 #include "machine/atlas.h"
 #include "model/read.h"
 #include "predict/predict.h"
+#include "step/lower.h"
 
 namespace ridge {
 namespace {

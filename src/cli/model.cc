@@ -94,7 +94,7 @@ void print_heading(const Model& model) {
 void print_parts(const Model& model) {
   double total = parameters(model);
   Table table({"part", "parameters", "bytes", "share", ""});
-  for (const Part& part : parts_of(model)) {
+  for (const ParameterGroup& part : parameter_groups(model)) {
     double share = part.parameters / total;
     table.add({part.name, pretty_count(part.parameters), pretty_bytes(part.bytes),
                pretty_percent(share), bar(share, kBarWidth)});
@@ -148,7 +148,7 @@ void print_model(const Model& model) {
   print_kv(model);
   std::string formats;
   double total = parameters(model);
-  for (const Part& format : formats_of(model)) {
+  for (const ParameterGroup& format : parameters_by_format(model)) {
     formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", format.name,
                            pretty_percent(format.parameters / total));
   }

@@ -54,7 +54,7 @@ struct Rates {
 };
 
 std::optional<Rates> rates(const Request& r, const Prediction& p) {
-  if (p.serving) return Rates{p.serving->ttft_s, p.serving->tpot_s, p.serving->tokens_per_s};
+  if (p.endpoint) return Rates{p.endpoint->ttft_s, p.endpoint->tpot_s, p.endpoint->tokens_per_s};
   if (r.clients) return std::nullopt;
   return Rates{p.ttft_s(), p.tpot_s(), p.tokens_per_s};
 }
@@ -82,7 +82,7 @@ Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& result
   for (size_t i = 0; i < results.size(); ++i) {
     const Prediction& p = results[i];
     Row row = axis_labels(grid, i);
-    if (endpoint) row.push_back(p.serving ? pretty_count(p.serving->running) : "none");
+    if (endpoint) row.push_back(p.endpoint ? pretty_count(p.endpoint->running) : "none");
     if (const std::optional<Rates> r = rates(grid.requests[i], p)) {
       append(row, {pretty_time(r->ttft_s), pretty_time(r->tpot_s), pretty_number(r->tokens_per_s),
                    pretty_number(r->tokens_per_s / grid.requests[i].plan.devices())});
@@ -118,9 +118,9 @@ Table sweep_csv(const RequestGrid& grid, const std::vector<Prediction>& results)
                  number(p.roof_tokens_per_s), std::string(wall_name(p.decode.wall)),
                  std::string(wall_name(p.decode.next_wall)), number(p.decode.mfu),
                  number(p.decode.mbu), number(p.memory.used()), p.memory.fits ? "true" : "false"});
-    if (p.serving) {
-      append(row, {number(p.serving->running), number(p.serving->ttft_s), number(p.serving->tpot_s),
-                   number(p.serving->tokens_per_s)});
+    if (p.endpoint) {
+      append(row, {number(p.endpoint->running), number(p.endpoint->ttft_s),
+                   number(p.endpoint->tpot_s), number(p.endpoint->tokens_per_s)});
     } else if (endpoint) {
       append(row, {"", "", "", ""});
     }

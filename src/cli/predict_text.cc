@@ -73,13 +73,13 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
       paint(Colour::bold, pretty_time(p.ttft_s())), paint(Colour::bold, pretty_time(p.tpot_s())),
       paint(Colour::bold, pretty_number(p.tokens_per_s)), pretty_number(1 / p.tpot_s()),
       pretty_number(p.tokens_per_s / r.plan.devices()), pretty_number(p.roof_tokens_per_s));
-  if (p.serving) {
+  if (p.endpoint) {
     text += fmt::format(
         "endpoint with {} clients, {} tokens in, {} out: first token {}, per token {}, {} tok/s"
         " ({} run at once)\n",
         pretty_count(*r.clients), pretty_count(r.prompt), pretty_count(r.output),
-        pretty_time(p.serving->ttft_s), pretty_time(p.serving->tpot_s),
-        pretty_number(p.serving->tokens_per_s), pretty_count(p.serving->running));
+        pretty_time(p.endpoint->ttft_s), pretty_time(p.endpoint->tpot_s),
+        pretty_number(p.endpoint->tokens_per_s), pretty_count(p.endpoint->running));
   }
   if (p.tokens_per_step > 1) {
     text += fmt::format("speculation: {:.2f} tokens a step, {} of it drafting\n", p.tokens_per_step,

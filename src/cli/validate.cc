@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 #include "validate/endpoint_score.h"
 #include "validate/score.h"
 
@@ -134,7 +134,7 @@ void add_validate_command(CLI::App& app, Global& global) {
   command->callback([o, &global] {
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const auto complain = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
-    Scoreboard board = score_silicon(o->folder, builtin_calibration(), threads, complain);
+    Scoreboard board = score_silicon(o->folder, builtin_fits(), threads, complain);
     score_endpoints(o->folder, board, complain);
     if (board.groups.empty())
       throw Error("{}: no kernel tables (<gpu>/<table>.<framework>.csv[.gz])", o->folder);

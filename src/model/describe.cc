@@ -70,7 +70,7 @@ std::string describe_ffn(const Layer& layer) {
   return text;
 }
 
-const char* part_name(Stage stage) {
+const char* group_name(Stage stage) {
   switch (stage) {
     case Stage::router:
       return "router";
@@ -88,19 +88,20 @@ const char* part_name(Stage stage) {
   }
 }
 
-void add_to(std::vector<Part>& parts, const std::string& name, double parameters, double bytes) {
-  auto found =
-      std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
-  if (found == parts.end()) {
-    parts.push_back({name, 0, 0});
-    found = parts.end() - 1;
+void add_to(std::vector<ParameterGroup>& groups, const std::string& name, double parameters,
+            double bytes) {
+  auto found = std::find_if(groups.begin(), groups.end(),
+                            [&](const ParameterGroup& group) { return group.name == name; });
+  if (found == groups.end()) {
+    groups.push_back({name, 0, 0});
+    found = groups.end() - 1;
   }
   found->parameters += parameters;
   found->bytes += bytes;
 }
 
-void drop_empty(std::vector<Part>& parts) {
-  std::erase_if(parts, [](const Part& part) { return part.parameters == 0; });
+void drop_empty(std::vector<ParameterGroup>& groups) {
+  std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters == 0; });
 }
 
 }  // namespace
@@ -111,44 +112,44 @@ std::string describe_layer(const Layer& layer) {
   return mixer.empty() ? ffn : ffn.empty() ? mixer : mixer + " + " + ffn;
 }
 
-std::vector<Part> parts_of(const Model& model) {
+std::vector<ParameterGroup> parameter_groups(const Model& model) {
   // In the order of the forward pass.
-  std::vector<Part> parts;
+  std::vector<ParameterGroup> groups;
   for (const char* name : {"embedding", "attention", "linear attention", "state space",
                            "convolution", "MLP", "router", "experts", "shared experts"}) {
-    parts.push_back({name, 0, 0});
+    groups.push_back({name, 0, 0});
   }
   double dense = model.embed_format.bytes();
-  add_to(parts, "embedding", model.embed_parameters(), model.embed_parameters() * dense);
+  add_to(groups, "embedding", model.embed_parameters(), model.embed_parameters() * dense);
   double other = model.other_parameters;
   for (const LayerGroup& group : model.groups) {
     const Layer& layer = group.layer;
     other += layer.other_parameters * group.count;
     for (const Linear& linear : layer.linears) {
-      std::string name = part_name(linear.stage);
+      std::string name = group_name(linear.stage);
       if (name == "attention") {
         MixerKind kind = layer.mixer.kind;
         if (kind == MixerKind::linear) name = "linear attention";
         if (kind == MixerKind::mamba1 || kind == MixerKind::mamba2) name = "state space";
         if (kind == MixerKind::conv) name = "convolution";
       }
-      add_to(parts, name, linear.parameters() * group.count, linear.bytes() * group.count);
+      add_to(groups, name, linear.parameters() * group.count, linear.bytes() * group.count);
     }
   }
-  add_to(parts, "norms and other", other, other * model.format_of_other().bytes());
+  add_to(groups, "norms and other", other, other * model.format_of_other().bytes());
   double head = model.tied_embeddings ? (model.head.bias ? double(model.head.out) : 0)
                                       : model.head.parameters();
-  add_to(parts, "head", head, head * model.head.format.bytes());
+  add_to(groups, "head", head, head * model.head.format.bytes());
   for (const Extra& extra : model.extras) {
     if (extra.counted)
-      add_to(parts, extra.name, extra.parameters, extra.parameters * extra.format.bytes());
+      add_to(groups, extra.name, extra.parameters, extra.parameters * extra.format.bytes());
   }
-  drop_empty(parts);
-  return parts;
+  drop_empty(groups);
+  return groups;
 }
 
-std::vector<Part> formats_of(const Model& model) {
-  std::vector<Part> formats;
+std::vector<ParameterGroup> parameters_by_format(const Model& model) {
+  std::vector<ParameterGroup> formats;
   auto add = [&formats](const Format& format, double count) {
     add_to(formats, format.name, count, count * format.bytes());
   };
@@ -165,8 +166,9 @@ std::vector<Part> formats_of(const Model& model) {
     if (extra.counted) add(extra.format, extra.parameters);
   }
   drop_empty(formats);
-  std::stable_sort(formats.begin(), formats.end(),
-                   [](const Part& a, const Part& b) { return a.parameters > b.parameters; });
+  std::stable_sort(
+      formats.begin(), formats.end(),
+      [](const ParameterGroup& a, const ParameterGroup& b) { return a.parameters > b.parameters; });
   return formats;
 }
 

@@ -1,4 +1,4 @@
-// A model in words and parts, for people and for JSON.
+// A model in words, and its parameters grouped by what they do, for people and for JSON.
 #pragma once
 
 #include <map>
@@ -12,17 +12,18 @@ namespace ridge {
 // "attention 64/8 heads of 128 + gated MLP 28672"
 std::string describe_layer(const Layer& layer);
 
-struct Part {
-  std::string name;  // "attention"
+// Parameters that are counted together.
+struct ParameterGroup {
+  std::string name;  // "attention", or a format's name
   double parameters = 0;
   double bytes = 0;
 };
 
-// Where the parameters are: embedding, mixers, MLP, experts, head, the rest. Parts that the counts
-// include add up to parameters(); bytes are those of the formats, so exact files may differ.
-std::vector<Part> parts_of(const Model& model);
+// Parameters by what they do: embedding, mixers, MLP, experts, head, the rest. The groups add up to
+// parameters(). Bytes are computed from the formats, so the bytes of a file may differ.
+std::vector<ParameterGroup> parameter_groups(const Model& model);
 
-// Share of the parameters by format name, the largest first.
-std::vector<Part> formats_of(const Model& model);
+// Parameters by storage format, the largest group first.
+std::vector<ParameterGroup> parameters_by_format(const Model& model);
 
 }  // namespace ridge

@@ -15,12 +15,12 @@ int64_t whole(double value) { return std::llround(value); }
 
 double quoted_kv(const Model& model) { return kv_bytes_per_token_full(model, model.kv_format); }
 
-Json part_json(const Part& part) {
+Json parameters_json(const ParameterGroup& group) {
   return {
-      {"name", part.name}, {"parameters", whole(part.parameters)}, {"bytes", whole(part.bytes)}};
+      {"name", group.name}, {"parameters", whole(group.parameters)}, {"bytes", whole(group.bytes)}};
 }
 
-Json group_json(const LayerGroup& group) {
+Json layer_group_json(const LayerGroup& group) {
   const Layer& layer = group.layer;
   Json linears = Json::array();
   double layer_parameters = layer.other_parameters;
@@ -65,11 +65,14 @@ Json model_details(const Model& model) {
   entry["tied_embeddings"] = model.tied_embeddings;
   entry["weight_bytes_exact"] = model.exact_weight_bytes.has_value();
   entry["layer_groups"] = Json::array();
-  for (const LayerGroup& group : model.groups) entry["layer_groups"].push_back(group_json(group));
+  for (const LayerGroup& group : model.groups)
+    entry["layer_groups"].push_back(layer_group_json(group));
   entry["parts"] = Json::array();
-  for (const Part& part : parts_of(model)) entry["parts"].push_back(part_json(part));
+  for (const ParameterGroup& group : parameter_groups(model))
+    entry["parts"].push_back(parameters_json(group));
   entry["formats"] = Json::array();
-  for (const Part& part : formats_of(model)) entry["formats"].push_back(part_json(part));
+  for (const ParameterGroup& group : parameters_by_format(model))
+    entry["formats"].push_back(parameters_json(group));
   entry["kv_format"] = model.kv_format.name;
   entry["kv"] = Json::array();
   for (double context : kContexts) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "predict/predict.h"
+#include "step/lower.h"
 
 namespace ridge {
 
@@ -25,7 +26,7 @@ double endpoint_batch(const Request& r, const Load& load) {
   return memory.capacity ? std::min(memory.max_batch, load.clients) : load.clients;
 }
 
-ServingParts serving_parts(const Request& r, const Load& load) {
+EndpointParts endpoint_parts(const Request& r, const Load& load) {
   Stack kernels = r.stack;
   kernels.step = kernels.layer = 0;
   const Rank rank = make_rank(*r.model, r.plan);
@@ -34,7 +35,7 @@ ServingParts serving_parts(const Request& r, const Load& load) {
   Plan plan = r.plan;
   plan.chunk = endpoint_chunk(r, load.prompt);
 
-  ServingParts parts;
+  EndpointParts parts;
   parts.layers = r.model->layers();
   parts.running = std::max(1.0, endpoint_batch(r, load));
   parts.tokens_per_step = tokens_per_step(r.plan);
@@ -59,10 +60,11 @@ ServingParts serving_parts(const Request& r, const Load& load) {
   return parts;
 }
 
-ServingEstimate estimate_serving(const ServingParts& parts, const Stack& stack, const Load& load) {
+EndpointEstimate estimate_endpoint(const EndpointParts& parts, const Stack& stack,
+                                   const Load& load) {
   const double decode = parts.decode_s + parts.draft_s + stack.step + stack.layer * parts.layers;
   const double prompt = parts.prompt_s + stack.prompt_step * parts.chunks;
-  ServingEstimate e;
+  EndpointEstimate e;
   e.running = parts.running;
   e.tpot_s = decode / parts.tokens_per_step + parts.others / load.output * prompt;
   const double answer = load.output * e.tpot_s;

@@ -13,7 +13,7 @@ struct Load {
 };
 
 // What the device does, host work left out.
-struct ServingParts {
+struct EndpointParts {
   double running = 0;   // sequences that decode at once: the clients, or what the memory holds
   double others = 0;    // of these, those one sequence shares its replica with
   double decode_s = 0;  // a step without prompt tokens
@@ -24,7 +24,7 @@ struct ServingParts {
   double tokens_per_step = 1;  // per sequence, above 1 with speculation
 };
 
-struct ServingEstimate {
+struct EndpointEstimate {
   double running = 0;
   double tpot_s = 0;  // mean time between a user's tokens
   double ttft_s = 0;  // mean time to first token
@@ -38,10 +38,10 @@ double endpoint_batch(const Request& request, const Load& load);
 
 // A step that carries prompt tokens beside the decoding sequences reads the weights once for both,
 // so a prompt costs only what it adds.
-ServingParts serving_parts(const Request& request, const Load& load);
+EndpointParts endpoint_parts(const Request& request, const Load& load);
 
 // With the stack's host work. Every sequence waits for the prompts of the others: others / output
 // of a prompt per step.
-ServingEstimate estimate_serving(const ServingParts& parts, const Stack& stack, const Load& load);
+EndpointEstimate estimate_endpoint(const EndpointParts& parts, const Stack& stack, const Load& load);
 
 }  // namespace ridge

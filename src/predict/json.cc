@@ -60,7 +60,7 @@ Json plan_json(const Request& r) {
               {"offload", p.offload}};
 }
 
-Json serving_json(const Request& r, const ServingEstimate& s) {
+Json endpoint_json(const Request& r, const EndpointEstimate& s) {
   return Json{{"clients", *r.clients},         {"prompt", r.prompt}, {"output", r.output},
               {"running", s.running},          {"ttft_s", s.ttft_s}, {"tpot_s", s.tpot_s},
               {"tokens_per_s", s.tokens_per_s}};
@@ -103,7 +103,7 @@ Json to_json(const Request& r, const Prediction& p) {
             {"ttft_s", p.ttft_s()},       {"tpot_s", p.tpot_s()},
             {"prefill", prefill},         {"decode", decode}};
   json["mixed"] = p.mixed ? phase_json(*p.mixed) : Json(nullptr);
-  json["serving"] = p.serving ? serving_json(r, *p.serving) : Json(nullptr);
+  json["serving"] = p.endpoint ? endpoint_json(r, *p.endpoint) : Json(nullptr);
   json["memory"] = memory_json(p.memory);
   json["dollars_per_mtok"] = known(p.dollars_per_mtok);
   json["joules_per_token"] = known(p.joules_per_token);

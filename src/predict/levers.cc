@@ -1,3 +1,5 @@
+#include "predict/levers.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "machine/atlas.h"
-#include "predict/explain.h"
 
 namespace ridge {
 namespace {

@@ -1,17 +1,10 @@
+#include "predict/memory.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "predict/predict.h"
-
 namespace ridge {
 namespace {
-
-// Bytes the software itself holds: CUDA context, graphs, workspaces and, with peers, collective
-// buffers. Serving stacks report 2-4 GB on data-centre GPUs; a CPU process needs little.
-double overhead_bytes(const System& system, const Plan& plan) {
-  if (system.device.kind == MachineKind::cpu) return 0.25e9;
-  return 2e9 + (plan.devices() > 1 ? 1e9 : 0);
-}
 
 MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System& system,
                double batch, double context, double prompt) {
@@ -28,7 +21,7 @@ MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System&
   }
   fit.activations =
       activation_bytes(rank, sequences * (1 + plan.speculate) + prompt_tokens, sequences);
-  fit.overhead = overhead_bytes(system, plan);
+  fit.overhead = overhead_bytes(system.device, plan.devices());
   fit.capacity = system.device.memory().total_capacity();
   fit.fits = !fit.capacity || fit.used() <= *fit.capacity;
   return fit;
@@ -47,6 +40,11 @@ double largest(double most, Fits fits) {
 }
 
 }  // namespace
+
+double overhead_bytes(const Machine& machine, double devices) {
+  if (machine.kind == MachineKind::cpu) return 0.25e9;
+  return 2e9 + (devices > 1 ? 1e9 : 0);
+}
 
 MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
                      double batch, double context, double prompt) {

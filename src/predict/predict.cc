@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "step/lower.h"
 
 namespace ridge {
 namespace {
@@ -129,8 +130,8 @@ StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceili
 }
 
 void add_money_and_energy(Prediction& p, const Request& r) {
-  if (r.clients && !p.serving) return;
-  const double rate = p.serving ? p.serving->tokens_per_s : p.tokens_per_s;
+  if (r.clients && !p.endpoint) return;
+  const double rate = p.endpoint ? p.endpoint->tokens_per_s : p.tokens_per_s;
   const double devices = r.plan.devices();
   const Maybe price = r.price_per_hour ? r.price_per_hour : r.system.device.price_per_hour;
   if (price) p.dollars_per_mtok = *price * (devices + r.idle) / 3600 / rate * 1e6;
@@ -159,7 +160,7 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
         "{} of {} devices used{}", r.plan.devices(), r.system.devices(),
         r.plan.tp < r.system.devices_per_node ? ": the model's heads do not divide by more" : ""));
   }
-  if (r.clients && !p.serving) {
+  if (r.clients && !p.endpoint) {
     p.notes.push_back("no endpoint: not even one request fits the memory");
   }
 }
@@ -211,7 +212,7 @@ Prediction predict(const Request& r) {
   if (r.clients) {
     const Load load{*r.clients, r.prompt, r.output};
     if (endpoint_batch(r, load) > 0) {
-      p.serving = estimate_serving(serving_parts(r, load), r.stack, load);
+      p.endpoint = estimate_endpoint(endpoint_parts(r, load), r.stack, load);
     }
   }
 
@@ -259,16 +260,6 @@ std::vector<Prediction> predict_all(std::span<const Request> requests, std::atom
   threads.clear();
   if (failure) std::rethrow_exception(failure);
   return results;
-}
-
-TrainingMemory training_memory(const Model& model, double batch, double sequence) {
-  const double n = parameters(model);
-  TrainingMemory m;
-  m.weights = 2 * n;
-  m.gradients = 2 * n;
-  m.optimizer = 12 * n;
-  m.activations = 34 * sequence * batch * model.hidden * model.layers();
-  return m;
 }
 
 }  // namespace ridge

@@ -12,8 +12,8 @@
 #include "machine/machine.h"
 #include "model/model.h"
 #include "predict/endpoint.h"
+#include "predict/memory.h"
 #include "roofline/roofline.h"
-#include "step/step.h"
 
 namespace ridge {
 
@@ -30,18 +30,6 @@ struct Request {
   std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
   int idle = 0;  // devices of the machine that the default plan leaves out; paid all the same
-};
-
-// Bytes per device, a draft model counted with the model.
-struct MemoryFit {
-  double weights = 0, kv = 0, activations = 0, overhead = 0;
-  std::optional<double> capacity;  // unknown for CPUs without a memory size
-  bool fits = true;
-  double max_batch = 0;    // sequences over all replicas, at this context; 0: not even one
-  double max_context = 0;  // tokens, at this batch; 0: none
-
-  double used() const { return weights + kv + activations + overhead; }
-  double left() const { return capacity ? *capacity - used() : 0; }
 };
 
 // All executions of one operator in a phase, per device.
@@ -64,7 +52,7 @@ struct Prediction {
   StepEstimate decode;   // one step of the batch (with speculation: drafts and verification)
   std::optional<StepEstimate> mixed;  // a decode step that carries a prompt chunk
   // The endpoint in steady state, for request.clients; none where it does not fit the memory.
-  std::optional<ServingEstimate> serving;
+  std::optional<EndpointEstimate> endpoint;
   MemoryFit memory;
   std::vector<OpEstimate> ops;  // of the prefill's last step and of the decode step
   double tokens_per_step = 1;   // per sequence, above 1 with speculation
@@ -89,24 +77,10 @@ Prediction predict(const Request& request);
 std::vector<Prediction> predict_all(std::span<const Request> requests,
                                     std::atomic<size_t>* done = nullptr);
 
-// Memory alone; `batch` sequences of `context` tokens over all replicas. `draft` is held beside the
-// model.
-MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
-                     double batch, double context, double prompt);
-
 // The draft model of a plan that speculates, cut as the model is; none where drafting is free.
 std::optional<Rank> draft_rank(const Request& request);
 // Its passes of one step.
 StepEstimate draft_passes(const Request& request, const Rank& draft, const Ceilings& ceilings,
                           double batch, double context);
-
-// Training with Adam in mixed precision: 16-bit weights and gradients, fp32 master weights and two
-// moments (16 bytes a parameter), plus activations of 34 s b h bytes a layer (Korthikanti et al.
-// 2022, eq. 2, with flash attention: the quadratic term is recomputed).
-struct TrainingMemory {
-  double weights = 0, gradients = 0, optimizer = 0, activations = 0;
-  double total() const { return weights + gradients + optimizer + activations; }
-};
-TrainingMemory training_memory(const Model& model, double batch, double sequence);
 
 }  // namespace ridge

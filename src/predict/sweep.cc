@@ -63,11 +63,11 @@ Json sweep_json(const RequestGrid& grid, const std::vector<Prediction>& results)
     point["memory_bytes"] = p.memory.used();
     point["fits"] = p.memory.fits;
     point["max_batch"] = p.memory.capacity ? Json(p.memory.max_batch) : Json();
-    if (p.serving) {
-      point["serving"] = {{"running", p.serving->running},
-                          {"ttft_s", p.serving->ttft_s},
-                          {"tpot_s", p.serving->tpot_s},
-                          {"tokens_per_s", p.serving->tokens_per_s}};
+    if (p.endpoint) {
+      point["serving"] = {{"running", p.endpoint->running},
+                          {"ttft_s", p.endpoint->ttft_s},
+                          {"tpot_s", p.endpoint->tpot_s},
+                          {"tokens_per_s", p.endpoint->tokens_per_s}};
     }
     point["pareto"] = bool(front[i]);
     points.push_back(std::move(point));

@@ -1,10 +1,11 @@
+#include "roofline/ceilings.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "roofline/calibrated.h"
-#include "roofline/roofline.h"
+#include "roofline/kernel_times.h"
 
 namespace ridge {
 namespace {
@@ -168,7 +169,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   c.low = stack.low;
   c.high = stack.high;
   auto kernels = stack.calibrated ? match_kernels(system.device, stack.name) : std::nullopt;
-  if (kernels) c.kernels = std::make_shared<const CalibratedKernels>(std::move(*kernels));
+  if (kernels) c.kernels = std::make_shared<const MatchedKernels>(std::move(*kernels));
   if (stack.calibrated && !kernels) {
     c.notes.push_back(
         fmt::format("no kernels of {} were fitted for machines like {}: its default "

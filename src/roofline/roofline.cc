@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cost/collective.h"
-#include "roofline/calibrated.h"
+#include "roofline/kernel_times.h"
 
 namespace ridge {
 namespace {
@@ -103,7 +103,7 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   e.low_s = std::max(e.roof_s, e.expected_s * c.low);
   e.high_s = e.expected_s * c.high;
   if (c.kernels) {
-    if (const auto fitted = calibrated_time(op, *c.kernels)) take_fitted(e, *fitted);
+    if (const auto fitted = kernel_time(op, *c.kernels)) take_fitted(e, *fitted);
   }
   name_walls(e);
   return e;

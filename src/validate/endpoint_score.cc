@@ -17,11 +17,12 @@ constexpr Band kTokenBand{0.82, 1.25}, kFirstBand{0.65, 1.5};
 using Key = std::tuple<std::string, std::string, std::string, std::string, bool>;
 
 void score(const Endpoint& e, std::map<Key, Rows>& groups) {
-  const ServingEstimate expected =
-      estimate_serving(serving_parts(e.request, e.load), e.request.stack, e.load);
+  const EndpointEstimate expected =
+      estimate_endpoint(endpoint_parts(e.request, e.load), e.request.stack, e.load);
   Request ideal = e.request;
   ideal.stack = Stack{};
-  const ServingEstimate roof = estimate_serving(serving_parts(ideal, e.load), ideal.stack, e.load);
+  const EndpointEstimate roof =
+      estimate_endpoint(endpoint_parts(ideal, e.load), ideal.stack, e.load);
   const bool queued = e.ttft_s > e.load.output * e.tpot_s;
   const std::string first = e.load.clients <= kFewClients ? "e2e_ttft" : "e2e_ttft_loaded";
   groups[{"e2e_tpot", e.gpu, e.framework, e.dtype, queued}].add(e.tpot_s, expected.tpot_s,

@@ -1,4 +1,4 @@
-// Scores the serving estimate against measured endpoints.
+// Scores the endpoint estimate against measured endpoints.
 #pragma once
 
 #include <functional>

@@ -28,8 +28,8 @@ using FileRows = std::map<std::pair<bool, std::string>, GroupRows>;
 // Looking a fit up costs more than using it; rows of one kind follow each other.
 class FitCache {
  public:
-  FitCache(const Calibration& calibration, const SiliconFile& file, Arch arch)
-      : calibration_(calibration), file_(file), arch_(arch) {}
+  FitCache(const KernelFits& all, const SiliconFile& file, Arch arch)
+      : all_(all), file_(file), arch_(arch) {}
 
   const KernelMatch& of(const Measurement& row) {
     const auto* attention = std::get_if<AttentionCall>(&row.call);
@@ -38,26 +38,26 @@ class FitCache {
     if (!entry) {
       const bool plain = file_.table == KernelFamily::context_attention ||
                          file_.table == KernelFamily::generation_attention;
-      entry = find_fit(calibration_, {file_.table, file_.framework, row.dtype, row.kernel, arch_,
-                                      plain ? dim : 0});
+      entry = find_fit(
+          all_, {file_.table, file_.framework, row.dtype, row.kernel, arch_, plain ? dim : 0});
     }
     return *entry;
   }
 
  private:
   using Entry = std::optional<KernelMatch>;
-  const Calibration& calibration_;
+  const KernelFits& all_;
   const SiliconFile& file_;
   Arch arch_;
   std::map<std::tuple<std::string, std::string, double>, Entry> entries_;
 };
 
-FileRows score_file(const SiliconFile& file, const Calibration& calibration,
+FileRows score_file(const SiliconFile& file, const KernelFits& all,
                     const std::function<void(const std::string&)>& complain) {
   FileRows out;
   const Machine machine = find_machine(machine_of_folder(file.gpu));
   const GpuTraits gpu = gpu_traits(machine);
-  FitCache fits(calibration, file, gpu.arch);
+  FitCache fits(all, file, gpu.arch);
   size_t complaints = 0;
   read_silicon(
       file, gpu,
@@ -101,7 +101,7 @@ ScoreGroup finish(const SiliconFile& file, const std::pair<bool, std::string>& k
 
 }  // namespace
 
-Scoreboard score_silicon(const std::string& folder, const Calibration& calibration, int threads,
+Scoreboard score_silicon(const std::string& folder, const KernelFits& all, int threads,
                          const std::function<void(const std::string&)>& complain) {
   Scoreboard board;
   std::vector<SiliconFile> files = find_silicon(folder, board.ignored);
@@ -115,7 +115,7 @@ Scoreboard score_silicon(const std::string& folder, const Calibration& calibrati
   const auto work = [&] {
     for (size_t i = next++; i < files.size(); i = next++) {
       try {
-        for (const auto& [key, rows] : score_file(files[i], calibration, say))
+        for (const auto& [key, rows] : score_file(files[i], all, say))
           found[i].push_back(finish(files[i], key, rows));
       } catch (const Error& error) {
         const std::string text = error.what();

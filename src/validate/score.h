@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 namespace ridge {
 
@@ -43,7 +43,7 @@ struct Scoreboard {
 
 // Scores every table below a folder with `threads` workers. What cannot be read is reported line
 // by line through `complain` (never concurrently) and left out. Throws Error for a missing folder.
-Scoreboard score_silicon(const std::string& folder, const Calibration& calibration, int threads,
+Scoreboard score_silicon(const std::string& folder, const KernelFits& fits, int threads,
                          const std::function<void(const std::string&)>& complain);
 
 }  // namespace ridge

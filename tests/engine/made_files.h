@@ -77,7 +77,7 @@ inline TensorMap tensors_of(const nlohmann::json& config) {
     if (slot.matrix) tensor.shape.push_back(slot.columns);
     tensor.values.resize(size_t(slot.rows * (slot.matrix ? slot.columns : 1)));
     for (float& value : tensor.values) value = normal(random);
-    tensors[tensor_name(FileKind::safetensors, weights.architecture, slot.part, slot.layer,
+    tensors[tensor_name(FileKind::safetensors, weights.architecture, slot.role, slot.layer,
                         slot.expert)] = tensor;
   }
   return tensors;

@@ -35,7 +35,7 @@ void check(const ridge::Model& model) {
   }
   require(layers == model.layers() && layers > 0);
   double sum = 0;
-  for (const Part& part : parts_of(model)) sum += part.parameters;
+  for (const ParameterGroup& part : parameter_groups(model)) sum += part.parameters;
   require(std::abs(sum - total) <= 1e-9 * total);
 }
 

@@ -389,17 +389,17 @@ TEST(Prediction, AnEndpointsTokensAreWhatIsPaid) {
   r.price_per_hour = 3;
   r.clients = 32;
   const Prediction p = predict(r);
-  ASSERT_TRUE(p.serving && p.dollars_per_mtok && p.joules_per_token);
-  EXPECT_GT(p.serving->tokens_per_s, 2 * p.tokens_per_s);
-  EXPECT_DOUBLE_EQ(*p.dollars_per_mtok, 2 * 3.0 / 3600 / p.serving->tokens_per_s * 1e6);
-  EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.serving->tokens_per_s);
+  ASSERT_TRUE(p.endpoint && p.dollars_per_mtok && p.joules_per_token);
+  EXPECT_GT(p.endpoint->tokens_per_s, 2 * p.tokens_per_s);
+  EXPECT_DOUBLE_EQ(*p.dollars_per_mtok, 2 * 3.0 / 3600 / p.endpoint->tokens_per_s * 1e6);
+  EXPECT_DOUBLE_EQ(*p.joules_per_token, 2 * 700 / p.endpoint->tokens_per_s);
 }
 
 TEST(Prediction, AnEndpointThatDoesNotFitPromisesNothing) {
   Request r = make_request("llama-3-70b", "h100-sxm");
   r.clients = 4;
   const Prediction p = predict(r);
-  EXPECT_FALSE(p.serving);
+  EXPECT_FALSE(p.endpoint);
   EXPECT_FALSE(p.joules_per_token);
   ASSERT_FALSE(p.notes.empty());
   EXPECT_NE(p.notes.back().find("no endpoint"), std::string::npos);
@@ -408,7 +408,7 @@ TEST(Prediction, AnEndpointThatDoesNotFitPromisesNothing) {
 TEST(Prediction, AnEndpointSpeculates) {
   Request r = make_request("llama-3.1-70b", "4xh200", 1, 2048, "vllm");
   r.clients = 4;
-  const auto rate = [&] { return predict(r).serving->tokens_per_s; };
+  const auto rate = [&] { return predict(r).endpoint->tokens_per_s; };
   const double plain = rate();
   r.plan.speculate = 3;
   const double free = rate();

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "machine/atlas.h"
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 namespace ridge {
 namespace {
@@ -181,10 +181,10 @@ TEST(CollectiveKernel, LatencyThenBandwidth) {
   }
 }
 
-TEST(Calibration, EveryBuiltInFitReadsBack) {
-  const Calibration& all = builtin_calibration();
-  ASSERT_GT(all.fits.size(), 50u);
-  for (const KernelFit& fit : all.fits) {
+TEST(KernelFits, EveryBuiltInFitReadsBack) {
+  const KernelFits& all = builtin_fits();
+  ASSERT_GT(all.size(), 50u);
+  for (const KernelFit& fit : all) {
     EXPECT_EQ(fit.bands.size(), stratum_names(fit.family).size()) << fit.kernel;
     for (const Band& band : fit.bands) {
       EXPECT_LE(band.low, 1);
@@ -193,8 +193,8 @@ TEST(Calibration, EveryBuiltInFitReadsBack) {
   }
 }
 
-TEST(Calibration, TheNearestFitIsTheObviousOne) {
-  const Calibration& all = builtin_calibration();
+TEST(KernelFits, TheNearestFitIsTheObviousOne) {
+  const KernelFits& all = builtin_fits();
   const auto find = [&](KernelFamily family, const char* stack, const char* dtype, Arch arch) {
     return find_fit(all, {family, stack, dtype, "", arch, 0});
   };
@@ -214,10 +214,10 @@ TEST(Calibration, TheNearestFitIsTheObviousOne) {
   EXPECT_GT(far.high, near.high);
 }
 
-TEST(Calibration, EveryFitGivesAFinitePositiveTimeOnEveryGpu) {
+TEST(KernelFits, EveryFitGivesAFinitePositiveTimeOnEveryGpu) {
   for (const char* name : {"a100-sxm-80gb", "l40s", "h200", "gb300", "rtx-pro-6000-server"}) {
     const GpuTraits gpu = traits(name);
-    for (const KernelFit& fit : builtin_calibration().fits) {
+    for (const KernelFit& fit : builtin_fits()) {
       KernelCall call = product(17, 4097, 333);
       if (std::holds_alternative<PrefillParams>(fit.params)) call = attention(3, 777);
       if (std::holds_alternative<DecodeParams>(fit.params)) call = attention(3, 777);
@@ -230,10 +230,10 @@ TEST(Calibration, EveryFitGivesAFinitePositiveTimeOnEveryGpu) {
   }
 }
 
-TEST(Calibration, UnknownParametersAreRefused) {
-  Calibration out;
+TEST(KernelFits, UnknownParametersAreRefused) {
+  KernelFits out;
   const auto read = [&](const char* params) {
-    read_calibration(
+    read_fits(
         nlohmann::json::parse(
             std::string(R"({"name":"x","calibration":{"fits":[{"op":"gemm","arch":"hopper",)") +
             R"("dtype":"bfloat16","params":)" + params + "}]}}"),

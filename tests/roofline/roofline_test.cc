@@ -13,7 +13,7 @@
 #include "machine/atlas.h"
 #include "model/read.h"
 #include "roofline/pipeline.h"
-#include "step/step.h"
+#include "step/lower.h"
 #include "step/support.h"
 
 namespace ridge {

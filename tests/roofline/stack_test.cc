@@ -13,7 +13,7 @@
 #include "machine/atlas.h"
 #include "model/read.h"
 #include "roofline/roofline.h"
-#include "step/step.h"
+#include "step/lower.h"
 
 namespace ridge {
 namespace {

@@ -1,4 +1,6 @@
 // A batch becomes operators: which ones, and what they add up to.
+#include "step/lower.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 #include <string>
 
 #include "model/read.h"
-#include "step/step.h"
 #include "step/support.h"
 
 namespace ridge {

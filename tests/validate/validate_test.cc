@@ -44,7 +44,7 @@ class Folder : public testing::Test {
   }
   Scoreboard score() {
     lines_.clear();
-    return score_silicon(root_.string(), builtin_calibration(), 2,
+    return score_silicon(root_.string(), builtin_fits(), 2,
                          [this](const std::string& line) { lines_.push_back(line); });
   }
 
@@ -62,9 +62,8 @@ std::string predicted_us(double m, double n, double k, double factor) {
   call.n = n;
   call.k = k;
   call.reuse_bytes = 6 * n * k * 2;
-  const KernelMatch match =
-      find_fit(builtin_calibration(),
-               {KernelFamily::gemm, "vllm", "bfloat16", "torch.nn.functional.linear", gpu.arch, 0});
+  const KernelMatch match = find_fit(builtin_fits(), {KernelFamily::gemm, "vllm", "bfloat16",
+                                                      "torch.nn.functional.linear", gpu.arch, 0});
   return fmt::format("bfloat16,torch.nn.functional.linear,{},{},{},{}\n", m, n, k,
                      kernel_seconds(*match.fit, call, gpu) * 1e6 * factor);
 }
@@ -179,9 +178,8 @@ TEST_F(Folder, EveryTableIsUnderstood) {
 }
 
 TEST_F(Folder, MissingFolderIsAnError) {
-  EXPECT_THROW(
-      score_silicon((root_ / "nothing").string(), builtin_calibration(), 1, [](const auto&) {}),
-      Error);
+  EXPECT_THROW(score_silicon((root_ / "nothing").string(), builtin_fits(), 1, [](const auto&) {}),
+               Error);
 }
 
 // Beside the shared material: the whole calibration set in seconds, within what the issue asks.
@@ -189,7 +187,7 @@ TEST(Silicon, ScoresTheCalibrationSet) {
   const std::string folder = std::string(RIDGE_SOURCE_DIR) + "/../shared/silicon/calib";
   if (!fs::exists(folder)) GTEST_SKIP() << folder << " is not here; skipping the full score";
   const auto start = std::chrono::steady_clock::now();
-  const Scoreboard board = score_silicon(folder, builtin_calibration(), 2, [](const auto&) {});
+  const Scoreboard board = score_silicon(folder, builtin_fits(), 2, [](const auto&) {});
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_LT(seconds, 60);  // 20 s on two idle cores

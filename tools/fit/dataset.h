@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 namespace ridge {
 

@@ -17,7 +17,7 @@ namespace {
 
 struct Sample {
   Load load;
-  ServingParts parts;
+  EndpointParts parts;
   double ttft_s = 0, tpot_s = 0;
   bool held_out = false;
 };
@@ -50,7 +50,7 @@ double loss(const Stack& stack, const std::vector<Sample>& samples, bool only_fi
   double sum = 0, weight = 0;
   for (const Sample& s : samples) {
     if (only_fit && s.held_out) continue;
-    const ServingEstimate e = estimate_serving(s.parts, stack, s.load);
+    const EndpointEstimate e = estimate_endpoint(s.parts, stack, s.load);
     sum += std::abs(std::log(e.tpot_s / s.tpot_s));
     weight += 1;
     if (s.load.clients > kFewClients) continue;
@@ -72,7 +72,7 @@ void print_scores(const std::string& name, const Stack& stack, const std::vector
   std::vector<double> tpot, ttft;
   for (const Sample& s : samples) {
     if (!s.held_out) continue;
-    const ServingEstimate e = estimate_serving(s.parts, stack, s.load);
+    const EndpointEstimate e = estimate_endpoint(s.parts, stack, s.load);
     tpot.push_back(std::abs(e.tpot_s / s.tpot_s - 1));
     if (s.load.clients <= kFewClients) ttft.push_back(std::abs(e.ttft_s / s.ttft_s - 1));
   }
@@ -84,7 +84,7 @@ void print_scores(const std::string& name, const Stack& stack, const std::vector
     return fmt::format("{} rows MAPE {:.1f} median {:.1f}", errors.size(),
                        100 * sum / double(errors.size()), 100 * errors[errors.size() / 2]);
   };
-  fmt::print("serving {:8} per token: {}; first token, few clients: {}\n", name, text(tpot),
+  fmt::print("endpoint {:8} per token: {}; first token, few clients: {}\n", name, text(tpot),
              text(ttft));
 }
 
@@ -108,7 +108,7 @@ void write_numbers(const std::string& folder, const Stack& stack) {
 
 }  // namespace
 
-void fit_serving(const std::string& data, const std::string& write) {
+void fit_endpoints(const std::string& data, const std::string& write) {
   std::map<std::string, std::vector<Sample>> by_stack;
   std::map<std::string, Stack> stacks;
   size_t skipped = 0;
@@ -117,7 +117,7 @@ void fit_serving(const std::string& data, const std::string& write) {
     for (const Endpoint& e : read_endpoints(path, skipped, complain)) {
       Sample s;
       s.load = e.load;
-      s.parts = serving_parts(e.request, e.load);
+      s.parts = endpoint_parts(e.request, e.load);
       s.ttft_s = e.ttft_s;
       s.tpot_s = e.tpot_s;
       // One configuration's loads stay together on one side of the split.

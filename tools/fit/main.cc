@@ -3,7 +3,7 @@
 //   ridge_fit DATA --write atlas/stacks     fit, score by halves, write the stack files
 //   ridge_fit DATA --only gemm --write ...  the same for one kernel family
 //   ridge_fit DATA --without h200_sxm       fit without one GPU, score that GPU
-//   ridge_fit DATA --serving --write atlas/stacks   then the host's share, from endpoints
+//   ridge_fit DATA --endpoints --write atlas/stacks  then the host's share, from endpoints
 //
 // Each shape site falls into one of two halves. Every row is scored by a fit that saw only the
 // other half; the numbers written come from a last fit to both. The data stays where it is.
@@ -87,14 +87,14 @@ Coverage cover(const std::array<Residuals, 2>& halves, KernelFamily family, doub
 
 // Unseen sites vary more than seen ones, so the tails cut off are thinner than 10 %: for each
 // family, those with which bands from one half hold 80 % of the other.
-void set_bands(Calibration& calibration, const std::vector<std::array<Residuals, 2>>& residuals) {
+void set_bands(KernelFits& fits, const std::vector<std::array<Residuals, 2>>& residuals) {
   for (int f = 0; f < kFamilyCount; ++f) {
     const auto family = static_cast<KernelFamily>(f);
     double best_tail = 0.1, best_share = 0;
     for (double tail = 0.12; tail >= 0.03; tail -= 0.005) {
       Coverage sum;
       for (size_t i = 0; i < residuals.size(); ++i) {
-        if (calibration.fits[i].family != family) continue;
+        if (fits[i].family != family) continue;
         const Coverage part = cover(residuals[i], family, tail);
         sum.inside += part.inside;
         sum.rows += part.rows;
@@ -108,11 +108,11 @@ void set_bands(Calibration& calibration, const std::vector<std::array<Residuals,
     fmt::print("{}: bands without {:.1f} % at each end hold {:.1f} % of the other half\n",
                family_name(family), 100 * best_tail, 100 * best_share);
     for (size_t i = 0; i < residuals.size(); ++i) {
-      if (calibration.fits[i].family != family) continue;
+      if (fits[i].family != family) continue;
       Residuals both = residuals[i][0];
       for (size_t s = 0; s < kMostStrata; ++s)
         both[s].insert(both[s].end(), residuals[i][1][s].begin(), residuals[i][1][s].end());
-      calibration.fits[i].bands = bands_from(both, family, best_tail);
+      fits[i].bands = bands_from(both, family, best_tail);
     }
   }
 }
@@ -154,8 +154,8 @@ void print_scores(const std::map<std::string, Score>& scores) {
 }
 
 // Scores by halves, then fits both.
-Calibration cross_fit(const Dataset& data, const Options& options) {
-  Calibration calibration;
+KernelFits cross_fit(const Dataset& data, const Options& options) {
+  KernelFits fits;
   std::map<std::string, Score> totals, by_gpu, by_stratum;
   std::vector<std::array<Residuals, 2>> all_residuals;
   for (const FitGroup& group : data.groups) {
@@ -187,21 +187,21 @@ Calibration cross_fit(const Dataset& data, const Options& options) {
                                group.dtype, group.kernel.substr(0, 24)),
                    score}});
     std::fflush(stdout);
-    calibration.fits.push_back(std::move(fit));
+    fits.push_back(std::move(fit));
   }
-  set_bands(calibration, all_residuals);
+  set_bands(fits, all_residuals);
   for (const FitGroup& pool : data.pools) {  // never scored: their rows are above
     KernelFit fit = describe(pool, data);
     fit.bands.assign(3, {0.7, 1.35});
     fit.params = fit_params(pool.family, pick(pool, [](const FitRow&) { return true; }),
                             data.traits, options.effort);
-    calibration.fits.push_back(std::move(fit));
+    fits.push_back(std::move(fit));
   }
   fmt::print("\nHeld-out halves, by operator, GPU and stratum\n");
   print_scores(totals);
   print_scores(by_gpu);
   print_scores(by_stratum);
-  return calibration;
+  return fits;
 }
 
 // Fits every group without one GPU and scores that GPU with the nearest fits.
@@ -209,7 +209,7 @@ void leave_out(const Dataset& data, const Options& options) {
   const auto at = std::find(data.gpus.begin(), data.gpus.end(), options.without);
   if (at == data.gpus.end()) throw Error("{}: no rows of GPU '{}'", options.data, options.without);
   const auto gpu = static_cast<uint8_t>(at - data.gpus.begin());
-  Calibration calibration;
+  KernelFits fits;
   Dataset rest{data.gpus, data.traits, {}, {}};
   for (const FitGroup& group : data.groups) {
     FitGroup part = group;
@@ -221,7 +221,7 @@ void leave_out(const Dataset& data, const Options& options) {
     const auto rows = pick(group, [](const FitRow&) { return true; });
     KernelFit fit = describe(group, data);
     fit.params = fit_params(group.family, rows, data.traits, options.effort);
-    calibration.fits.push_back(std::move(fit));
+    fits.push_back(std::move(fit));
   }
   std::map<std::string, Score> totals, by_group;
   for (const FitGroup& group : data.groups) {
@@ -229,7 +229,7 @@ void leave_out(const Dataset& data, const Options& options) {
     for (const FitRow& row : group.rows) {
       if (row.gpu != gpu) continue;
       if (!group.head_dims.empty()) key.head_dim = std::get<AttentionCall>(row.call).qk_dim;
-      const KernelMatch match = find_fit(calibration, key);
+      const KernelMatch match = find_fit(fits, key);
       if (!match.fit) continue;
       const double predicted = kernel_seconds(*match.fit, row.call, data.traits[gpu]);
       const std::string name(family_name(group.family));
@@ -246,10 +246,10 @@ void leave_out(const Dataset& data, const Options& options) {
 }
 
 // The rest of each stack file is kept; only its "calibration" is replaced.
-void write_stacks(Calibration calibration, const Options& options) {
+void write_stacks(KernelFits fits, const Options& options) {
   // NCCL belongs to every stack.
   std::vector<KernelFit> nccl;
-  std::erase_if(calibration.fits, [&](const KernelFit& fit) {
+  std::erase_if(fits, [&](const KernelFit& fit) {
     if (fit.stack == "nccl") nccl.push_back(fit);
     return fit.stack == "nccl";
   });
@@ -257,26 +257,26 @@ void write_stacks(Calibration calibration, const Options& options) {
     const std::string path = fmt::format("{}/{}.json", options.write, stack);
     Json file = Json::parse(read_file(path, kMaxJsonBytes));
     // With --only, the other families stay as they are.
-    Calibration own;
+    KernelFits own;
     if (!options.only.empty()) {
-      read_calibration(nlohmann::json::parse(file.dump()), path, own);
-      std::erase_if(own.fits,
+      read_fits(nlohmann::json::parse(file.dump()), path, own);
+      std::erase_if(own,
                     [&](const KernelFit& fit) { return family_name(fit.family) == options.only; });
     }
-    for (const KernelFit& fit : calibration.fits)
-      if (fit.stack == stack) own.fits.push_back(fit);
+    for (const KernelFit& fit : fits)
+      if (fit.stack == stack) own.push_back(fit);
     for (KernelFit fit : nccl) {
       fit.stack = stack;
-      own.fits.push_back(fit);
+      own.push_back(fit);
     }
-    std::stable_sort(own.fits.begin(), own.fits.end(),
+    std::stable_sort(own.begin(), own.end(),
                      [](const KernelFit& a, const KernelFit& b) { return a.family < b.family; });
     file["calibration"] = "@";
     std::string text = file.dump(2);
     const std::string mark = "\"@\"";
-    text.replace(text.find(mark), mark.size(), write_calibration(own, stack));
+    text.replace(text.find(mark), mark.size(), write_fits(own, stack));
     write_file(path, text + "\n");
-    fmt::print("wrote {} ({} fits)\n", path, own.fits.size());
+    fmt::print("wrote {} ({} fits)\n", path, own.size());
   }
 }
 
@@ -289,11 +289,12 @@ int run(int argc, char** argv) {
   app.add_option("--only", options.only, "one kernel family");
   app.add_option("--evaluations", options.effort.evaluations, "of the objective, per fit");
   app.add_option("--rows", options.effort.rows, "rows used per fit");
-  bool serving = false;
-  app.add_flag("--serving", serving, "fit the host's share of each stack to measured endpoints");
+  bool endpoints = false;
+  app.add_flag("--endpoints", endpoints,
+               "fit the host's share of each stack to measured endpoints");
   CLI11_PARSE(app, argc, argv);
-  if (serving) {
-    fit_serving(options.data, options.write);
+  if (endpoints) {
+    fit_endpoints(options.data, options.write);
     return 0;
   }
   Dataset data = load_dataset(options.data, options.only);
@@ -301,8 +302,8 @@ int run(int argc, char** argv) {
     leave_out(data, options);
   } else {
     data.pools = pooled_groups(data);
-    const Calibration calibration = cross_fit(data, options);
-    if (!options.write.empty()) write_stacks(calibration, options);
+    const KernelFits fits = cross_fit(data, options);
+    if (!options.write.empty()) write_stacks(fits, options);
   }
   return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "step/lower.h"
+
 namespace ridge {
 namespace {
 

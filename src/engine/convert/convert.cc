@@ -26,11 +26,11 @@ std::vector<OutTensor> lay_out(const Weights& weights, Storage storage, FileKind
   for (const ConstSlot& slot : slots_of(weights)) {
     if (slot.vector && slot.vector->empty()) continue;  // a bias that is zero
     OutTensor tensor;
-    tensor.name = tensor_name(kind, weights.architecture, slot.part, slot.layer, slot.expert);
+    tensor.name = tensor_name(kind, weights.architecture, slot.role, slot.layer, slot.expert);
     tensor.shape = {slot.rows};
     if (slot.matrix) {
       tensor.shape.push_back(slot.columns);
-      tensor.storage = storage_for(slot.part, slot.columns, storage);
+      tensor.storage = storage_for(slot.role, slot.columns, storage);
     }
     if (!tensors.empty() && tensors.back().name == tensor.name) {
       tensors.back().slots.push_back(slot);  // the next expert of the same tensor
@@ -103,7 +103,7 @@ class Writer {
     Vector values = *slot.vector;
     // transformers keeps w where the norm multiplies by 1 + w.
     if (kind_ == FileKind::safetensors && weights_.architecture.norm_plus_one &&
-        is_norm(slot.part)) {
+        is_norm(slot.role)) {
       for (float& value : values) value -= 1;
     }
     if (interleaves(slot)) {
@@ -115,7 +115,7 @@ class Writer {
   }
 
   bool interleaves(const ConstSlot& slot) const {
-    return kind_ == FileKind::gguf && gguf_interleaves(weights_.architecture, slot.part);
+    return kind_ == FileKind::gguf && gguf_interleaves(weights_.architecture, slot.role);
   }
 
   void write(const Job& job, std::vector<float>& values) {
@@ -251,7 +251,7 @@ Converted convert_weights(const Weights& weights, Storage storage, FileKind kind
     for (int64_t extent : tensor.shape) count *= double(extent);
     elements += count;
     bytes += double(tensor.bytes);
-    const bool router = tensor.slots[0].part == Part::router;
+    const bool router = tensor.slots[0].role == TensorRole::router;
     if (tensor.slots[0].matrix && !router && tensor.storage != storage) {
       made.kept_bytes += double(tensor.bytes);
     }

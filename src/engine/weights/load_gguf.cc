@@ -37,13 +37,13 @@ void apply_rope_freqs(Architecture& architecture, Tensors& tensors, const std::s
 
 void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
           const std::string& where) {
-  std::string name = tensor_name(FileKind::gguf, architecture, slot.part, slot.layer, slot.expert);
-  const bool bias =
-      slot.part == Part::q_bias || slot.part == Part::k_bias || slot.part == Part::v_bias;
+  std::string name = tensor_name(FileKind::gguf, architecture, slot.role, slot.layer, slot.expert);
+  const bool bias = slot.role == TensorRole::q_bias || slot.role == TensorRole::k_bias ||
+                    slot.role == TensorRole::v_bias;
   if (bias && !tensors.has(name)) return;  // the others have one: this one is zero
   if (slot.vector) {
     *slot.vector = tensors.vector(name, slot.rows, where);
-    if (gguf_interleaves(architecture, slot.part)) {
+    if (gguf_interleaves(architecture, slot.role)) {
       const Vector given = *slot.vector;
       for (int64_t row = 0; row < slot.rows; ++row) {
         (*slot.vector)[size_t(row)] = given[size_t(gguf_row(row, architecture.head_dim))];
@@ -51,7 +51,7 @@ void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
     }
     return;
   }
-  if (!is_expert(slot.part)) {
+  if (!is_expert(slot.role)) {
     *slot.matrix = tensors.matrix(name, slot.rows, slot.columns, where);
     return;
   }
@@ -70,7 +70,7 @@ void restore_rows(Weights& weights, std::span<const Slot> slots) {
   std::vector<Matrix*> moved;
   size_t bytes = 0;
   for (const Slot& slot : slots) {
-    if (!slot.matrix || !gguf_interleaves(weights.architecture, slot.part)) continue;
+    if (!slot.matrix || !gguf_interleaves(weights.architecture, slot.role)) continue;
     moved.push_back(slot.matrix);
     bytes += (size_t(slot.matrix->bytes()) + 63) / 64 * 64;
   }

@@ -17,7 +17,7 @@ struct Names {
   std::string_view variant = {};  // of Gemma (norms) or Mixtral (experts), where it differs
 };
 
-constexpr std::array<Names, size_t(Part::kCount)> kNames = {{
+constexpr std::array<Names, size_t(TensorRole::kCount)> kNames = {{
     {"token_embd.weight", "embed_tokens.weight"},
     {"output.weight", "lm_head.weight"},
     {"output_norm.weight", "norm.weight"},
@@ -53,63 +53,63 @@ class Lister {
   explicit Lister(W& weights) : weights_(weights), shape_(weights.architecture) {}
 
   std::vector<S> list() {
-    add(Part::embed, weights_.embed, shape_.vocab, shape_.hidden);
+    add(TensorRole::embed, weights_.embed, shape_.vocab, shape_.hidden);
     for (int i = 0; i < shape_.layer_count(); ++i) {
       layer_ = i;
       add_layer(weights_.layers[size_t(i)], shape_.layers[size_t(i)].moe);
     }
     layer_ = -1;
-    add(Part::final_norm, weights_.final_norm, shape_.hidden);
-    if (!shape_.tied) add(Part::head, weights_.head, shape_.vocab, shape_.hidden);
+    add(TensorRole::final_norm, weights_.final_norm, shape_.hidden);
+    if (!shape_.tied) add(TensorRole::head, weights_.head, shape_.vocab, shape_.hidden);
     return std::move(slots_);
   }
 
  private:
   template <typename M>
-  void add(Part part, M& matrix, int64_t rows, int64_t columns, int expert = -1) {
-    slots_.push_back({part, layer_, expert, rows, columns, &matrix, nullptr});
+  void add(TensorRole role, M& matrix, int64_t rows, int64_t columns, int expert = -1) {
+    slots_.push_back({role, layer_, expert, rows, columns, &matrix, nullptr});
   }
   template <typename V>
-  void add(Part part, V& vector, int64_t count) {
-    slots_.push_back({part, layer_, -1, count, 0, nullptr, &vector});
+  void add(TensorRole role, V& vector, int64_t count) {
+    slots_.push_back({role, layer_, -1, count, 0, nullptr, &vector});
   }
 
   template <typename L>
   void add_layer(L& layer, bool moe) {
     const int64_t hidden = shape_.hidden, q = shape_.q_columns(), kv = shape_.kv_columns();
-    add(Part::attn_norm, layer.attn_norm, hidden);
-    add(Part::q, layer.q, q, hidden);
-    add(Part::k, layer.k, kv, hidden);
-    add(Part::v, layer.v, kv, hidden);
-    add(Part::out, layer.out, hidden, q);
+    add(TensorRole::attn_norm, layer.attn_norm, hidden);
+    add(TensorRole::q, layer.q, q, hidden);
+    add(TensorRole::k, layer.k, kv, hidden);
+    add(TensorRole::v, layer.v, kv, hidden);
+    add(TensorRole::out, layer.out, hidden, q);
     if (shape_.qkv_bias) {
-      add(Part::q_bias, layer.q_bias, q);
-      add(Part::k_bias, layer.k_bias, kv);
-      add(Part::v_bias, layer.v_bias, kv);
+      add(TensorRole::q_bias, layer.q_bias, q);
+      add(TensorRole::k_bias, layer.k_bias, kv);
+      add(TensorRole::v_bias, layer.v_bias, kv);
     }
     if (shape_.qk_norm) {
-      add(Part::q_norm, layer.q_norm, shape_.head_dim);
-      add(Part::k_norm, layer.k_norm, shape_.head_dim);
+      add(TensorRole::q_norm, layer.q_norm, shape_.head_dim);
+      add(TensorRole::k_norm, layer.k_norm, shape_.head_dim);
     }
-    if (shape_.post_norms) add(Part::post_attn_norm, layer.post_attn_norm, hidden);
-    add(Part::mlp_norm, layer.mlp_norm, hidden);
+    if (shape_.post_norms) add(TensorRole::post_attn_norm, layer.post_attn_norm, hidden);
+    add(TensorRole::mlp_norm, layer.mlp_norm, hidden);
     if (moe) {
-      add(Part::router, layer.router, shape_.experts, hidden);
-      add_experts(Part::expert_gate, layer.expert_gate, shape_.expert_ffn, hidden);
-      add_experts(Part::expert_up, layer.expert_up, shape_.expert_ffn, hidden);
-      add_experts(Part::expert_down, layer.expert_down, hidden, shape_.expert_ffn);
+      add(TensorRole::router, layer.router, shape_.experts, hidden);
+      add_experts(TensorRole::expert_gate, layer.expert_gate, shape_.expert_ffn, hidden);
+      add_experts(TensorRole::expert_up, layer.expert_up, shape_.expert_ffn, hidden);
+      add_experts(TensorRole::expert_down, layer.expert_down, hidden, shape_.expert_ffn);
     } else {
-      add(Part::gate, layer.gate, shape_.ffn, hidden);
-      add(Part::up, layer.up, shape_.ffn, hidden);
-      add(Part::down, layer.down, hidden, shape_.ffn);
+      add(TensorRole::gate, layer.gate, shape_.ffn, hidden);
+      add(TensorRole::up, layer.up, shape_.ffn, hidden);
+      add(TensorRole::down, layer.down, hidden, shape_.ffn);
     }
-    if (shape_.post_norms) add(Part::post_mlp_norm, layer.post_mlp_norm, hidden);
+    if (shape_.post_norms) add(TensorRole::post_mlp_norm, layer.post_mlp_norm, hidden);
   }
 
   template <typename E>
-  void add_experts(Part part, E& experts, int64_t rows, int64_t columns) {
+  void add_experts(TensorRole role, E& experts, int64_t rows, int64_t columns) {
     assert(int(experts.size()) == shape_.experts);
-    for (size_t e = 0; e < experts.size(); ++e) add(part, experts[e], rows, columns, int(e));
+    for (size_t e = 0; e < experts.size(); ++e) add(role, experts[e], rows, columns, int(e));
   }
 
   W& weights_;
@@ -166,14 +166,17 @@ std::vector<ConstSlot> slots_of(const Weights& weights) {
   return Lister<const Weights, ConstSlot>(weights).list();
 }
 
-bool is_norm(Part part) {
-  return part == Part::final_norm || (part >= Part::attn_norm && part <= Part::k_norm);
+bool is_norm(TensorRole role) {
+  return role == TensorRole::final_norm ||
+         (role >= TensorRole::attn_norm && role <= TensorRole::k_norm);
 }
 
-bool is_expert(Part part) { return part >= Part::expert_gate && part <= Part::expert_down; }
+bool is_expert(TensorRole role) {
+  return role >= TensorRole::expert_gate && role <= TensorRole::expert_down;
+}
 
-Storage storage_for(Part part, int64_t columns, Storage wanted) {
-  if (part == Part::router) return Storage::f32;
+Storage storage_for(TensorRole role, int64_t columns, Storage wanted) {
+  if (role == TensorRole::router) return Storage::f32;
   auto fits = [columns](Storage storage) { return columns % storage_info(storage).block == 0; };
   if (fits(wanted)) return wanted;
   const Storage smaller = wanted == Storage::q4_k   ? Storage::q5_0
@@ -182,23 +185,23 @@ Storage storage_for(Part part, int64_t columns, Storage wanted) {
   return storage_info(wanted).block == 256 && fits(smaller) ? smaller : Storage::bf16;
 }
 
-std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,
+std::string tensor_name(FileKind kind, const Architecture& architecture, TensorRole role, int layer,
                         int expert) {
-  const Names& names = kNames[size_t(part)];
+  const Names& names = kNames[size_t(role)];
   if (kind == FileKind::gguf) {
     return layer < 0 ? std::string(names.gguf) : fmt::format("blk.{}.{}", layer, names.gguf);
   }
   const bool variant =
-      part == Part::mlp_norm ? architecture.post_norms : architecture.family == "mixtral";
+      role == TensorRole::mlp_norm ? architecture.post_norms : architecture.family == "mixtral";
   std::string name(variant && !names.variant.empty() ? names.variant : names.hugging_face);
-  if (is_expert(part)) name = fmt::format(fmt::runtime(name), expert);
-  if (part == Part::head) return name;
+  if (is_expert(role)) name = fmt::format(fmt::runtime(name), expert);
+  if (role == TensorRole::head) return name;
   return layer < 0 ? "model." + name : fmt::format("model.layers.{}.{}", layer, name);
 }
 
-bool gguf_interleaves(const Architecture& architecture, Part part) {
-  const bool rotates =
-      part == Part::q || part == Part::k || part == Part::q_bias || part == Part::k_bias;
+bool gguf_interleaves(const Architecture& architecture, TensorRole role) {
+  const bool rotates = role == TensorRole::q || role == TensorRole::k ||
+                       role == TensorRole::q_bias || role == TensorRole::k_bias;
   const std::string& family = architecture.family;
   return rotates && (family == "llama" || family == "mistral" || family == "mixtral");
 }

@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-enum class Part : uint8_t {
+enum class TensorRole : uint8_t {
   embed,
   head,
   final_norm,
@@ -40,7 +40,7 @@ enum class Part : uint8_t {
 // Exactly one of `matrix` and `vector` is set; a vector has `rows` numbers and no columns.
 template <typename M, typename V>
 struct BasicSlot {
-  Part part;
+  TensorRole role;
   int layer, expert;  // -1: none
   int64_t rows, columns;
   M* matrix;
@@ -54,21 +54,21 @@ using ConstSlot = BasicSlot<const Matrix, const Vector>;
 std::vector<Slot> make_slots(Weights& weights);
 std::vector<ConstSlot> slots_of(const Weights& weights);  // already made
 
-bool is_norm(Part part);
-bool is_expert(Part part);
+bool is_norm(TensorRole role);
+bool is_expert(TensorRole role);
 
 // What a matrix is stored as where `wanted` is asked for: routers f32; where `columns` do not fill
 // its blocks, what llama.cpp takes instead (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
-Storage storage_for(Part part, int64_t columns, Storage wanted);
+Storage storage_for(TensorRole role, int64_t columns, Storage wanted);
 
 // "blk.3.attn_q.weight" or "model.layers.3.self_attn.q_proj.weight". GGUF holds all experts of a
 // layer in one tensor: its name is the same for every expert.
-std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int layer,
+std::string tensor_name(FileKind kind, const Architecture& architecture, TensorRole role, int layer,
                         int expert);
 
 // In GGUFs of the llama family a head's rows are interleaved: row 2 j + s of the file is row
 // s dim / 2 + j here (s: 0, 1). The other families keep Hugging Face's order.
-bool gguf_interleaves(const Architecture& architecture, Part part);
+bool gguf_interleaves(const Architecture& architecture, TensorRole role);
 inline int64_t gguf_row(int64_t row, int64_t head_dim) {
   const int64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
   return head * head_dim + 2 * (within % half) + within / half;

@@ -32,18 +32,18 @@ class Loader {
 
   void load(const Slot& slot) {
     std::string name =
-        tensor_name(FileKind::safetensors, architecture_, slot.part, slot.layer, slot.expert);
-    if (slot.part == Part::head) {
+        tensor_name(FileKind::safetensors, architecture_, slot.role, slot.layer, slot.expert);
+    if (slot.role == TensorRole::head) {
       if (!tensors_.has(name)) name = "language_model." + name;
     } else {
       name = prefix_ + name.substr(std::string_view("model.").size());
     }
     if (slot.vector) {
       *slot.vector = tensors_.vector(name, slot.rows, where_);
-      if (architecture_.norm_plus_one && is_norm(slot.part)) {
+      if (architecture_.norm_plus_one && is_norm(slot.role)) {
         for (float& value : *slot.vector) value += 1;
       }
-    } else if (is_expert(slot.part) && !tensors_.has(name)) {
+    } else if (is_expert(slot.role) && !tensors_.has(name)) {
       *slot.matrix = stacked_expert(slot, name);
     } else {
       *slot.matrix = tensors_.matrix(name, slot.rows, slot.columns, where_);
@@ -58,7 +58,7 @@ class Loader {
   Matrix stacked_expert(const Slot& slot, const std::string& name) {
     const std::string mlp = fmt::format("{}layers.{}.mlp.experts.", prefix_, slot.layer);
     const int64_t count = architecture_.experts;
-    if (slot.part == Part::expert_down) {
+    if (slot.role == TensorRole::expert_down) {
       if (!tensors_.has(mlp + "down_proj")) throw Error("{}: tensor {} is missing", where_, name);
       return tensors_.stacked(mlp + "down_proj", count, slot.expert, slot.rows, slot.columns,
                               where_);
@@ -66,7 +66,7 @@ class Loader {
     if (!tensors_.has(mlp + "gate_up_proj")) throw Error("{}: tensor {} is missing", where_, name);
     Matrix both = tensors_.stacked(mlp + "gate_up_proj", count, slot.expert, 2 * slot.rows,
                                    slot.columns, where_);
-    if (slot.part == Part::expert_up) both.data += slot.rows * both.row_stride;
+    if (slot.role == TensorRole::expert_up) both.data += slot.rows * both.row_stride;
     both.rows = slot.rows;
     return both;
   }

@@ -239,7 +239,7 @@ size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].matrix) continue;
     Matrix& matrix = *slots[i].matrix;
-    matrix.storage = storage_for(slots[i].part, slots[i].columns, storage);
+    matrix.storage = storage_for(slots[i].role, slots[i].columns, storage);
     matrix.rows = slots[i].rows;
     matrix.columns = slots[i].columns;
     matrix.row_stride = int64_t(storage_bytes(matrix.storage, matrix.columns));
@@ -290,7 +290,7 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].matrix) {
       slots[i].matrix->data = memory.get() + reinterpret_cast<uintptr_t>(slots[i].matrix->data);
-    } else if (is_norm(slots[i].part)) {
+    } else if (is_norm(slots[i].role)) {
       slots[i].vector->assign(size_t(slots[i].rows), 1.0f);
     } else {
       slots[i].vector->resize(size_t(slots[i].rows));

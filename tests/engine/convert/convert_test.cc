@@ -39,12 +39,12 @@ void expect_same(const Weights& a, const Weights& b, const std::string& what) {
   const auto left = slots_of(a), right = slots_of(b);
   ASSERT_EQ(left.size(), right.size()) << what;
   for (size_t i = 0; i < left.size(); ++i) {
-    ASSERT_EQ(left[i].part, right[i].part) << what;
+    ASSERT_EQ(left[i].role, right[i].role) << what;
     if (left[i].matrix) {
       ASSERT_EQ(made::values(*left[i].matrix), made::values(*right[i].matrix))
-          << what << " part " << int(left[i].part) << " layer " << left[i].layer;
+          << what << " role " << int(left[i].role) << " layer " << left[i].layer;
     } else {
-      ASSERT_EQ(*left[i].vector, *right[i].vector) << what << " part " << int(left[i].part);
+      ASSERT_EQ(*left[i].vector, *right[i].vector) << what << " role " << int(left[i].role);
     }
   }
 }
@@ -100,7 +100,7 @@ TEST_F(Convert, EveryStorageIsWhatQuantizeMakes) {
     const std::string file = path("x.gguf");
     convert_weights(from, storage, FileKind::gguf, file);
     const Weights back = load_weights(file);
-    const Storage stored = storage_for(Part::q, 64, storage);
+    const Storage stored = storage_for(TensorRole::q, 64, storage);
     const Matrix &q = from.layers[1].q, &made = back.layers[1].q;
     ASSERT_EQ(made.storage, stored) << storage_info(storage).name;
     std::vector<float> row(64), expected(64);
@@ -111,9 +111,9 @@ TEST_F(Convert, EveryStorageIsWhatQuantizeMakes) {
       ASSERT_EQ(std::memcmp(bytes.data(), made.row(r), bytes.size()), 0);
     }
   }
-  EXPECT_EQ(storage_for(Part::q, 64, Storage::q4_k), Storage::q5_0);
-  EXPECT_EQ(storage_for(Part::q, 48, Storage::q4_0), Storage::bf16);
-  EXPECT_EQ(storage_for(Part::router, 64, Storage::q4_0), Storage::f32);
+  EXPECT_EQ(storage_for(TensorRole::q, 64, Storage::q4_k), Storage::q5_0);
+  EXPECT_EQ(storage_for(TensorRole::q, 48, Storage::q4_0), Storage::bf16);
+  EXPECT_EQ(storage_for(TensorRole::router, 64, Storage::q4_0), Storage::f32);
 }
 
 TEST_F(Convert, FoldersOfSafetensors) {

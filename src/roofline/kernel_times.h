@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cost/work.h"
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 namespace ridge {
 
@@ -15,7 +15,7 @@ struct KernelTime {
   Band band;
 };
 
-struct CalibratedKernels {
+struct MatchedKernels {
   GpuTraits gpu;
   // By DType of the products; the narrow ones come with their activations' quantization.
   std::array<KernelMatch, kDTypeCount> gemm, moe;
@@ -28,9 +28,9 @@ struct CalibratedKernels {
 };
 
 // nullopt where the stack has no fits, or the machine is no GPU they could be moved to.
-std::optional<CalibratedKernels> match_kernels(const Machine& machine, std::string_view stack);
+std::optional<MatchedKernels> match_kernels(const Machine& machine, std::string_view stack);
 
 // nullopt for operators that no fit covers: elementwise, scans, sampling.
-std::optional<KernelTime> calibrated_time(const Op& op, const CalibratedKernels& kernels);
+std::optional<KernelTime> kernel_time(const Op& op, const MatchedKernels& kernels);
 
 }  // namespace ridge

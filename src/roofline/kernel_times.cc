@@ -1,4 +1,4 @@
-#include "roofline/calibrated.h"
+#include "roofline/kernel_times.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ KernelTime timed(const KernelMatch& match, KernelFamily family, const KernelCall
   return {kernel_seconds(*match.fit, call, gpu), band_of(match, stratum_of(family, call))};
 }
 
-std::optional<KernelTime> gemm_time(const Op& op, const CalibratedKernels& k) {
+std::optional<KernelTime> gemm_time(const Op& op, const MatchedKernels& k) {
   const Dims& d = op.dims;
   const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
   const KernelMatch& match = weight_only ? k.gemm_weight_only : k.gemm[static_cast<int>(op.math)];
@@ -29,7 +29,7 @@ std::optional<KernelTime> gemm_time(const Op& op, const CalibratedKernels& k) {
   return timed(match, KernelFamily::gemm, call, k.gpu);
 }
 
-std::optional<KernelTime> moe_time(const Op& op, const CalibratedKernels& k) {
+std::optional<KernelTime> moe_time(const Op& op, const MatchedKernels& k) {
   const Dims& d = op.dims;
   const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
   const KernelMatch& match = weight_only ? k.moe_weight_only : k.moe[static_cast<int>(op.math)];
@@ -52,7 +52,7 @@ std::optional<KernelTime> moe_time(const Op& op, const CalibratedKernels& k) {
   return time;
 }
 
-std::optional<KernelTime> attention_time(const Op& op, const CalibratedKernels& k) {
+std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) {
   const Dims& d = op.dims;
   if (d.heads <= 0) return std::nullopt;  // the sparse indexer
   const bool prefill = op.kind == OpKind::attention_prefill;
@@ -88,7 +88,7 @@ std::optional<KernelTime> attention_time(const Op& op, const CalibratedKernels& 
   return time;
 }
 
-std::optional<KernelTime> collective_time(const Op& op, const CalibratedKernels& k) {
+std::optional<KernelTime> collective_time(const Op& op, const MatchedKernels& k) {
   const Work& w = op.work;
   if (w.collective == Collective::send || w.ranks * w.stride > k.gpu.link_devices) {
     return std::nullopt;
@@ -116,12 +116,12 @@ std::string_view table_dtype(DType math) {
 
 }  // namespace
 
-std::optional<CalibratedKernels> match_kernels(const Machine& machine, std::string_view stack) {
-  const Calibration& all = builtin_calibration();
-  const bool known = std::any_of(all.fits.begin(), all.fits.end(),
-                                 [&](const KernelFit& fit) { return fit.stack == stack; });
+std::optional<MatchedKernels> match_kernels(const Machine& machine, std::string_view stack) {
+  const KernelFits& all = builtin_fits();
+  const bool known =
+      std::any_of(all.begin(), all.end(), [&](const KernelFit& fit) { return fit.stack == stack; });
   if (!known || machine.kind != MachineKind::gpu) return std::nullopt;
-  CalibratedKernels k;
+  MatchedKernels k;
   try {
     k.gpu = gpu_traits(machine);
   } catch (const Error&) {
@@ -157,7 +157,7 @@ std::optional<CalibratedKernels> match_kernels(const Machine& machine, std::stri
   return k;
 }
 
-std::optional<KernelTime> calibrated_time(const Op& op, const CalibratedKernels& kernels) {
+std::optional<KernelTime> kernel_time(const Op& op, const MatchedKernels& kernels) {
   switch (op.kind) {
     case OpKind::matmul:
       return gemm_time(op, kernels);

@@ -1,7 +1,7 @@
 // Calibrations as JSON: one object per fit, its parameters by name.
 #include "base/error.h"
 #include "base/json.h"
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 namespace ridge {
 namespace {
@@ -67,7 +67,7 @@ KernelFit read_fit(const nlohmann::json& json, const std::string& stack, const s
 
 }  // namespace
 
-void read_calibration(const nlohmann::json& file, std::string_view where, Calibration& out) {
+void read_fits(const nlohmann::json& file, std::string_view where, KernelFits& out) {
   if (!file.contains("calibration")) return;
   const nlohmann::json& part = file["calibration"];
   const std::string place(where), stack = required(file, "name", place);
@@ -75,15 +75,14 @@ void read_calibration(const nlohmann::json& file, std::string_view where, Calibr
     throw Error("{}: calibration must be an object with a list of fits", where);
   size_t index = 0;
   for (const auto& fit : part["fits"])
-    out.fits.push_back(
-        read_fit(fit, stack, fmt::format("{}: calibration.fits[{}]", where, index++)));
+    out.push_back(read_fit(fit, stack, fmt::format("{}: calibration.fits[{}]", where, index++)));
 }
 
-std::string write_calibration(const Calibration& calibration, std::string_view stack) {
+std::string write_fits(const KernelFits& fits, std::string_view stack) {
   std::string out = "{\n    \"fits\": [";
   bool first = true;
   const auto round4 = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
-  for (const KernelFit& fit : calibration.fits) {
+  for (const KernelFit& fit : fits) {
     if (fit.stack != stack) continue;
     Json json;
     json["op"] = family_name(fit.family);

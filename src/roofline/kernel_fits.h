@@ -1,8 +1,8 @@
-// Fitted kernels of the serving stacks: which parameters time a kernel on a GPU, and how sure.
+// The stored fits of the calibrated stacks: which parameters time a kernel on a GPU, and how
+// certain they are.
 //
-// The numbers live in atlas/stacks/<stack>.json under "calibration", written by tools/fit. A GPU,
-// framework or format without data takes the nearest fit; how near is a distance, and the band
-// widens with it.
+// The numbers are in atlas/stacks/<stack>.json under "calibration"; tools/fit writes them. A GPU,
+// framework or format without data takes the nearest fit. The distance to that fit widens the band.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -39,11 +39,9 @@ struct KernelFit {
 
 double kernel_seconds(const KernelFit& fit, const KernelCall& call, const GpuTraits& gpu);
 
-struct Calibration {
-  std::vector<KernelFit> fits;
-};
+using KernelFits = std::vector<KernelFit>;
 
-// What is to be timed. Empty kernel: what the stack runs most. Head width 0: any.
+// The kernel to be timed. Empty kernel name: the one the stack runs most. Head width 0: any.
 struct KernelKey {
   KernelFamily family = KernelFamily::gemm;
   std::string_view stack, dtype, kernel;
@@ -57,17 +55,17 @@ struct KernelMatch {
 };
 // The nearest fit. The rule, in order of weight: number format, architecture family, kernel
 // library, stack. docs/accuracy.md shows what each step costs.
-KernelMatch find_fit(const Calibration& calibration, const KernelKey& key);
+KernelMatch find_fit(const KernelFits& fits, const KernelKey& key);
 
 // The fit's band for a call's stratum, wider for a transferred fit.
 Band band_of(const KernelMatch& match, int stratum);
 
 // Every stack of the built-in atlas.
-const Calibration& builtin_calibration();
+const KernelFits& builtin_fits();
 
 // Adds the fits under "calibration" of a stack file; a file without any adds nothing. Throws Error.
-void read_calibration(const nlohmann::json& stack_file, std::string_view where, Calibration& out);
+void read_fits(const nlohmann::json& stack_file, std::string_view where, KernelFits& out);
 // One line per fit: the value of the "calibration" key for one stack.
-std::string write_calibration(const Calibration& calibration, std::string_view stack);
+std::string write_fits(const KernelFits& fits, std::string_view stack);
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-#include "roofline/calibration.h"
+#include "roofline/kernel_fits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -82,9 +82,9 @@ double kernel_seconds(const KernelFit& fit, const KernelCall& call, const GpuTra
   }
 }
 
-KernelMatch find_fit(const Calibration& calibration, const KernelKey& key) {
+KernelMatch find_fit(const KernelFits& fits, const KernelKey& key) {
   KernelMatch best;
-  for (const KernelFit& fit : calibration.fits) {
+  for (const KernelFit& fit : fits) {
     if (fit.family != key.family) continue;
     double distance = format_distance(key.dtype, fit.dtype);
     distance += kArchDistance[static_cast<int>(key.arch)][static_cast<int>(fit.arch)];
@@ -113,12 +113,12 @@ Band band_of(const KernelMatch& match, int stratum) {
   return band;
 }
 
-const Calibration& builtin_calibration() {
-  static const Calibration all = [] {
-    Calibration out;
+const KernelFits& builtin_fits() {
+  static const KernelFits all = [] {
+    KernelFits out;
     for (const EmbeddedFile* file = kEmbeddedFiles; file->path; ++file) {
       const std::string_view path = file->path;
-      if (path.starts_with("stacks/")) read_calibration(parse_json(file->text, path), path, out);
+      if (path.starts_with("stacks/")) read_fits(parse_json(file->text, path), path, out);
     }
     return out;
   }();

@@ -1,0 +1,33 @@
+// What a device must hold: weights, KV cache, activations and the software's own bytes.
+#pragma once
+
+#include <optional>
+
+#include "machine/machine.h"
+#include "step/rank.h"
+
+namespace ridge {
+
+// Bytes per device, a draft model counted with the model.
+struct MemoryFit {
+  double weights = 0, kv = 0, activations = 0, overhead = 0;
+  std::optional<double> capacity;  // unknown for CPUs without a memory size
+  bool fits = true;
+  double max_batch = 0;    // sequences over all replicas, at this context; 0: not even one
+  double max_context = 0;  // tokens, at this batch; 0: none
+
+  double used() const { return weights + kv + activations + overhead; }
+  double left() const { return capacity ? *capacity - used() : 0; }
+};
+
+// `batch` sequences of `context` tokens over all replicas, and one prompt being prefilled. `draft`
+// is held beside the model.
+MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
+                     double batch, double context, double prompt);
+
+// Bytes the software itself holds on a device: CUDA context, graphs, workspaces and, where several
+// devices work together, collective buffers. Inference stacks report 2-4 GB on data-centre GPUs; a
+// CPU process needs little.
+double overhead_bytes(const Machine& machine, double devices);
+
+}  // namespace ridge

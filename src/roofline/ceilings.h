@@ -1,0 +1,63 @@
+// The ceilings of a machine under a plan and a stack: reciprocal rates, ready to be multiplied with
+// an operator's Work.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cost/work.h"
+#include "machine/machine.h"
+#include "roofline/stack.h"
+#include "step/plan.h"
+
+namespace ridge {
+
+struct MatchedKernels;
+
+// A stack's efficiencies as factors on the times at full rate.
+struct Factors {
+  std::array<double, kOpKindCount> compute{}, memory{}, ramp{};
+};
+
+// A machine, plan and stack turned into reciprocals, so that timing an operator is a handful of
+// multiplications.
+struct Ceilings {
+  std::array<double, kDTypeCount> flop_s{};  // seconds per operation; 0: peak unknown
+  double vector_s = 0;
+  double memory_s = 0;  // per byte of the level that holds the working set
+  std::string memory_name;
+  double cache_s = 0;  // per byte, cache to compute units; 0: unknown
+  double host_s = 0;
+  double link_s = 0, link_latency = 0;        // per byte and direction, within a node
+  double network_s = 0, network_latency = 0;  // between nodes
+  int devices_per_node = 1;
+  double launch_s = 0;      // per kernel
+  bool launch_adds = true;  // graph edges add; eager launches run ahead and only bound the rate
+  Factors factors;
+  std::vector<std::pair<double, Factors>> small_steps;  // up to so many tokens, from small to large
+  double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
+  bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
+  double step_s = 0;
+  double low = 1, high = 1;                          // the band of what no fit covers
+  std::shared_ptr<const MatchedKernels> kernels;  // the stack's fits for this machine, if any
+  std::array<DType, kDTypeCount> runs_as{};          // fp8 on a machine without fp8 runs as bf16
+  std::array<double, kDTypeCount> peak{};            // operations/s after that choice; 0: unknown
+  double bandwidth = 0;                              // bytes/s of that level
+  std::vector<std::string> notes;                    // what was unknown and what was done about it
+
+  // Of an operator of a step of so many tokens; 0: no step in particular.
+  const Factors& factors_of(double tokens) const;
+};
+
+// For a model of `layers` layers (the host's work per step may grow with them). Throws Error if the
+// machine's memory bandwidth is unknown.
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers = 0);
+
+// Where everything that a step reads fits the last-level cache, the step streams from that cache:
+// its bandwidth replaces that of device memory.
+void place_working_set(Ceilings& ceilings, const Machine& machine, double bytes);
+
+}  // namespace ridge
