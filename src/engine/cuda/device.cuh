@@ -95,6 +95,14 @@ __device__ inline void let_next_begin() {
 __device__ inline void expect_line(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
+// Raises a kernel's limit of dynamic shared memory. Once per kernel, from a static initializer:
+//   [[maybe_unused]] static const bool ready = allow_shared_memory(kernel, bytes);
+template <typename Kernel>
+bool allow_shared_memory(Kernel* kernel, int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "raising the limit of shared memory");
+  return true;
+}
 // The same split of L1 and shared memory as the products have, or an SM must be empty before it
 // takes a block of another kernel.
 template <typename Kernel>

@@ -3,48 +3,48 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/cuda/gemm/linear_ring.cuh"
+#include "engine/cuda/gemm/linear_layout.cuh"
 
 namespace ridge::cuda {
 
 template <WeightFormat kFormat>
-void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chain& chain);
+void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain);
 
 namespace {
 
-constexpr int kMostTokens = 256;
+constexpr int kMaxTileTokens = 256;
 
-using Launch = void (*)(cudaStream_t, int, int, const Chain&);
+using Launch = void (*)(cudaStream_t, int, int, const GemmChain&);
 Launch launch_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::bf16:
-      return launch_linear_of<WeightFormat::bf16>;
+      return launch_linear_format<WeightFormat::bf16>;
     case WeightFormat::fp8:
-      return launch_linear_of<WeightFormat::fp8>;
+      return launch_linear_format<WeightFormat::fp8>;
     case WeightFormat::int8:
-      return launch_linear_of<WeightFormat::int8>;
+      return launch_linear_format<WeightFormat::int8>;
     case WeightFormat::int4:
-      return launch_linear_of<WeightFormat::int4>;
+      return launch_linear_format<WeightFormat::int4>;
     case WeightFormat::nf4:
-      return launch_linear_of<WeightFormat::nf4>;
+      return launch_linear_format<WeightFormat::nf4>;
   }
-  throw Error("no product for this format");
+  throw Error("no GEMM for this format");
 }
 
-// The driver's function, without linking the driver: the program starts where there is none.
-PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+// Looked up at run time: a program linked with the driver would not start where there is none.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                          cudaEnableDefault, &found),
-        "asking the driver for tensor maps");
+        "looking up cuTensorMapEncodeTiled");
   if (found != cudaDriverEntryPointSuccess) throw Error("the driver has no tensor maps");
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
-// Boxes of 8 blocks x a step or two, in units of 8 bytes.
-CUtensorMap map_of(WeightFormat format, const LinearArgs& args, int tile_tokens) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
+// Tensor map of the weights: boxes of 8 blocks x one or two steps of K, in units of 8 bytes.
+CUtensorMap weight_map(WeightFormat format, const LinearArgs& args, int tile_tokens) {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = tensor_map_encoder();
   const FormatInfo info = format_info(format);
   const uint64_t row = uint64_t(args.tiles.chunks) * info.chunk_bytes;
   const cuuint64_t sizes[] = {row / 8, cuuint64_t(args.tiles.blocks), cuuint64_t(args.matrices)};
@@ -62,16 +62,33 @@ CUtensorMap map_of(WeightFormat format, const LinearArgs& args, int tile_tokens)
   return map;
 }
 
+// Whether and how K is split.
+void choose_split(LinearArgs& args, int token_tiles, int tile_tokens, int sms) {
+  // Whole tiles where they keep at least 92 % of the SMs busy: exchanging partial sums costs about
+  // 5 % of a tile. Experts: the number of tiles is not known on the host.
+  const int tiles = args.row_tiles * token_tiles;
+  const int waves = (tiles + sms - 1) / sms;
+  args.stream_k = args.tile_count == nullptr && tiles < 0.92 * waves * sms;
+  // Split-K where it gives no block more than stream-K does: the blocks of a tile then share its
+  // epilogue.
+  const int tile_units = (args.k_steps + kSplitUnit - 1) / kSplitUnit;
+  const int block_units = (tiles * tile_units + sms - 1) / sms;
+  const int split = (tile_units + block_units - 1) / block_units;
+  const bool even =
+      args.stream_k && tile_tokens <= Linear::kMaxChainedTokens && tiles * split <= sms;
+  args.split_k = even && split >= kSlices ? split : 0;
+}
+
 }  // namespace
 
 Linear::Linear(WeightFormat format, int sms)
     : format_(format),
       sms_(sms),
-      partial_(size_t(sms) * kTileRows * kMostTokens),
-      done_(size_t(sms) * kTileBlocks),
-      meeting_(1) {
-  done_.fill_bytes(0);
-  meeting_.fill_bytes(0);
+      partials_(size_t(sms) * kTileRows * kMaxTileTokens),
+      ready_(size_t(sms) * kTileBlocks),
+      grid_barrier_(1) {
+  ready_.fill_bytes(0);
+  grid_barrier_.fill_bytes(0);
 }
 
 int Linear::tile_tokens(int tokens) {
@@ -84,33 +101,24 @@ int Linear::padded(int tokens) {
 }
 
 void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens) {
-  Chain chain = {};
+  GemmChain chain = {};
   chain.count = int(ops.size());
-  chain.meeting = meeting_.data();
-  chain.met = met_;
+  chain.grid_barrier = grid_barrier_.data();
+  chain.barrier_base = barrier_base_;
   for (size_t i = 0; i < ops.size(); ++i) {
     LinearArgs& args = chain.ops[i];
     args = ops[i];
     const int columns = args.tiles.chunks * format_info(format_).columns;
     args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
-    args.steps_of_k = (columns + kStepColumns - 1) / kStepColumns;
-    args.weights = map_of(format_, args, tile_tokens);
-    args.partial = partial_.data();
-    args.done = done_.data();
-    args.serial = ++serial_;
-    // Whole tiles where they keep the SMs busy; handing over a part costs about 5 % of one.
-    const int tiles = args.row_tiles * (args.padded / tile_tokens);
-    const int rounds = (tiles + sms_ - 1) / sms_;
-    args.split = args.tile_count == nullptr && tiles < 0.92 * rounds * sms_;
-    // Where tiles cut evenly are no more for a block than even runs, its blocks finish it together.
-    const int units = (args.steps_of_k + kUnit - 1) / kUnit;
-    const int run = (tiles * units + sms_ - 1) / sms_;
-    const int ways = (units + run - 1) / run;
-    const bool even = args.split && tile_tokens <= kMaxChainedTokens && tiles * ways <= sms_;
-    args.ways = even && ways >= kSlices ? ways : 0;
+    args.k_steps = (columns + kStepColumns - 1) / kStepColumns;
+    args.weights = weight_map(format_, args, tile_tokens);
+    args.partials = partials_.data();
+    args.ready = ready_.data();
+    args.epoch = ++epoch_;
+    choose_split(args, args.padded / tile_tokens, tile_tokens, sms_);
   }
   launch_of(format_)(stream, sms_, tile_tokens, chain);
-  met_ += unsigned(sms_ * (chain.count - 1));
+  barrier_base_ += unsigned(sms_ * (chain.count - 1));
 }
 
 }  // namespace ridge::cuda

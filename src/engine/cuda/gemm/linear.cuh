@@ -1,14 +1,16 @@
-// y = W x for any number of tokens, on the tiles that the decode kernel reads: wgmma with the
-// weights as A in registers (unpacked there) and the tokens as B in shared memory. A launch takes
-// one product, or a chain of them for at most 128 tokens.
+// GEMM y = W x for any number of tokens, on the weight tiles that the decode kernel reads. wgmma
+// takes the weights as A from registers, where they are dequantized, and the tokens as B from
+// shared memory. One launch runs one GEMM, or a chain of dependent GEMMs for at most 128 tokens.
 //
-// A block of the grid takes tiles of 128 rows x 32 to 256 tokens. Two producing threads keep two
-// rings of stages full (64 columns of K or more: weights by one, tokens by the other), two
-// warpgroups multiply, 64 rows each. Where tiles do not fill the SMs evenly, K is split too: every
-// block gets an equal run of (tile, K), and who has a tile's beginning adds what the following
-// blocks have of it, in their order; or each tile is cut into equal parts, whose blocks finish a
-// slice of the tokens each. Between the products of a chain all blocks meet; the weights of the
-// next arrive meanwhile.
+// Output tiles are 128 rows x 32 to 256 tokens. Where whole tiles do not fill the SMs, K is split:
+//   stream-K   every block gets an equal run of (tile, K range); the block that owns the beginning
+//              of a tile adds the partial sums of the blocks after it, in their order
+//   split-K    every tile is cut into the same number of K ranges; its blocks exchange partial sums
+//              and the first four finish a quarter of the tokens each
+// No float atomics: repeated launches give the same bits.
+//
+// Between the GEMMs of a chain stands a grid barrier. The weights of the next GEMM are loaded
+// meanwhile. linear_kernel.cuh draws the warps and their barriers.
 #pragma once
 
 #include <cuda.h>
@@ -25,25 +27,25 @@ namespace ridge::cuda {
 enum class Epilogue : uint8_t {
   store,  // rows[token][row] = y + bias
   add,    // rows[token][row] += y
-  gate,   // rows in pairs of gate and up: out = activation(gate) up, bf16 at wide_at
+  gate,   // rows in pairs of gate and up: out = activation(gate) * up, bf16 at wide_at
 };
 
 struct LinearArgs {
   CUtensorMap weights;  // set by launch(): [matrix][block][bytes of its row of chunks]
   Tiles tiles;
-  int matrix = 0;               // of the tiles' layers
-  int matrices = 1;             // experts: so many from `matrix` on
-  int row_count = 0;            // rows beyond are padding
+  int matrix = 0;               // index of the matrix in `tiles`, or of the first expert's
+  int matrices = 1;             // experts: number of matrices from `matrix` on
+  int row_count = 0;            // rows of W; the tiles beyond are padding
   const uint16_t* x = nullptr;  // bf16 at wide_at(column, token, padded)
-  int tokens = 0, padded = 0;
+  int tokens = 0, padded = 0;   // padded: a multiple of the token tile
 
-  // Experts: each tile of tokens has its own matrix. Null: one for all, tokens as above.
-  const int* tile_count = nullptr;   // on the device
-  const int* tile_matrix = nullptr;  // [tile], counted from `matrix`
+  // Grouped GEMM of experts: each token tile has a matrix of its own. Null: one matrix for all.
+  const int* tile_count = nullptr;   // number of token tiles, in device memory
+  const int* tile_matrix = nullptr;  // [token tile], counted from `matrix`
 
-  // x is not normed yet: y is scaled by 1 / sqrt(mean square + eps), the squares of x's source
-  // given by its tiles of 128 columns. Null: no scale.
-  const float* squares = nullptr;  // [square_tiles][tile's tokens]
+  // Folded RMSNorm: x is not normed yet, and y is scaled by 1 / sqrt(mean square + eps). The sums
+  // of squares come per tile of 128 columns of x. Null: no scale.
+  const float* squares = nullptr;  // [square_tiles][tokens of a tile]
   int square_tiles = 0, square_columns = 0;
   float eps = 0;
 
@@ -53,45 +55,46 @@ struct LinearArgs {
   float softcap = 0;            // c tanh(y / c); 0: none
   float* rows = nullptr;        // [token][stride]
   int stride = 0;
-  uint16_t* out = nullptr;  // gate: wide_at(row, token, padded)
-  // add: out = sum times the next norm's weight, and its squares. Null: neither.
+  uint16_t* out = nullptr;  // Epilogue::gate: wide_at(row, token, padded)
+  // Epilogue::add, for the RMSNorm that follows: out = sum * next_norm, and its sums of squares.
+  // Null: neither.
   const float* next_norm = nullptr;
-  float* next_squares = nullptr;  // [row tile][tile's tokens]
+  float* next_squares = nullptr;  // [row tile][tokens of a tile]
 
   // Set by launch().
-  int row_tiles = 0, steps_of_k = 0;
-  bool split = false;        // into even runs of all tiles and K, or
-  int ways = 0;              // each tile into so many parts; 0: not
-  float* partial = nullptr;  // [block][tile]
-  unsigned* done = nullptr;  // [block][warp]: the last product whose part it has written
-  unsigned serial = 0;
+  int row_tiles = 0, k_steps = 0;
+  bool stream_k = false;      // equal runs of (tile, K) per block
+  int split_k = 0;            // K ranges of each tile; 0: no split-K
+  float* partials = nullptr;  // [block][tile]: partial sums
+  unsigned* ready = nullptr;  // [block][warp]: epoch of the last partial sums published
+  unsigned epoch = 0;         // of this GEMM
 };
 
 constexpr int kMaxChain = 4;
-struct Chain {
+struct GemmChain {
   LinearArgs ops[kMaxChain];
   int count;
-  unsigned* meeting;  // the grid's counter, and its value before the launch
-  unsigned met;
+  unsigned* grid_barrier;  // counts arrivals, never reset
+  unsigned barrier_base;   // its value before the launch
 };
 
 class Linear {
  public:
   Linear(WeightFormat format, int sms);
-  // The tokens of a tile for a step of so many; activations are padded to a multiple of it.
+  // Tokens of a tile in a step of `tokens`; activations are padded to a multiple of it.
   static int tile_tokens(int tokens);
   static int padded(int tokens);
-  static constexpr int kMaxChainedTokens = 128;  // tokens
-  // Queues a dependent launch (device.cuh) of one product, or of several after each other.
-  // `tile_tokens`: as their activations are padded.
+  static constexpr int kMaxChainedTokens = 128;
+  // Queues a dependent launch (device.cuh) of one GEMM, or of a chain in order. `tile_tokens`: the
+  // token tile that their activations are padded to.
   void launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens);
 
  private:
   WeightFormat format_;
   int sms_;
-  unsigned serial_ = 0, met_ = 0;
-  DeviceBuffer<float> partial_;
-  DeviceBuffer<unsigned> done_, meeting_;
+  unsigned epoch_ = 0, barrier_base_ = 0;
+  DeviceBuffer<float> partials_;
+  DeviceBuffer<unsigned> ready_, grid_barrier_;
 };
 
 }  // namespace ridge::cuda

@@ -1,7 +1,27 @@
-// The kernel of linear.cuh.
+// The kernel of linear.cuh: y[rows x tokens] = W[rows x K] x[K x tokens], tiles of 128 x kTokens,
+// persistent, one block per SM.
+//
+//   warps 0-7    math: two warpgroups, 64 rows each, 16 per warp. Main loop and epilogue
+//   warp 8       one thread issues the weight loads (tensor copies)
+//   warp 9       one thread issues the token loads (bulk copies), and waits for the grid barrier
+//   warp 10      chains: the folded norm's scale of each token
+//   warp 11      idle; it completes the warpgroup for setmaxnreg
+//
+// Shared memory: linear_layout.cuh. Barriers:
+//   weights_full / weights_empty   per slot: producer -> math by transaction bytes; back by one
+//   tokens_full / tokens_empty     arrival per math warp, tokens when the wgmma that read them is
+//                                  over
+//   scaled                         warp 10 -> math: the scales are in shared memory
+//   named barrier 1                the math warps: before the grid barrier, around `squares`
+//   grid barrier (global counter)  one arrival per block and GEMM of a chain. The token producer
+//                                  waits for it and sets barriers_passed, which warp 10 polls
+//   ready[block][warp] (global)    partial sums, linear_epilogue.cuh
+// The weight producer waits for none of the last four: weights of the next GEMM arrive during the
+// grid barrier.
 #pragma once
 
 #include "engine/cuda/gemm/linear_epilogue.cuh"
+#include "engine/cuda/gemm/linear_producer.cuh"
 #include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/ptx/wgmma.cuh"
 
@@ -9,7 +29,7 @@ namespace ridge::cuda {
 
 #ifdef RIDGE_HOPPER
 
-// A warp's 16 rows x 64 columns as A.
+// Dequantizes a warp's 16 rows x 64 columns into A fragments.
 template <WeightFormat kFormat>
 __device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block, int lane) {
   constexpr FormatInfo kInfo = format_info(kFormat);
@@ -32,16 +52,16 @@ __device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block,
   }
 }
 
-// A warp of its own: the scales of the tokens, from the squares that the product before left.
+// One warp: the scales of the folded norm, from the sums of squares that the previous GEMM left.
 template <WeightFormat kFormat, int kTokens>
-__device__ inline void scale_tokens(const Chain& chain, LinearShared<kFormat, kTokens>& shared,
-                                    int lane) {
+__device__ inline void compute_token_scales(const GemmChain& chain,
+                                            LinearShared<kFormat, kTokens>& shared, int lane) {
   after_previous();
-  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
+  for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
     if (!args.squares) continue;
-    wait_met(shared, op);
-    // All lanes' loads are under way together: latency is long while weights stream in.
+    wait_grid_barriers(shared, op);
+    // The loads of all lanes are in flight together: latency is long while weights stream in.
     float sum[kTokens / 32] = {};
 #pragma unroll(1024 / kTokens)
     for (int i = 0; i < args.square_tiles; ++i) {
@@ -59,180 +79,196 @@ __device__ inline void scale_tokens(const Chain& chain, LinearShared<kFormat, kT
   }
 }
 
+// One math warp.
 template <WeightFormat kFormat, int kTokens>
-__device__ inline void multiply(const Chain& chain, LinearShared<kFormat, kTokens>& shared,
-                                int warp, int lane) {
-  using Part = Stage<kFormat, kTokens>;
-  const int thread = warp * 32 + lane;
-  after_previous();
-  Place weights, tokens;
-  uint32_t scaled_parity = 0;
-#pragma unroll 1
-  for (int op = 0; op < products_of<kTokens>(chain); ++op) {
-    const LinearArgs& args = chain.ops[op];
-    const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
-    bool scaled = !kChained<kTokens> || args.squares == nullptr;
-    Walk walk(args, token_tiles);
-    Segment segment;
-#pragma unroll 1
-    while (walk.next(segment)) {
-      const TileAt at(args, token_tiles, segment.tile);
-      if (kChained<kTokens> && (segment.begin == 0 || args.ways))
-        expect_residual<kTokens>(args, at, thread);
-      float d[kTokens / 2];
-#pragma unroll
-      for (float& each : d) each = 0;
-      int before = -1;  // the tokens' slot whose products may still be under way
-      // A step's fragments are loaded while the products of the one before run, from `a` and `b` by
-      // turns.
-      using Fragments = uint32_t[4][4];
-      const auto stage = [&](Fragments& a, Fragments& b) {
-        wait(&shared.weights_full[weights.slot], weights.parity);
-        const uint8_t* const block = shared.weights[weights.slot];
-        const uint64_t x = core_matrices(shared.tokens[tokens.slot], 128, 1024);
-#pragma unroll
-        for (int i = 0; i < Part::kSteps; ++i) {
-          Fragments& mine = i % 2 ? b : a;
-          const int at_box = i / Part::kBoxSteps,
-                    in_box = warp * Part::kBoxSteps + i % Part::kBoxSteps;
-          load_fragments<kFormat>(
-              mine, block + at_box * Part::kBoxBytes + in_box * Part::kBlockBytes, lane);
-          if (i == Part::kSteps - 1) {
-            __syncwarp();
-            if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
-          }
-          if (i == 0) wait(&shared.tokens_full[tokens.slot], tokens.parity);
-          wgmma_fence();
-#pragma unroll
-          for (int c = 0; c < 4; ++c) {
-            wgmma<kTokens>(d, mine[c], further(x, i * Part::kStepTokenBytes + c * 256));
-          }
-          wgmma_commit();
-          wgmma_wait<1>();
-          if (i == 0 && before >= 0 && lane == 0) arrive(&shared.tokens_empty[before]);
-        }
-        weights.advance(Part::kWeightSlots);
-        before = tokens.slot;
-        tokens.advance(Part::kTokenSlots);
-      };
-      Fragments even, odd;
-      int k = segment.begin;
-      if constexpr (Part::kSteps == 1) {
-        for (; k + 1 < segment.end; k += 2) {
-          stage(even, odd);
-          stage(odd, even);
-        }
-        if (k < segment.end) stage(even, odd);
-      } else {
-        for (; k < segment.end; k += Part::kSteps) stage(even, odd);
-      }
-      wgmma_wait<0>();
-      if (lane == 0) arrive(&shared.tokens_empty[before]);
+struct LinearMath {
+  using Stage = LinearStage<kFormat, kTokens>;
+  using Fragments = uint32_t[4][4];
+  using Sums = float[kTokens / 2];
 
-      const auto finish = [&](auto&& last, const auto& take) {
-        if (kChained<kTokens>) last.ask(at);
-        take();
-        if (!kChained<kTokens>) last.ask(at);
-        if (!scaled) {
-          wait(&shared.scaled, scaled_parity);
-          scaled_parity ^= 1, scaled = true;
+  const GemmChain& chain;
+  LinearShared<kFormat, kTokens>& shared;
+  const int warp, lane, thread = warp * 32 + lane;
+  Place weights = {}, tokens = {};
+  uint32_t scaled_parity = 0;
+  bool scaled = false;  // the token scales of this GEMM have been waited for, or it has none
+
+  __device__ __forceinline__ void run() {
+    after_previous();
+#pragma unroll 1
+    for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
+      const LinearArgs& args = chain.ops[op];
+      const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
+      scaled = !kChained<kTokens> || args.squares == nullptr;
+      GemmTileScheduler scheduler(args, token_tiles);
+      Segment segment;
+#pragma unroll 1
+      while (scheduler.next(segment)) {
+        const TileCoord tile(args, token_tiles, segment.tile);
+        if (kChained<kTokens> && (segment.begin == 0 || args.split_k)) {
+          prefetch_residual<kTokens>(args, tile, thread);
         }
-        last.tile(d);
-      };
-      if (kChained<kTokens> && args.ways) {
-        leave_slices<kTokens>(args, d, thread);
-        const int part = blockIdx.x % args.ways;
-        if (part >= kSlices) continue;
-        constexpr int kSlice = kTokens / kSlices;
-        finish(Finish<kFormat, kTokens, kSlice>(args, shared, warp, lane, part * kSlice),
-               [&] { take_slice<kTokens>(args, d, thread); });
-      } else if (segment.begin > 0) {
-        hand_over<kTokens>(args, d, thread);
-      } else {
-        finish(Finish<kFormat, kTokens>(args, shared, warp, lane), [&] {
-          if (segment.end < args.steps_of_k) take_over<kTokens>(walk, segment.tile, d, thread);
-        });
+        Sums d;
+        main_loop(segment, d);
+        finish(scheduler, segment, tile, d);
       }
-    }
-    if (!scaled) {  // this block had no tile to finish
-      wait(&shared.scaled, scaled_parity);
-      scaled_parity ^= 1;
-    }
-    if (op + 1 < products_of<kTokens>(chain)) {
-      fence_proxy();  // bulk copies read these results next
-      meet<1>(kProducts);
-      if (thread == 0) {
-        wait_met(shared, op);  // a block may have had nothing to do
-        grid_arrive(chain.meeting);
-      }
+      if (!scaled) wait_scales();  // this block had no tile to finish
+      if (op + 1 < gemm_count<kTokens>(chain)) arrive_grid_barrier(op);
     }
   }
-}
+
+  // d = W x over the segment's K.
+  __device__ __forceinline__ void main_loop(const Segment& segment, Sums& d) {
+#pragma unroll
+    for (float& each : d) each = 0;
+    int previous = -1;  // token slot whose wgmma may still be in flight
+    // The fragments of a step are loaded while the wgmma of the previous one run, into `even` and
+    // `odd` by turns.
+    Fragments even, odd;
+    int k = segment.begin;
+    if constexpr (Stage::kSteps == 1) {
+      for (; k + 1 < segment.end; k += 2) {
+        multiply_stage(even, odd, previous, d);
+        multiply_stage(odd, even, previous, d);
+      }
+      if (k < segment.end) multiply_stage(even, odd, previous, d);
+    } else {
+      for (; k < segment.end; k += Stage::kSteps) multiply_stage(even, odd, previous, d);
+    }
+    wgmma_wait<0>();
+    if (lane == 0) arrive(&shared.tokens_empty[previous]);
+  }
+
+  __device__ __forceinline__ void multiply_stage(Fragments& even, Fragments& odd, int& previous,
+                                                 Sums& d) {
+    wait(&shared.weights_full[weights.slot], weights.parity);
+    const uint8_t* const stage = shared.weights[weights.slot];
+    const uint64_t x = core_matrices(shared.tokens[tokens.slot], 128, 1024);
+#pragma unroll
+    for (int i = 0; i < Stage::kSteps; ++i) {
+      Fragments& a = i % 2 ? odd : even;
+      const int box = i / Stage::kBoxSteps, in_box = warp * Stage::kBoxSteps + i % Stage::kBoxSteps;
+      load_fragments<kFormat>(a, stage + box * Stage::kBoxBytes + in_box * Stage::kBlockBytes,
+                              lane);
+      if (i == Stage::kSteps - 1) {
+        __syncwarp();
+        if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
+      }
+      if (i == 0) wait(&shared.tokens_full[tokens.slot], tokens.parity);
+      wgmma_fence();
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        wgmma<kTokens>(d, a[c], further(x, i * Stage::kStepTokenBytes + c * 256));
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (i == 0 && previous >= 0 && lane == 0) arrive(&shared.tokens_empty[previous]);
+    }
+    weights.advance(Stage::kWeightSlots);
+    previous = tokens.slot;
+    tokens.advance(Stage::kTokenSlots);
+  }
+
+  // Exchanges partial sums where K is split; the block that has the whole sum runs the epilogue.
+  __device__ __forceinline__ void finish(const GemmTileScheduler& scheduler, const Segment& segment,
+                                         const TileCoord& tile, Sums& d) {
+    const LinearArgs& args = scheduler.args;
+    if (kChained<kTokens> && args.split_k) {
+      publish_slices<kTokens>(args, d, thread);
+      const int part = blockIdx.x % args.split_k;
+      if (part >= kSlices) return;
+      constexpr int kSlice = kTokens / kSlices;
+      run_epilogue(TileEpilogue<kFormat, kTokens, kSlice>(args, shared, warp, lane, part * kSlice),
+                   tile, d, [&] { reduce_slice<kTokens>(args, d, thread); });
+    } else if (segment.begin > 0) {
+      publish_partials<kTokens>(args, d, thread);
+    } else {
+      run_epilogue(TileEpilogue<kFormat, kTokens>(args, shared, warp, lane), tile, d, [&] {
+        if (segment.end < args.k_steps) {
+          reduce_partials<kTokens>(scheduler, segment.tile, d, thread);
+        }
+      });
+    }
+  }
+
+  // Chains issue the epilogue's loads before the reduction, to overlap their latency; large tiles
+  // have no registers for that.
+  template <typename TheEpilogue, typename Reduce>
+  __device__ __forceinline__ void run_epilogue(TheEpilogue&& epilogue, const TileCoord& tile,
+                                               Sums& d, const Reduce& reduce) {
+    if (kChained<kTokens>) epilogue.load(tile);
+    reduce();
+    if (!kChained<kTokens>) epilogue.load(tile);
+    if (!scaled) wait_scales();
+    epilogue.run(d);
+  }
+
+  __device__ __forceinline__ void wait_scales() {
+    wait(&shared.scaled, scaled_parity);
+    scaled_parity ^= 1, scaled = true;
+  }
+
+  __device__ __forceinline__ void arrive_grid_barrier(int op) {
+    fence_proxy();  // bulk copies of other SMs read these results next
+    meet<1>(kMathThreads);
+    if (thread == 0) {
+      // A block without tiles must not arrive twice before the previous barrier is over.
+      wait_grid_barriers(shared, op);
+      grid_arrive(chain.grid_barrier);
+    }
+  }
+};
 
 #endif
 
 template <WeightFormat kFormat, int kTokens>
 __global__ void __launch_bounds__(kLinearThreads, 1)
-    linear_kernel(const __grid_constant__ Chain chain) {
+    linear_kernel(const __grid_constant__ GemmChain chain) {
 #ifdef RIDGE_HOPPER
-  using Part = Stage<kFormat, kTokens>;
+  using Stage = LinearStage<kFormat, kTokens>;
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens>*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (threadIdx.x < Part::kWeightSlots) {
+  if (threadIdx.x < Stage::kWeightSlots) {
     init(&shared.weights_full[threadIdx.x], 1);
     init(&shared.weights_empty[threadIdx.x], kTileBlocks);
   }
-  if (threadIdx.x < Part::kTokenSlots) {
+  if (threadIdx.x < Stage::kTokenSlots) {
     init(&shared.tokens_full[threadIdx.x], 1);
     init(&shared.tokens_empty[threadIdx.x], kTileBlocks);
   }
   if (threadIdx.x == 0) {
-    shared.met = 0;
+    shared.barriers_passed = 0;
     init(&shared.scaled, 1);
   }
   fence_proxy();
   __syncthreads();
   let_next_begin();
   if (warp >= kTileBlocks) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFew<kTokens>));
-    if (threadIdx.x == kProducts) produce_weights<kFormat, kTokens>(chain, shared);
-    if (threadIdx.x == kProducts + 32) produce_tokens<kFormat, kTokens>(chain, shared);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters<kTokens>));
+    if (threadIdx.x == kMathThreads) produce_weights<kFormat, kTokens>(chain, shared);
+    if (threadIdx.x == kMathThreads + 32) produce_tokens<kFormat, kTokens>(chain, shared);
     if (kChained<kTokens> && warp == kTileBlocks + 2)
-      scale_tokens<kFormat, kTokens>(chain, shared, lane);
+      compute_token_scales<kFormat, kTokens>(chain, shared, lane);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMany<kTokens>));
-    multiply<kFormat, kTokens>(chain, shared, warp, lane);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMathRegisters<kTokens>));
+    LinearMath<kFormat, kTokens>{chain, shared, warp, lane}.run();
   }
 #endif
 }
 
-// The size of LinearShared, which only the device's code defines.
 template <WeightFormat kFormat, int kTokens>
-constexpr int shared_bytes() {
-  using Part = Stage<kFormat, kTokens>;
-  return Part::kWeightSlots * (Part::kWeightBytes + 16) +
-         Part::kTokenSlots * (Part::kTokenBytes + 16) + 24 + kTokens * 4 * (1 + kTileBlocks) +
-         kStagingBytes + 256;  // alignment
-}
-
-template <WeightFormat kFormat, int kTokens>
-void launch_linear(cudaStream_t stream, int grid, const Chain& chain) {
+void launch_linear(cudaStream_t stream, int grid, const GemmChain& chain) {
   constexpr int kShared = shared_bytes<kFormat, kTokens>();
   static_assert(kShared <= 227 * 1024);
-  static const bool ready = [] {
-    check(cudaFuncSetAttribute(linear_kernel<kFormat, kTokens>,
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-          "asking for shared memory");
-    return true;
-  }();
-  static_cast<void>(ready);
+  [[maybe_unused]] static const bool ready =
+      allow_shared_memory(linear_kernel<kFormat, kTokens>, kShared);
   launch_dependent(linear_kernel<kFormat, kTokens>, dim3(grid), kLinearThreads, kShared, stream,
                    chain);
 }
 
 template <WeightFormat kFormat>
-void launch_linear_of(cudaStream_t stream, int grid, int tile_tokens, const Chain& chain) {
+void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain) {
   switch (tile_tokens) {
     case 32:
       return launch_linear<kFormat, 32>(stream, grid, chain);

@@ -2,7 +2,7 @@
 
 namespace ridge::cuda {
 
-template void launch_linear_of<WeightFormat::nf4>(cudaStream_t stream, int grid, int tile_tokens,
-                                                  const Chain& chain);
+template void launch_linear_format<WeightFormat::nf4>(cudaStream_t stream, int grid,
+                                                      int tile_tokens, const GemmChain& chain);
 
 }  // namespace ridge::cuda

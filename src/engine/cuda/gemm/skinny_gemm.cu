@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int teams = kWarps / a.ways, team = warp / a.ways, part = warp % a.ways;
+  const int warp_groups = kWarps / a.split_k, team = warp / a.split_k, part = warp % a.split_k;
   const int chunks = a.tiles.chunks, blocks = a.tiles.blocks;
-  const int per = (chunks + a.ways * kStep - 1) / (a.ways * kStep) * kStep;
+  const int per = (chunks + a.split_k * kStep - 1) / (a.split_k * kStep) * kStep;
   const int first = part * per, mine = min(per, chunks - first);
   const bool grouped = a.tile_count != nullptr;
   if (lane == 0) {
@@ -140,9 +140,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     from += bytes, left -= kDepth;
     if (left > 0) return;
-    asked.block += teams, ahead += teams;
+    asked.block += warp_groups, ahead += warp_groups;
     if (asked.block < blocks && begin + ahead < end) {
-      of_unit += teams * apart_bytes, scale_from += teams * kBlockRows;
+      of_unit += warp_groups * apart_bytes, scale_from += warp_groups * kBlockRows;
       from = of_unit, left = mine;
     } else {
       asked.advance(0, blocks);
@@ -156,10 +156,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   Place place;
   int turn = 0, held = -1;  // the tile whose tokens are in b
   uint2 b[kHeld][kColumns / 16][kGroups];
-  for (int base = begin; base < end; base += teams, turn ^= 1) {
+  for (int base = begin; base < end; base += warp_groups, turn ^= 1) {
     const auto [tile, block] = unit;
     const bool real = base + team < end;
-    unit.advance(teams, blocks);
+    unit.advance(warp_groups, blocks);
     const int apart = a.x_padded * 64;  // from 64 columns to the next
     const uint16_t* x = nullptr;
     if (tile != held && real) {
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     if (mine <= kHeld) held = tile;
 
-    if (a.ways > 1) {
+    if (a.split_k > 1) {
       if (part > 0) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       if (part > 0) continue;
 #pragma unroll
       for (int p = 1; p < kWarps; ++p) {
-        if (p >= a.ways) break;
+        if (p >= a.split_k) break;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           const float4 other = shared.parts[turn][warp - 1 + p][g][lane];
@@ -281,9 +281,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
 template <WeightFormat kFormat, int kGroups>
 void launch(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
-  const int teams = kWarps / args.ways;
+  const int warp_groups = kWarps / args.split_k;
   const int tiles = args.tile_count ? args.padded / kSkinnyTile : 1;  // at most
-  const int turns = (tiles * args.tiles.blocks + teams - 1) / teams;
+  const int turns = (tiles * args.tiles.blocks + warp_groups - 1) / warp_groups;
   constexpr int kShared = sizeof(FewShared<kFormat, kGroups>);
   static const bool ready = [] {
     check(cudaFuncSetAttribute(few_kernel<kFormat, kGroups>,
@@ -309,11 +309,11 @@ void launch_format(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
 
 void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmArgs args) {
   // As many parts as there are warps, but for short K: then as few as can be held.
-  args.ways = kWarps;
+  args.split_k = kWarps;
   const int chunks = args.tiles.chunks;
-  while (args.ways > 1 && chunks < args.ways * kDepth &&
-         2 * chunks <= args.ways * held_chunks(format, 1)) {
-    args.ways /= 2;
+  while (args.split_k > 1 && chunks < args.split_k * kDepth &&
+         2 * chunks <= args.split_k * held_chunks(format, 1)) {
+    args.split_k /= 2;
   }
   if (!args.gathers) args.x_padded = args.padded;
   switch (format) {

@@ -1,0 +1,115 @@
+// Tile sizes and shared memory of the linear kernel (linear_kernel.cuh).
+//
+//   LinearShared, one block per SM
+//   +---------------------------------------------------------------------------+
+//   | weights_full/_empty[kWeightSlots], tokens_full/_empty[kTokenSlots], scaled |  mbarriers
+//   | barriers_passed   scale[tokens]   squares[8 warps][tokens]                 |  folded norms
+//   | staging[8 warps][32 tokens][16 rows + 4]                             f32   |  epilogue
+//   +---------------------------------------------------------------------------+
+//   | weights[kWeightSlots]: [box][8 blocks of 16 rows][steps of the box]        |  packed tiles
+//   +---------------------------------------------------------------------------+
+//   | tokens[kTokenSlots]:   [step][tokens x 64 columns]                   bf16  |  core matrices
+//   +---------------------------------------------------------------------------+
+#pragma once
+
+#include "engine/cuda/gemm/linear.cuh"
+#include "engine/cuda/ptx/ring.cuh"
+
+namespace ridge::cuda {
+
+constexpr int kTileRows = 128;
+constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each math warp
+constexpr int kStepColumns = 64;                     // columns of K in a step
+constexpr int kSplitUnit = 4;                        // K is split at multiples of so many steps
+constexpr int kMathThreads = kTileBlocks * 32;
+constexpr int kLinearThreads = kMathThreads + 128;  // setmaxnreg needs whole warpgroups
+constexpr int kSlices = 4;       // split-K: blocks of a tile that finish a slice of its tokens each
+constexpr int kRasterGroup = 8;  // token tiles that are walked together over all rows, to hit L2
+
+// Results on their way to global memory, per warp: 16 rows of kStagingTokens, padded against bank
+// conflicts.
+constexpr int kStagingTokens = 32, kStagingStride = kBlockRows + 4;
+constexpr int kStagingBytes = kTileBlocks * kStagingTokens * kStagingStride * 4;
+
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+
+// Larger token tiles run one GEMM per launch: the code for chains is compiled out.
+template <int kTokens>
+constexpr bool kChained = kTokens <= Linear::kMaxChainedTokens;
+template <int kTokens>
+__host__ __device__ constexpr int gemm_count(const GemmChain& chain) {
+  return kChained<kTokens> ? chain.count : 1;
+}
+
+// Registers of a producer thread and of a math thread: 168 on average.
+template <int kTokens>
+constexpr int kProducerRegisters = kChained<kTokens> ? 56 : 40;
+template <int kTokens>
+constexpr int kMathRegisters = kChained<kTokens> ? 224 : 232;
+
+// Steps of K in a stage, and in a box of the weights' tensor map (at most 256 units of 8 bytes).
+// The cost of a stage (waiting for it, issuing its loads, releasing it) does not depend on its
+// size. Narrow formats and small token tiles leave room for more K per stage.
+__host__ __device__ constexpr int stage_steps(WeightFormat format, int tokens) {
+  const int columns = format_info(format).columns;
+  return tokens > 64 || columns == 16 ? 1 : tokens > 32 || columns == 32 ? 2 : 4;
+}
+__host__ __device__ constexpr int box_steps(WeightFormat format, int tokens) {
+  return min_of(2, stage_steps(format, tokens));
+}
+
+// One stage of each ring, and the number of stages.
+template <WeightFormat kFormat, int kTokens>
+struct LinearStage {
+  static constexpr int kSteps = stage_steps(kFormat, kTokens);
+  static constexpr int kBoxSteps = box_steps(kFormat, kTokens);
+  static_assert(kSplitUnit % kSteps == 0 && kSteps % kBoxSteps == 0);
+  // Bytes of a step: the weights of one block of 16 rows, and all tokens.
+  static constexpr int kBlockBytes =
+      kStepColumns / format_info(kFormat).columns * format_info(kFormat).chunk_bytes;
+  static constexpr int kStepTokenBytes = kTokens * kStepColumns * 2;
+  // Bytes of a stage. Weights lie as [box][block][step of the box].
+  static constexpr int kBoxBytes = kTileBlocks * kBoxSteps * kBlockBytes;
+  static constexpr int kWeightBytes = kTileBlocks * kSteps * kBlockBytes;
+  static constexpr int kTokenBytes = kSteps * kStepTokenBytes;
+  // Tokens come from L2: their ring covers its latency, which is the time of 64 KB of weights. The
+  // weights get the rest: their ring bridges the grid barrier between two GEMMs.
+  static constexpr int kRoom = 226 * 1024 - kStagingBytes - 40 * kTokens;
+  static constexpr int kTokenSlots =
+      min_of((64 * 1024 + kWeightBytes - 1) / kWeightBytes, kRoom * 85 / 100 / kTokenBytes);
+  static constexpr int kWeightSlots =
+      min_of(48, (kRoom - kTokenSlots * (kTokenBytes + 16)) / (kWeightBytes + 16));
+  // Weight stages in flight: enough to cover latency. More would queue at the memory, and the small
+  // reads between operators would queue behind them.
+  static constexpr int kInFlight =
+      min_of(kWeightSlots, (64 * 1024 + kWeightBytes - 1) / kWeightBytes);
+};
+
+// The size of LinearShared, which is defined in device code only.
+template <WeightFormat kFormat, int kTokens>
+constexpr int shared_bytes() {
+  using Stage = LinearStage<kFormat, kTokens>;
+  return Stage::kWeightSlots * (Stage::kWeightBytes + 16) +
+         Stage::kTokenSlots * (Stage::kTokenBytes + 16) + 24 + kTokens * 4 * (1 + kTileBlocks) +
+         kStagingBytes + 256;  // alignment
+}
+
+#ifdef RIDGE_HOPPER
+
+template <WeightFormat kFormat, int kTokens>
+struct LinearShared {
+  using Stage = LinearStage<kFormat, kTokens>;
+  uint64_t weights_full[Stage::kWeightSlots], weights_empty[Stage::kWeightSlots];
+  uint64_t tokens_full[Stage::kTokenSlots], tokens_empty[Stage::kTokenSlots];
+  uint64_t scaled;                   // `scale` holds the scales of the current GEMM
+  unsigned barriers_passed;          // grid barriers of this launch that are over
+  alignas(16) float scale[kTokens];  // folded norm: factor of each token
+  float squares[kTileBlocks][kTokens];
+  alignas(16) float staging[kTileBlocks][kStagingTokens * kStagingStride];
+  alignas(128) uint8_t weights[Stage::kWeightSlots][Stage::kWeightBytes];
+  alignas(128) uint8_t tokens[Stage::kTokenSlots][Stage::kTokenBytes];
+};
+
+#endif
+
+}  // namespace ridge::cuda

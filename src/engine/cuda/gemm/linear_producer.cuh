@@ -1,0 +1,109 @@
+// The two producer threads of the linear kernel (linear_kernel.cuh): weights and tokens.
+#pragma once
+
+#include "engine/cuda/gemm/linear_scheduler.cuh"
+
+#ifdef RIDGE_HOPPER
+namespace ridge::cuda {
+
+// Waits until `count` grid barriers of this launch are over. The token producer counts them.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens>& shared, int count) {
+  while (*reinterpret_cast<const volatile unsigned*>(&shared.barriers_passed) < unsigned(count)) {
+  }
+}
+
+// Calls load(args, tile, first step of K, place in a ring of kSlots) for every stage of this block,
+// in order. Calls begin(op) before each GEMM: for experts it must wait for the kernel that routed
+// the tokens, since the number of tiles is read from device memory.
+template <WeightFormat kFormat, int kTokens, int kSlots, typename Begin, typename Load>
+__device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin,
+                                      const Load& load) {
+  constexpr int kSteps = LinearStage<kFormat, kTokens>::kSteps;
+  Place place;
+  for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
+    const LinearArgs& args = chain.ops[op];
+    begin(op);
+    const int token_tiles = args.tile_count ? *args.tile_count : args.padded / kTokens;
+    GemmTileScheduler scheduler(args, token_tiles);
+    Segment segment;
+    while (scheduler.next(segment)) {
+      const TileCoord tile(args, token_tiles, segment.tile);
+      for (int k = segment.begin; k < segment.end; k += kSteps) {
+        load(args, tile, k, place);
+        place.advance(kSlots);
+      }
+    }
+  }
+}
+
+// One thread: one tensor copy per box (eight copies per box, one for each block of rows, were
+// slower). Only the ring stops it: it runs ahead over grid barriers, and for dense GEMMs over the
+// end of the previous kernel. (Prefetching to L2 ahead of the ring cost 6 %.)
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_weights(const GemmChain& chain,
+                                       LinearShared<kFormat, kTokens>& shared) {
+  using Stage = LinearStage<kFormat, kTokens>;
+  // Weights that are read once must not evict sums and activations from L2 (7 % of a layer). Steps
+  // of several token tiles read them again.
+  const uint64_t policy = kChained<kTokens> ? evict_first() : evict_normal();
+  Place oldest;  // the oldest stage in flight
+  int in_flight = 0;
+  for_each_stage<kFormat, kTokens, Stage::kWeightSlots>(
+      chain,
+      [&](int op) {
+        if (chain.ops[op].tile_count) after_previous();
+      },
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const Place& place) {
+        if (in_flight == Stage::kInFlight) {
+          wait(&shared.weights_full[oldest.slot], oldest.parity);
+          oldest.advance(Stage::kWeightSlots);
+          --in_flight;
+        }
+        wait(&shared.weights_empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.weights_full[place.slot], Stage::kWeightBytes);
+        const int matrix = args.tile_count ? args.tile_matrix[tile.token] : 0;
+#pragma unroll
+        for (int box = 0; box < Stage::kSteps / Stage::kBoxSteps; ++box) {
+          fetch_box(shared.weights[place.slot] + box * Stage::kBoxBytes, &args.weights,
+                    (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * kTileBlocks,
+                    matrix, &shared.weights_full[place.slot], policy);
+        }
+        ++in_flight;
+      });
+}
+
+// One thread: bulk copies of the tokens. They are results of the previous GEMM of the chain, or of
+// the previous kernel, so this thread waits for the grid barrier and reports it to the block.
+template <WeightFormat kFormat, int kTokens>
+__device__ inline void produce_tokens(const GemmChain& chain,
+                                      LinearShared<kFormat, kTokens>& shared) {
+  using Stage = LinearStage<kFormat, kTokens>;
+  for_each_stage<kFormat, kTokens, Stage::kTokenSlots>(
+      chain,
+      [&](int op) {
+        if (op == 0) {
+          after_previous();
+        } else {
+          grid_wait(chain.grid_barrier, chain.barrier_base + static_cast<unsigned>(op) * gridDim.x);
+          __threadfence();
+          fence_proxy();  // other SMs wrote the tokens with ordinary stores; bulk copies read them
+          *const_cast<volatile unsigned*>(&shared.barriers_passed) = op;
+        }
+      },
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const Place& place) {
+        wait(&shared.tokens_empty[place.slot], place.parity ^ 1);
+        arrive_expecting(&shared.tokens_full[place.slot], Stage::kTokenBytes);
+#pragma unroll
+        for (int i = 0; i < Stage::kSteps; ++i) {
+          // Weights beyond K arrive as zeros, so any finite tokens will do there.
+          const size_t step = min(k + i, args.k_steps - 1);
+          fetch(shared.tokens[place.slot] + i * Stage::kStepTokenBytes,
+                args.x + (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 512,
+                Stage::kStepTokenBytes, &shared.tokens_full[place.slot]);
+        }
+      });
+}
+
+}  // namespace ridge::cuda
+#endif
