@@ -6,7 +6,7 @@
 
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/layout/pack.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 
@@ -18,31 +18,33 @@ __global__ void __launch_bounds__((kReaders + 1) * 32, 1)
   extern __shared__ __align__(128) uint8_t ring[];
   __shared__ uint64_t full[kReadSlots], empty[kReadSlots];
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kReadSlots; ++s) init(&full[s], 1), init(&empty[s], kReaders);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int s = 0; s < kReadSlots; ++s)
+      ptx::mbarrier_init(&full[s], 1), ptx::mbarrier_init(&empty[s], kReaders);
+    ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  Place place;
+  PipelineState place;
   if (threadIdx.x >= kReaders * 32) {
     if (threadIdx.x > kReaders * 32) return;
     for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-      wait(&empty[place.slot], place.parity ^ 1);
-      arrive_expecting(&full[place.slot], kReadBytes);
-      fetch(ring + place.slot * kReadBytes, data + i * kReadBytes, kReadBytes, &full[place.slot]);
+      ptx::mbarrier_wait(&empty[place.stage], place.phase ^ 1);
+      ptx::mbarrier_arrive_expect_tx(&full[place.stage], kReadBytes);
+      ptx::cp_async_bulk(ring + place.stage * kReadBytes, data + i * kReadBytes, kReadBytes,
+                         &full[place.stage]);
     }
     return;
   }
   uint32_t sum = 0;
   for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-    wait(&full[place.slot], place.parity);
-    const uint4* words = reinterpret_cast<const uint4*>(ring + place.slot * kReadBytes);
+    ptx::mbarrier_wait(&full[place.stage], place.phase);
+    const uint4* words = reinterpret_cast<const uint4*>(ring + place.stage * kReadBytes);
 #pragma unroll
     for (int at = 0; at < kReadBytes / 16 / (kReaders * 32); ++at) {
       const uint4 v = words[threadIdx.x + at * kReaders * 32];
       sum += v.x + v.y + v.z + v.w;
     }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&empty[place.slot]);
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&empty[place.stage]);
   }
   sum = __reduce_add_sync(0xffffffffu, sum);
   if (threadIdx.x % 32 == 0) atomicAdd(checksum, sum);

@@ -17,9 +17,9 @@
 #include "bench/cuda_reference.h"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/pack.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -40,7 +40,7 @@ struct Sequence {
   int cached = 0;
 };
 
-// unpack_chunk against pack.cu's plain code: row after row of a matrix of blocks.
+// dequantize_chunk against pack.cu's plain code: row after row of a matrix of blocks.
 template <WeightFormat kFormat>
 __global__ void unpack_warp(const uint8_t* from, const float* row_scale, int chunks, float* to) {
   constexpr FormatInfo kInfo = format_info(kFormat);
@@ -51,7 +51,7 @@ __global__ void unpack_warp(const uint8_t* from, const float* row_scale, int chu
     scale = *reinterpret_cast<const __half2*>(at + 512 + lane / 4 * 4);
   }
   uint32_t a[kInfo.columns / 16][4];
-  unpack_chunk<kFormat>(reinterpret_cast<const uint4*>(at)[lane], scale, a);
+  dequantize_chunk<kFormat>(reinterpret_cast<const uint4*>(at)[lane], scale, a);
   for (int k = 0; k < kInfo.columns / 16; ++k) {
     for (int r = 0; r < 4; ++r) {
       const int row = block * kBlockRows + lane / 4 + r % 2 * 8;
@@ -91,11 +91,11 @@ void check_unpacking(const char* format_name) {
   }
   std::printf("%s: quantising errs by %.3g of the weights' size\n", format_name,
               std::sqrt(error / size));
-  // As unpack_chunk promises: scale, level and product are rounded to bf16.
+  // As dequantize_chunk promises: scale, level and product are rounded to bf16.
   const double limit = kFormat == WeightFormat::nf4    ? 3.01 / 256
                        : kFormat == WeightFormat::int4 ? 2.01 / 256
                                                        : 1e-9;
-  expect(worst <= limit, "unpack_chunk: worst relative error", worst, limit);
+  expect(worst <= limit, "dequantize_chunk: worst relative error", worst, limit);
 }
 
 // Weights of the MLP's norm over 20 powers of two, and some far above, on a residual 1000 times as

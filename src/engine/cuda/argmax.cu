@@ -8,15 +8,15 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kBlocksPerRow = 8;
 
-// keys[row] = the largest key_of(logit, index) of the row, over kBlocksPerRow blocks.
+// keys[row] = the largest logit_key(logit, index) of the row, over kBlocksPerRow blocks.
 __global__ void __launch_bounds__(kThreads)
     row_maximum_kernel(const float* logits, int vocab, unsigned long long* keys) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const float* row = logits + size_t(blockIdx.x) * vocab;
   unsigned long long key = 0;
   for (int i = blockIdx.y * kThreads + threadIdx.x; i < vocab; i += kBlocksPerRow * kThreads) {
-    key = max(key, key_of(row[i], i));
+    key = max(key, logit_key(row[i], i));
   }
   for (int offset = 16; offset; offset /= 2) {
     key = max(key, __shfl_xor_sync(0xffffffffu, key, offset));
@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // Extracts the indices and clears the keys for the next call.
 __global__ void index_kernel(unsigned long long* keys, int rows, int* argmax) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   for (int row = threadIdx.x; row < rows; row += blockDim.x) {
-    argmax[row] = index_of(keys[row]);
+    argmax[row] = key_token(keys[row]);
     keys[row] = 0;
   }
 }

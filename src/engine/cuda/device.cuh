@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ptx/execution.cuh"
 
 namespace ridge::cuda {
 
@@ -61,9 +62,9 @@ class DeviceBuffer {
   size_t count_ = 0;
 };
 
-// Programmatic dependent launch: a kernel may begin while the one before it in the stream ends. It
-// must call after_previous() before it reads what that one wrote, or writes what that one reads,
-// and lets the next begin by let_next_begin(), which promises nothing about its own results.
+// Launches with programmatic dependent launch: the kernel may start while the previous one of the
+// stream still runs. It must call ptx::griddepcontrol_wait() before it reads what the previous
+// kernel wrote, or writes what that one reads.
 template <typename... Parameters, typename... Arguments>
 void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                       cudaStream_t stream, const Arguments&... arguments) {
@@ -80,21 +81,6 @@ void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, siz
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launching");
 }
 
-__device__ inline void after_previous() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ inline void let_next_begin() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-// A line into L2: what a kernel will need of memory that no kernel writes, asked for before
-// after_previous().
-__device__ inline void expect_line(const void* at) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-}
 // Raises a kernel's limit of dynamic shared memory. Once per kernel, from a static initializer:
 //   [[maybe_unused]] static const bool ready = allow_shared_memory(kernel, bytes);
 template <typename Kernel>
@@ -103,10 +89,10 @@ bool allow_shared_memory(Kernel* kernel, int bytes) {
         "raising the limit of shared memory");
   return true;
 }
-// The same split of L1 and shared memory as the products have, or an SM must be empty before it
-// takes a block of another kernel.
+// Gives the kernel the largest shared-memory carveout of L1. Kernels that alternate in a stream
+// need the same carveout: an SM must drain before it changes the split.
 template <typename Kernel>
-void share_like_products(Kernel* kernel) {
+void prefer_max_shared_memory(Kernel* kernel) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "asking for shared memory");

@@ -270,7 +270,7 @@ class HopperModel final : public DeviceModel {
     DecodeArgs a = {};
     a.layers = shape.layers, a.hidden = shape.hidden, a.heads = shape.heads;
     a.kv_heads = shape.kv_heads, a.head_dim = shape.head_dim, a.ffn = shape.ffn;
-    a.vocab = shape.vocab, a.gate = shape.gelu ? Gate::gelu_tanh : Gate::silu;
+    a.vocab = shape.vocab, a.activation = shape.gelu ? Activation::gelu_tanh : Activation::silu;
     a.norm_eps = shape.norm_eps, a.embed_scale = shape.embed_scale;
     a.query_scale = shape.query_scale, a.attention_softcap = shape.attention_softcap;
     a.logit_softcap = shape.logit_softcap;

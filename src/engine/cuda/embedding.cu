@@ -1,6 +1,6 @@
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/embedding.cuh"
-#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -9,8 +9,8 @@ namespace {
 // relies on it (decode_attention.cuh).
 __global__ void embed_kernel(const int* tokens, const uint16_t* table, int hidden, float scale,
                              float* residual) {
-  after_previous();
-  let_next_begin();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const uint16_t* from = table + size_t(tokens[blockIdx.x]) * hidden;
   float* to = residual + size_t(blockIdx.x) * hidden;
   for (int c = threadIdx.x; c < hidden; c += blockDim.x) to[c] = bf16_value(from[c]) * scale;

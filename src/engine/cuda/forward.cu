@@ -164,7 +164,7 @@ LinearArgs Forward::product(const Matrices& m, int index, const uint16_t* x,
   args.row_count = m.rows;
   args.x = x;
   if (args.padded == 0) args.tokens = tokens_, args.padded = padded_;
-  args.gate = w_.shape.gelu ? Gate::gelu_tanh : Gate::silu;
+  args.activation = w_.shape.gelu ? Activation::gelu_tanh : Activation::silu;
   return args;
 }
 

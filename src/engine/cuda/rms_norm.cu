@@ -1,6 +1,7 @@
+#include "base/ptx/async_copy.cuh"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/rms_norm.cuh"
 
 namespace ridge::cuda {
@@ -28,13 +29,13 @@ __device__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + 
 
 // A block a token. Rows are read twice; the second time from L1.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constant__ RmsNormArgs a) {
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   const int fours = a.hidden / 4;
   for (int i = threadIdx.x * 8; i < fours; i += kThreads * 8) {
-    expect_line(a.norm + i * 4);
-    if (a.added_norm) expect_line(a.added_norm + i * 4);
+    ptx::prefetch_l2(a.norm + i * 4);
+    if (a.added_norm) ptx::prefetch_l2(a.added_norm + i * 4);
   }
-  after_previous();
+  ptx::griddepcontrol_wait();
   const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
   float* residual = a.residual + size_t(row) * a.hidden;
   if (a.added || a.experts.rows) {
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constan
 }  // namespace
 
 void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
-  static const bool ready = (share_like_products(rms_norm_kernel), true);
+  static const bool ready = (prefer_max_shared_memory(rms_norm_kernel), true);
   static_cast<void>(ready);
   launch_dependent(rms_norm_kernel, dim3(args.count), kThreads, 0, stream, args);
 }

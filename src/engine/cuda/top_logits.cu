@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-using Key = unsigned long long;  // of key_of: never 0, which stands for no logit
+using Key = unsigned long long;  // of logit_key: never 0, which stands for no logit
 
 // Threads of a part and logits of each; a group is 32 of a warp's side by side.
 constexpr int kPartThreads = 256, kGroup = 32, kPart = kGroup * kPartThreads;
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kPartThreads)
                 Key* groups, BestRow* found) {
   constexpr int kPartWarps = kPartThreads / 32;
   __shared__ float of_warps[3][kPartWarps];
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int row = blockIdx.y, part = row * gridDim.x + blockIdx.x;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int begin = blockIdx.x * kPart + warp * 32 * kGroup;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kPartThreads)
   for (int i = 0; i < kGroup; ++i) {
     broken |= !(values[i] < INFINITY);
     most = fmaxf(most, values[i]);
-    const uint32_t ordered = key_of(values[i], 0) >> 32;
+    const uint32_t ordered = logit_key(values[i], 0) >> 32;
     const uint32_t highest = __reduce_max_sync(0xffffffffu, ordered);
     const int first = __ffs(__ballot_sync(0xffffffffu, ordered == highest)) - 1;
     if (lane == i) best = Key{highest} << 32 | (0xffffffffu - (begin + i * 32 + first));
@@ -139,8 +139,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ uint32_t highest[kWarps], lowest[kWarps];
   __shared__ Key kept[kMostKept];
   __shared__ Candidate sorted[kMaxCandidates];
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const float* from = logits + size_t(row) * vocab;
   const RequestRow& request = requests[row];
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kEach; ++i) {
     const int place = i * kWarps + warp;
     const int token = place < wanted_groups ? chosen[place] * 32 + lane : vocab;
-    keys[i] = token < vocab ? key_of(from[token], token) : 0;
+    keys[i] = token < vocab ? logit_key(from[token], token) : 0;
   }
   // Of few groups all logits may be wanted. Otherwise hardly more than wanted reach the groups'
   // limit, unless a few groups hold most of the best.
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = threadIdx.x % 2; i < kept_count; i += 2) place += kept[i] > key;
     place += __shfl_xor_sync(0xffffffffu, place, 1);
     if (key && place < wanted && threadIdx.x % 2 == 0) {
-      sorted[place] = {logit_of(key), index_of(key)};
+      sorted[place] = {key_logit(key), key_token(key)};
     }
   }
   if (warp == kWarps - 1) {  // it has no key to place, as a rule

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/ptx/execution.cuh"
+#include "base/ptx/memory_order.cuh"
 #include "measure/cuda/run.cuh"
 
 namespace ridge {
@@ -14,30 +16,26 @@ __global__ void nothing(int* sink) {
   if (sink) *sink = 1;  // never: sink is null
 }
 
-// Waits for the kernel before it only where it needs its results, here at once.
+// Programmatic dependent launch: may start while the previous kernel runs, then waits for it.
 __global__ void nothing_dependent(int* sink) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   if (sink) *sink = 1;
 }
 
-// All blocks meet: one arrival a block on one counter, then all watch it. The counter only grows.
-__device__ void meet(unsigned* counter, unsigned target) {
+// A grid barrier: each block arrives once at a counter that only grows, then polls it.
+__device__ void grid_barrier(unsigned* counter, unsigned target) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    unsigned seen;
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    } while (seen < target);
+    ptx::red_release_increment(counter);
+    while (ptx::ld_acquire(counter) < target) {
+    }
   }
   __syncthreads();
 }
 
 __global__ void barriers(unsigned* counter, int count) {
-  for (int i = 1; i <= count; ++i) meet(counter, static_cast<unsigned>(i) * gridDim.x);
+  for (int i = 1; i <= count; ++i) grid_barrier(counter, static_cast<unsigned>(i) * gridDim.x);
 }
 
 __global__ void grid_syncs(int count) {

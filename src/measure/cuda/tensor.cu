@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <random>
+#include <type_traits>
 
+#include "base/ptx/mma.cuh"
 #include "measure/cuda/run.cuh"
 #include "measure/cuda/tensor.cuh"
 
@@ -15,37 +17,42 @@ namespace {
 constexpr int kMmaThreads = 256, kMmaBlocksPerSm = 2, kMmaChains = 8;
 
 template <TensorType kType>
-__device__ void mma(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#define RIDGE_MMA(shape, c)                                           \
-  asm volatile("mma.sync.aligned." shape                              \
-               " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, " \
-               "%1, %2, %3};"                                         \
-               : "+" c(d[0]), "+" c(d[1]), "+" c(d[2]), "+" c(d[3])   \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+using MmaAccumulator = std::conditional_t<kType == TensorType::int8, int, float>;
+
+template <TensorType kType>
+__device__ void mma(MmaAccumulator<kType> (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kType == TensorType::bf16) {
-    RIDGE_MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "r");
+    ptx::mma_bf16(d, a, b[0], b[1]);
   } else if constexpr (kType == TensorType::fp16) {
-    RIDGE_MMA("m16n8k16.row.col.f32.f16.f16.f32", "r");
+    ptx::mma_f16(d, a, b[0], b[1]);
   } else if constexpr (kType == TensorType::tf32) {
-    RIDGE_MMA("m16n8k8.row.col.f32.tf32.tf32.f32", "r");
+    ptx::mma_tf32(d, a, b[0], b[1]);
   } else {
-    RIDGE_MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
+    ptx::mma_s8(d, a, b[0], b[1]);
   }
-#undef RIDGE_MMA
 }
+
+__device__ uint32_t bits_of(float value) { return __float_as_uint(value); }
+__device__ uint32_t bits_of(int value) { return static_cast<uint32_t>(value); }
 
 template <TensorType kType>
 __global__ void mma_loop(const uint32_t* operands, int repeats, uint32_t* out) {
-  uint32_t a[4], b[2], d[kMmaChains][4] = {};
+  uint32_t a[4], b[2];
+  MmaAccumulator<kType> d[kMmaChains][4] = {};
   for (int i = 0; i < 4; ++i) a[i] = operands[(threadIdx.x + 32 * i) % 1024];
   for (int i = 0; i < 2; ++i) b[i] = operands[(threadIdx.x + 32 * i + 512) % 1024];
-  for (int c = 0; c < kMmaChains; ++c) d[c][0] = operands[c];  // unlike each other
+  // The chains start from different values, or the compiler would merge them.
+  for (int c = 0; c < kMmaChains; ++c) {
+    d[c][0] = reinterpret_cast<const MmaAccumulator<kType>*>(operands)[c];
+  }
   for (int i = 0; i < repeats; ++i) {
 #pragma unroll
     for (int c = 0; c < kMmaChains; ++c) mma<kType>(d[c], a, b);
   }
   uint32_t all = 0;
-  for (int c = 0; c < kMmaChains; ++c) all ^= d[c][0] ^ d[c][1] ^ d[c][2] ^ d[c][3];
+  for (int c = 0; c < kMmaChains; ++c) {
+    all ^= bits_of(d[c][0]) ^ bits_of(d[c][1]) ^ bits_of(d[c][2]) ^ bits_of(d[c][3]);
+  }
   out[blockIdx.x * blockDim.x + threadIdx.x] = all;
 }
 

@@ -4,8 +4,8 @@
 
 #include "engine/cuda/attention/attention.cuh"
 #include "engine/cuda/attention/softmax.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 
@@ -119,8 +119,8 @@ class TileFetcher {
   __device__ void run() {
     constexpr int kPageBytes = kHeadDim * kPageTokens * 2;
     Batch now = next();
-    after_previous();
-    Place place;
+    ptx::griddepcontrol_wait();
+    PipelineState place;
 #pragma unroll 1
     while (now.tiles > 0) {
       const Batch ahead = next();
@@ -131,13 +131,13 @@ class TileFetcher {
                                                 page_elements(kHeadDim);
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          uint64_t* full = &shared_.full[place.slot][part];
-          wait(&shared_.empty[place.slot][part], place.parity ^ 1);
-          if (lane_ == 0) arrive_expecting(full, Shape::kPartBytes);
+          uint64_t* full = &shared_.full[place.stage][part];
+          ptx::mbarrier_wait(&shared_.empty[place.stage][part], place.phase ^ 1);
+          if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(full, Shape::kPartBytes);
           __syncwarp();
           if (lane_ < kPages) {
-            fetch(shared_.ring[place.slot][part] + lane_ * kPageBytes,
-                  from + part * kPageTokens * kHeadDim, kPageBytes, full);
+            ptx::cp_async_bulk(shared_.ring[place.stage][part] + lane_ * kPageBytes,
+                               from + part * kPageTokens * kHeadDim, kPageBytes, full);
           }
         }
         place.advance(Shape::kSlots);
@@ -188,8 +188,8 @@ __device__ inline void fetch_queries(const AttentionLaunch& launch,
   using Item = AttentionItem<kHeadDim>;
   const AttentionArgs& args = launch.args;
   AttentionShare share(launch);
-  after_previous();
-  Place place;
+  ptx::griddepcontrol_wait();
+  PipelineState place;
   uint32_t parity = 1;
   bool more = true;
 #pragma unroll 1
@@ -198,9 +198,9 @@ __device__ inline void fetch_queries(const AttentionLaunch& launch,
     Item item;
     item.work.rows = 0;
     if (more) item = Item(launch, share.take());
-    wait(&shared.queries_empty, parity);
+    ptx::mbarrier_wait(&shared.queries_empty, parity);
     parity ^= 1;
-    if (lane == 0) shared.items[place.slot] = item;
+    if (lane == 0) shared.items[place.stage] = item;
     place.advance(kItems);
     // Rows behind the sequence's last stay as they are: what comes of them goes nowhere.
 #pragma unroll 1
@@ -209,19 +209,17 @@ __device__ inline void fetch_queries(const AttentionLaunch& launch,
       const int head = item.work.kv_head * launch.group.by + r - token * launch.group.by;
       const uint16_t* from =
           args.q + (size_t(item.work.row + token) * args.heads + head) * kHeadDim + lane / 8 * 8;
-      const uint32_t to =
-          shared_address(shared.queries) + row / 8 * 16 * kHeadDim + lane / 8 * 128 + row % 8 * 16;
+      const uint32_t to = ptx::shared_address(shared.queries) + row / 8 * 16 * kHeadDim +
+                          lane / 8 * 128 + row % 8 * 16;
 #pragma unroll
       for (int c = 0; c < kHeadDim / 32; ++c) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + c * 512),
-                     "l"(from + c * 32)
-                     : "memory");
+        ptx::cp_async_16(to + c * 512, from + c * 32);
       }
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    fence_proxy_shared();
+    ptx::cp_async_wait_all();
+    ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane == 0) arrive(&shared.queries_full);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.queries_full);
   }
 }
 

@@ -7,9 +7,10 @@
 // by barriers was slower).
 #pragma once
 
+#include "base/ptx/mma.cuh"
+#include "base/ptx/wgmma.cuh"
 #include "engine/cuda/attention/attention_items.cuh"
-#include "engine/cuda/attention/attention_wgmma.cuh"
-#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 
 namespace ridge::cuda {
 
@@ -42,18 +43,18 @@ struct Attender {
   const int warpgroup, warp, lane;
 
   // The next item, its queries ready.
-  __device__ const Item& next(Queries& q, Place& place, uint32_t& parity) const {
-    wait(&shared.queries_full, parity);
+  __device__ const Item& next(Queries& q, PipelineState& place, uint32_t& parity) const {
+    ptx::mbarrier_wait(&shared.queries_full, parity);
     parity ^= 1;
-    const Item& item = shared.items[place.slot];
+    const Item& item = shared.items[place.stage];
     place.advance(kItems);
     if constexpr (kHeld) {
-      const uint32_t from = shared_address(shared.queries) +
+      const uint32_t from = ptx::shared_address(shared.queries) +
                             (warpgroup * 64 + warp * 16 + lane / 8 % 2 * 8) * kHeadDim * 2 +
                             lane / 16 * 128 + lane % 8 * 16;
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k) {
-        const uint4 a = load_matrices(from + k * 256);
+        const uint4 a = ptx::ldmatrix_x4(from + k * 256);
         q[k][0] = a.x, q[k][1] = a.y, q[k][2] = a.z, q[k][3] = a.w;
       }
       release(&shared.queries_empty);
@@ -62,35 +63,37 @@ struct Attender {
   }
 
   __device__ void multiply_keys(float (&s)[kKeys / 2], const Queries& q, int slot) const {
-    const uint64_t k = core_matrices(shared.ring[slot][0], 128, kHeadDim * 16);
+    const uint64_t k = ptx::wgmma_descriptor(shared.ring[slot][0], 128, kHeadDim * 16);
     const uint64_t own =
-        core_matrices(shared.queries + warpgroup * 64 * kHeadDim * 2, 128, kHeadDim * 16);
+        ptx::wgmma_descriptor(shared.queries + warpgroup * 64 * kHeadDim * 2, 128, kHeadDim * 16);
 #pragma unroll
     for (int d = 0; d < kHeadDim; d += 16) {
       if constexpr (kHeld) {
-        wgmma_registers<kKeys>(s, q[d / 16], further(k, d * 16), d > 0);
+        ptx::wgmma_bf16_rs<kKeys>(s, q[d / 16], ptx::wgmma_descriptor_at(k, d * 16), d > 0);
       } else {
-        wgmma_shared<kKeys>(s, further(own, d * 16), further(k, d * 16), d > 0);
+        ptx::wgmma_bf16_ss<kKeys>(s, ptx::wgmma_descriptor_at(own, d * 16),
+                                  ptx::wgmma_descriptor_at(k, d * 16), d > 0);
       }
     }
-    wgmma_commit();
+    ptx::wgmma_commit();
   }
   __device__ void multiply_values(float (&o)[kHeadDim / 2], const uint32_t (&p)[kKeys / 16][4],
                                   int slot) const {
-    const uint64_t v = core_matrices(shared.ring[slot][1], kHeadDim * 16, 128);
+    const uint64_t v = ptx::wgmma_descriptor(shared.ring[slot][1], kHeadDim * 16, 128);
 #pragma unroll
     for (int page = 0; page < Shape::kPages; ++page) {
-      wgmma<kHeadDim>(o, p[page], further(v, page * kHeadDim * 32));
+      ptx::wgmma_bf16_rs<kHeadDim>(o, p[page], ptx::wgmma_descriptor_at(v, page * kHeadDim * 32),
+                                   true);
     }
-    wgmma_commit();
+    ptx::wgmma_commit();
   }
   // A part of the ring, after wgmma has read it.
   __device__ void release(int slot, int part) const {
-    if (lane == 0) arrive(&shared.empty[slot][part]);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.empty[slot][part]);
   }
   __device__ void release(uint64_t* barrier) const {
     __syncwarp();
-    if (lane == 0) arrive(barrier);
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
 
   // position: of the lane's two rows; masks what they do not see of a tile that begins at `key`.
@@ -202,19 +205,19 @@ struct Attender {
   __device__ void run() const {
     const AttentionArgs& args = launch.args;
     const float factor = args.softcap > 0 ? kLog2e : args.scale * kLog2e;
-    Place place;       // of the keys under way; values are one tile behind
-    Place item_place;  // of the next item
+    PipelineState place;       // of the keys under way; values are one tile behind
+    PipelineState item_place;  // of the next item
     uint32_t queries_parity = 0;
     float s[kKeys / 2], o[kHeadDim / 2];
     uint32_t p[kKeys / 16][4];
     Queries q;
     const Item* item = &next(q, item_place, queries_parity);
     if (uniform(item->work.rows) == 0) return;
-    wait(&shared.full[place.slot][0], place.parity);
-    wgmma_fence();
-    multiply_keys(s, q, place.slot);
-    wgmma_wait<0>();
-    release(place.slot, 0);
+    ptx::mbarrier_wait(&shared.full[place.stage][0], place.phase);
+    ptx::wgmma_fence();
+    multiply_keys(s, q, place.stage);
+    ptx::wgmma_wait<0>();
+    release(place.stage, 0);
 #pragma unroll 1
     while (true) {  // the item's first scores are there
       const Sight seen = sight(*item);
@@ -238,20 +241,20 @@ struct Attender {
       for (int i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
 #pragma unroll 1
       for (--tile; tile >= tile_low; --tile) {
-        const uint32_t parity = place.parity;
-        const int before = place.slot;
+        const uint32_t parity = place.phase;
+        const int before = place.stage;
         place.advance(Shape::kSlots);
-        const int slot = place.slot;
-        wait(&shared.full[slot][0], place.parity);
-        wgmma_fence();
+        const int slot = place.stage;
+        ptx::mbarrier_wait(&shared.full[slot][0], place.phase);
+        ptx::wgmma_fence();
         multiply_keys(s, q, slot);
-        wait(&shared.full[before][1], parity);
-        wgmma_fence();
+        ptx::mbarrier_wait(&shared.full[before][1], parity);
+        ptx::wgmma_fence();
         multiply_values(o, p, before);
-        wgmma_wait<1>();
+        ptx::wgmma_wait<1>();
         release(slot, 0);
         weigh_scores();
-        wgmma_wait<0>();
+        ptx::wgmma_wait<0>();
         release(before, 1);
         pack();
 #pragma unroll
@@ -261,23 +264,23 @@ struct Attender {
       const Item& done = *item;
       item = &next(q, item_place, queries_parity);
       if (uniform(item->work.rows) == 0) {
-        wait(&shared.full[place.slot][1], place.parity);
-        wgmma_fence();
-        multiply_values(o, p, place.slot);
-        wgmma_wait<0>();
+        ptx::mbarrier_wait(&shared.full[place.stage][1], place.phase);
+        ptx::wgmma_fence();
+        multiply_values(o, p, place.stage);
+        ptx::wgmma_wait<0>();
         return write(done, o, rows);
       }
-      const Place before = place;
+      const PipelineState before = place;
       place.advance(Shape::kSlots);
-      wait(&shared.full[place.slot][0], place.parity);
-      wgmma_fence();
-      multiply_keys(s, q, place.slot);
-      wait(&shared.full[before.slot][1], before.parity);
-      wgmma_fence();
-      multiply_values(o, p, before.slot);
-      wgmma_wait<0>();
-      release(place.slot, 0);
-      release(before.slot, 1);
+      ptx::mbarrier_wait(&shared.full[place.stage][0], place.phase);
+      ptx::wgmma_fence();
+      multiply_keys(s, q, place.stage);
+      ptx::mbarrier_wait(&shared.full[before.stage][1], before.phase);
+      ptx::wgmma_fence();
+      multiply_values(o, p, before.stage);
+      ptx::wgmma_wait<0>();
+      release(place.stage, 0);
+      release(before.stage, 1);
       write(done, o, rows);
     }
   }
@@ -296,22 +299,22 @@ __global__ void __launch_bounds__(AttentionShape<kHeadDim>::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < Shape::kSlots; ++s) {
       for (int part = 0; part < 2; ++part) {
-        init(&shared.full[s][part], 1);
-        init(&shared.empty[s][part], 4 * kGroups);
+        ptx::mbarrier_init(&shared.full[s][part], 1);
+        ptx::mbarrier_init(&shared.empty[s][part], 4 * kGroups);
       }
     }
-    init(&shared.queries_full, 1);
-    init(&shared.queries_empty, 4 * kGroups);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    ptx::mbarrier_init(&shared.queries_full, 1);
+    ptx::mbarrier_init(&shared.queries_empty, 4 * kGroups);
+    ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   const int warp = uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   if (warp < 4 * kGroups) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kGet));
+    ptx::setmaxnreg_inc<Shape::kGet>();
     Attender<kHeadDim>{launch, shared, warp / 4, warp % 4, lane}.run();
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kKeep));
+    ptx::setmaxnreg_dec<Shape::kKeep>();
     if (warp == 4 * kGroups) {
       TileFetcher<kHeadDim>(launch, shared, lane).run();
     } else if (warp == 4 * kGroups + 1) {

@@ -1,6 +1,8 @@
 // The kernel of attention_single.cuh.
 #pragma once
 
+#include "base/ptx/execution.cuh"
+#include "base/ptx/memory_order.cuh"
 #include "engine/cuda/attention/decode_attention_producer.cuh"
 
 namespace ridge::cuda {
@@ -27,11 +29,11 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
     for (int n = 0;; ++n) {
       const auto join_before = [&] {
         if (!spans) return;
-        wait(&shared.counted, counted & 1);
+        ptx::mbarrier_wait(&shared.counted, counted & 1);
         if (shared.last[counted % 2]) join_spans(shared.items[(n - 1) % kItemRing], warp);
         ++counted;
       };
-      wait(&shared.ready[n % kAhead], n / kAhead & 1);
+      ptx::mbarrier_wait(&shared.ready[n % kAhead], n / kAhead & 1);
       const DecodeItem& item = shared.items[n % kItemRing];
       if (item.page_count == 0) return join_before();
       HeadFragment<kD> q;
@@ -50,7 +52,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
         low[c] = args.window > 0 ? max(0, high[c] - args.window) : 0;
       }
       __syncwarp();
-      if (lane == 0) arrive(&shared.taken[n % kAhead]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.taken[n % kAhead]);
       const int stages = stages_of(item), pages = item.page_count;
       const int latest = item.first_page + pages - 1;
       SoftmaxState<kD> state;
@@ -65,14 +67,14 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
           page += Shape::kPageBytes;
         }
         __syncwarp();
-        if (lane == 0) arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
+        if (lane == 0) ptx::mbarrier_arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
       }
       first_stage += stages;
       finish_softmax<kD, kFormat>(state);
       join_before();
       join(item, state, warp);
       spans = item.spans > 1;
-      if (spans && lane == 0) arrive(&shared.written);
+      if (spans && lane == 0) ptx::mbarrier_arrive(&shared.written);
     }
   }
 
@@ -106,7 +108,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
         shared.out[warp][t * 2 + v % 2][j * 16 + g + v / 2 * 8] = state.out[j][v];
       }
     }
-    meet<1>(kThreads);
+    ptx::bar_sync<1>(kThreads);
 #pragma unroll 1
     for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
       const int column = o / kQuads, d = o % kQuads * 4;
@@ -128,7 +130,7 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
         if (d == 0) *reinterpret_cast<float2*>(to + kSums + column * 2) = {most, sum};
       }
     }
-    meet<1>(kThreads);
+    ptx::bar_sync<1>(kThreads);
   }
 
   __device__ void join_spans(const DecodeItem& item, int warp) const {
@@ -162,16 +164,16 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
       const DecodeItem item = share.take();
       if (item.page_count == 0) return;
       if (item.spans == 1) continue;
-      wait(&shared.written, n & 1);
+      ptx::mbarrier_wait(&shared.written, n & 1);
       if (lane == 0) {
         unsigned* arrived = launch.arrived + item.counter;
-        const bool last = add_releasing(arrived) == unsigned(item.spans - 1);
+        const bool last = ptx::atom_release_increment(arrived) == unsigned(item.spans - 1);
         if (last) {
           *arrived = 0;
           __threadfence();
         }
         shared.last[n % 2] = last;
-        arrive(&shared.counted);
+        ptx::mbarrier_arrive(&shared.counted);
       }
       ++n;
     }
@@ -188,20 +190,20 @@ __global__ void __launch_bounds__(kSingleThreads, 1)
   auto& shared = *reinterpret_cast<SingleShared<kD, kFormat>*>(memory);
   static_assert(sizeof(shared) <= SingleShape<kD, kFormat>::kSharedBytes);
   if (threadIdx.x < SingleShape<kD, kFormat>::kSlots) {
-    init(&shared.full[threadIdx.x], 1);
-    init(&shared.empty[threadIdx.x], 1);
+    ptx::mbarrier_init(&shared.full[threadIdx.x], 1);
+    ptx::mbarrier_init(&shared.empty[threadIdx.x], 1);
   }
   if (threadIdx.x == 0) {
     shared.asked = 0;
-    init(&shared.written, kAttending);
-    init(&shared.counted, 1);
+    ptx::mbarrier_init(&shared.written, kAttending);
+    ptx::mbarrier_init(&shared.counted, 1);
   }
   if (threadIdx.x < kAhead) {
-    init(&shared.ready[threadIdx.x], 2);
-    init(&shared.taken[threadIdx.x], kAttending);
+    ptx::mbarrier_init(&shared.ready[threadIdx.x], 2);
+    ptx::mbarrier_init(&shared.taken[threadIdx.x], kAttending);
   }
-  fence_proxy();
-  let_next_begin();
+  ptx::fence_proxy_async();
+  ptx::griddepcontrol_launch_dependents();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const SingleBlock<kD, kFormat> block{{launch, shared, lane}};
   if (warp < kAttending) {

@@ -94,7 +94,7 @@ struct SingleFeed {
   }
   // Waits for the n-th stage of this block; where it lies.
   __device__ uint8_t* stage(unsigned n) const {
-    wait(&shared.full[n % Shape::kSlots], n / Shape::kSlots & 1);
+    ptx::mbarrier_wait(&shared.full[n % Shape::kSlots], n / Shape::kSlots & 1);
     return shared.ring[n % Shape::kSlots];
   }
   __device__ int columns() const {
@@ -132,12 +132,12 @@ struct SingleFeed {
     PageWalk walk{SingleShare(launch)};
     Pages now = walk.next(launch, lane);
     barriers_ready();
-    const uint64_t once = evict_first();
+    const uint64_t once = ptx::createpolicy_evict_first();
     unsigned n = 0;
 #pragma unroll 1
     while (now.count > 0) {
       const Pages ahead = walk.next(launch, lane);
-      if (now.late) after_previous();
+      if (now.late) ptx::griddepcontrol_wait();
 #pragma unroll 1
       for (int p = 0; p < now.count; p += kAtOnce * Shape::kTogether) {
         const int count = min(kAtOnce * Shape::kTogether, now.count - p);  // of pages
@@ -146,16 +146,17 @@ struct SingleFeed {
         const int slot = its % Shape::kSlots, in_stage = lane % Shape::kTogether;
         if (lane < count && in_stage == 0) {
           if (its >= Shape::kFlying) stage(its - Shape::kFlying);
-          wait(&shared.empty[slot], its / Shape::kSlots & 1 ^ 1);
-          arrive_expecting(&shared.full[slot],
-                           min(Shape::kTogether, count - lane) * Shape::kPageBytes);
+          ptx::mbarrier_wait(&shared.empty[slot], its / Shape::kSlots & 1 ^ 1);
+          ptx::mbarrier_arrive_expect_tx(&shared.full[slot],
+                                         min(Shape::kTogether, count - lane) * Shape::kPageBytes);
         }
         __syncwarp();
         if (lane < count) {
-          fetch(shared.ring[slot] + in_stage * Shape::kPageBytes,
-                launch.args.kv +
-                    (size_t(number) * launch.args.kv_heads + now.kv_head) * Shape::kPageBytes,
-                Shape::kPageBytes, &shared.full[slot], once);
+          ptx::cp_async_bulk(
+              shared.ring[slot] + in_stage * Shape::kPageBytes,
+              launch.args.kv +
+                  (size_t(number) * launch.args.kv_heads + now.kv_head) * Shape::kPageBytes,
+              Shape::kPageBytes, &shared.full[slot], once);
         }
         n += (count + Shape::kTogether - 1) / Shape::kTogether;
         if (lane == 0) *const_cast<volatile unsigned*>(&shared.asked) = n;
@@ -174,10 +175,10 @@ struct SingleFeed {
       const DecodeItem item = share.take();
       const int to = n % kAhead;
       if (item.page_count == 0) {
-        wait(&shared.taken[to], n / kAhead & 1 ^ 1);
+        ptx::mbarrier_wait(&shared.taken[to], n / kAhead & 1 ^ 1);
         if (lane == 0) {
           shared.items[n % kItemRing].page_count = 0;
-          arrive(&shared.ready[to]);
+          ptx::mbarrier_arrive(&shared.ready[to]);
         }
         return;
       }
@@ -190,7 +191,7 @@ struct SingleFeed {
         rotations<kD>(shared.rotation[i - first], args, item.past + i, lane);
       }
       __syncwarp();
-      after_previous();
+      ptx::griddepcontrol_wait();
       HeadVector<kD> floats;
       const int head = item.kv_head * group + column - token * group;
       load_head<kD>(floats, args.qkv + size_t(item.row + token) * columns() + head * kHeadDim,
@@ -198,13 +199,13 @@ struct SingleFeed {
       norm_and_rope<kD>(floats, args.q_norm, args.eps, shared.rotation[token - first], t);
       HeadFragment<kD> q;
       const float factor = pack_query<kD, kFormat>(q, floats);
-      wait(&shared.taken[to], n / kAhead & 1 ^ 1);
+      ptx::mbarrier_wait(&shared.taken[to], n / kAhead & 1 ^ 1);
 #pragma unroll
       for (int j = 0; j < kD; ++j) shared.queries[to][j][lane] = {q[j][0], q[j][1]};
       if (t == 0) shared.scale[to][g] = args.scale * factor;
       if (lane == 0) shared.items[n % kItemRing] = item;
       __syncwarp();
-      if (lane == 0) arrive(&shared.ready[to]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.ready[to]);
     }
   }
 
@@ -227,7 +228,7 @@ struct SingleFeed {
                 ? args.kv + (size_t(number) * args.kv_heads + item.kv_head) * Shape::kPageBytes
                 : nullptr;
         __syncwarp();
-        after_previous();
+        ptx::griddepcontrol_wait();
         const float* from =
             args.qkv + size_t(item.row) * columns() + (args.heads + item.kv_head) * kHeadDim;
         HeadVector<kD> key;
@@ -244,12 +245,12 @@ struct SingleFeed {
         const int slot = item.past % kPageTokens;
         write_key<kD, kFormat>(key, lane < 4, slot, lane % 4, latest, cached);
         write_value<kD, kFormat>(value, slot, lane, latest, cached);
-        fence_proxy_shared();  // a bulk copy comes next to where it has written
+        ptx::fence_proxy_async_shared();  // a bulk copy comes next to where it has written
       }
       first_stage += stages_of(item);
-      wait(&shared.taken[n % kAhead], n / kAhead & 1 ^ 1);
+      ptx::mbarrier_wait(&shared.taken[n % kAhead], n / kAhead & 1 ^ 1);
       __syncwarp();
-      if (lane == 0) arrive(&shared.ready[n % kAhead]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.ready[n % kAhead]);
       if (item.page_count == 0) return;
     }
   }

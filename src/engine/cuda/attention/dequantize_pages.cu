@@ -12,12 +12,12 @@ template <KvFormat kFormat>
 __global__ void __launch_bounds__(kUnpackThreads)
     unpack_kernel(const __grid_constant__ DequantizePagesArgs a) {
 #ifdef RIDGE_HOPPER
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   const size_t number = a.pages[a.from[blockIdx.x]];
   const uint8_t* page = a.kv + (number * a.kv_heads + blockIdx.y) * page_bytes(kFormat, a.head_dim);
   uint4* to = reinterpret_cast<uint4*>(a.to + (size_t(blockIdx.x) * a.kv_heads + blockIdx.y) *
                                                   page_elements(a.head_dim));
-  after_previous();
+  ptx::griddepcontrol_wait();
   const auto scaled = [](uint32_t halves, float low, float high) {
     const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&halves));
     return pack_bf16(v.x * low, v.y * high);

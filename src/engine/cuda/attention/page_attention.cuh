@@ -10,9 +10,10 @@
 // multiply the scores, and p, there in units of the largest scale so far.
 #pragma once
 
+#include "base/ptx/mma.cuh"
 #include "engine/cuda/attention/softmax.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
@@ -23,7 +24,7 @@ constexpr int kF16Exponent = 14;  // q's largest and p are below twice this powe
 template <int kD>
 struct SoftmaxState {
   float max[2] = {kMaskedScore, kMaskedScore}, sum[2] = {0, 0};  // sum: of this lane's tokens
-  float unit = 1e-30f;                                            // of the outputs; pages of bytes
+  float unit = 1e-30f;                                           // of the outputs; pages of bytes
   float out[kD][4] = {};
 };
 
@@ -168,9 +169,9 @@ __device__ inline void multiply_bytes(const uint8_t* lanes, const First& first,
 template <KvFormat kFormat>
 __device__ inline void multiply_halves(float (&d)[4], const uint4& a, uint2 b) {
   if constexpr (kFormat == KvFormat::bf16) {
-    mma(d, a.x, a.y, a.z, a.w, b);
+    ptx::mma_bf16(d, {a.x, a.y, a.z, a.w}, b.x, b.y);
   } else {
-    mma_f16(d, {a.x, a.y, a.z, a.w}, b.x, b.y);
+    ptx::mma_f16(d, {a.x, a.y, a.z, a.w}, b.x, b.y);
   }
 }
 
@@ -183,20 +184,20 @@ __device__ inline void attend_page(SoftmaxState<kD>& state, const HeadFragment<k
   using Operand = const uint32_t(&)[4];
   // Of 16 x 16: the first row halves, then the second k halves; tokens' halves lie kHalf apart.
   constexpr int kHalf = 256 * kD, kHeadDim = 16 * kD;
-  const uint32_t row = shared_address(page) + lane % 8 * 16, a = lane / 8 % 2, b = lane / 16;
+  const uint32_t row = ptx::shared_address(page) + lane % 8 * 16, a = lane / 8 % 2, b = lane / 16;
   const uint32_t keys = row + a * kHalf + b * 128, values = row + 2 * kHalf + b * kHalf + a * 128;
   float even[4] = {}, odd[4] = {};  // two chains: an MMA waits for the one before it
   if constexpr (kv_bytes(kFormat)) {
 #pragma unroll
     for (int j = 0; j < kD; j += 2) {
       multiply_bytes<kFormat>(
-          page + j * 256 + lane * 16, [&](Operand k) { mma_f16(even, k, q[j][0], q[j][1]); },
-          [&](Operand k) { mma_f16(odd, k, q[j + 1][0], q[j + 1][1]); });
+          page + j * 256 + lane * 16, [&](Operand k) { ptx::mma_f16(even, k, q[j][0], q[j][1]); },
+          [&](Operand k) { ptx::mma_f16(odd, k, q[j + 1][0], q[j + 1][1]); });
     }
   } else {
 #pragma unroll
     for (int j = 0; j < kD; ++j) {
-      const uint4 k = load_matrices(keys + j * 256);
+      const uint4 k = ptx::ldmatrix_x4(keys + j * 256);
       multiply_halves<kFormat>(j % 2 ? odd : even, k, uint2{q[j][0], q[j][1]});
     }
   }
@@ -253,8 +254,8 @@ __device__ inline void attend_page(SoftmaxState<kD>& state, const HeadFragment<k
   } else {
     weights = {pack_f16(p[0], p[1]), pack_f16(p[2], p[3])};
   }
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(weights.x));
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(weights.y));
+  ptx::movmatrix_trans(weights.x);
+  ptx::movmatrix_trans(weights.y);
   const auto less = [&](float(&out)[4]) {
     out[0] *= shrink[0], out[1] *= shrink[1], out[2] *= shrink[0], out[3] *= shrink[1];
   };
@@ -265,13 +266,13 @@ __device__ inline void attend_page(SoftmaxState<kD>& state, const HeadFragment<k
       less(state.out[j + 1]);
       multiply_bytes<kFormat>(
           page + kPageTokens * kHeadDim + j * 256 + lane * 16,
-          [&](Operand v) { mma_f16(state.out[j], v, weights.x, weights.y); },
-          [&](Operand v) { mma_f16(state.out[j + 1], v, weights.x, weights.y); });
+          [&](Operand v) { ptx::mma_f16(state.out[j], v, weights.x, weights.y); },
+          [&](Operand v) { ptx::mma_f16(state.out[j + 1], v, weights.x, weights.y); });
     }
   } else {
 #pragma unroll
     for (int j = 0; j < kD; ++j) {
-      const uint4 v = load_matrices(values + j * 256);
+      const uint4 v = ptx::ldmatrix_x4(values + j * 256);
       less(state.out[j]);
       multiply_halves<kFormat>(state.out[j], v, weights);
     }

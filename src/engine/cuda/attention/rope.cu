@@ -1,7 +1,7 @@
 #include "engine/cuda/attention/page_attention.cuh"
 #include "engine/cuda/attention/rope.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kTurnWarps * 32) turn_kernel(const __grid_cons
 #ifdef RIDGE_HOPPER
   constexpr int kHalf = kHeadDim / 2;
   __shared__ float2 rotation[kMostOfRun][kHalf];
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   const RopeRun run = a.runs[blockIdx.x];
   const KvSlot at = a.kv_slots[run.row];  // of the first
   for (int i = threadIdx.x; i < run.count * kHalf; i += kTurnWarps * 32) {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kTurnWarps * 32) turn_kernel(const __grid_cons
     rotation[i / kHalf][i % kHalf] = {cosine * a.magnitude, sine * a.magnitude};
   }
   __syncthreads();
-  after_previous();
+  ptx::griddepcontrol_wait();
   const int kv_head = blockIdx.y, group = a.heads / a.kv_heads, warp = threadIdx.x / 32;
   const size_t columns = size_t(a.heads + 2 * a.kv_heads) * kHeadDim;
   const float* rows = a.qkv + run.row * columns;

@@ -1,6 +1,6 @@
 #include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 
@@ -27,11 +28,9 @@ struct Row {
   int pages;  // where its page numbers begin
 };
 
-enum class Gate : uint8_t { silu, gelu_tanh };
-
 struct DecodeArgs {
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-  Gate gate;
+  Activation activation;
   float norm_eps, embed_scale, query_scale, attention_softcap, logit_softcap;
   int window[kMaxLayers];  // 0: all
 

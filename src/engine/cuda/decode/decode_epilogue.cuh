@@ -12,7 +12,7 @@ struct Finisher {
   const DecodeArgs& args;
   Shared& shared;
   int lane, which;  // of the finishers: each takes every kFinishers-th block
-  Place sum_place;
+  PipelineState sum_place;
   uint32_t done_parity = 0;
 
   // Results of a block, token after token: lane's i-th is 32 i + lane of 16 x kRows, so that 16
@@ -36,7 +36,7 @@ struct Finisher {
         sum = 0, absent = false;
 #pragma unroll 8
         for (int i = lane; i < blocks; i += 32) {
-          const float square = load_relaxed(squares_of(args, kind, n) + i);
+          const float square = ptx::ld_relaxed(squares_of(args, kind, n) + i);
           absent |= __float_as_uint(square) == ~0u;
           sum += square;
         }
@@ -53,7 +53,7 @@ struct Finisher {
   }
 
   __device__ float sum_of(int at) const {
-    const float* from = shared.sums + sum_place.slot * kConsumers * kResults + at;
+    const float* from = shared.sums + sum_place.stage * kConsumers * kResults + at;
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kConsumers; ++w) sum += from[w * kResults];
@@ -125,7 +125,7 @@ struct Finisher {
     } else if (op.kind == Kind::qkv && args.qkv_bias) {
       other = args.qkv_bias[op.layer * tiles.blocks * kBlockRows + row];
     }
-    wait(&shared.fixed.sum_full[sum_place.slot], sum_place.parity);
+    ptx::mbarrier_wait(&shared.fixed.sum_full[sum_place.stage], sum_place.phase);
     float sum[kEach];
 #pragma unroll
     for (int each = 0; each < kEach; ++each) {
@@ -133,7 +133,7 @@ struct Finisher {
       sum[each] = at < kResults ? sum_of(at) * scale : 0.0f;
     }
     __syncwarp();
-    if (lane == 0) arrive(&shared.fixed.sum_free[sum_place.slot]);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.sum_free[sum_place.stage]);
     sum_place.advance(kSums);
 
 #pragma unroll
@@ -145,7 +145,7 @@ struct Finisher {
       } else if (op.kind == Kind::gate_up) {
         const float value = sum[each] * normed;
         const float up = __shfl_down_sync(0xffffffffu, value, 8);
-        const float gate = gated(args.gate, value);
+        const float gate = activate(args.activation, value);
         if (is_result(each) && lane % 16 < 8) {
           args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gate * up);
         }
@@ -160,7 +160,7 @@ struct Finisher {
           logit = args.logit_softcap * tanhf(logit / args.logit_softcap);
         }
         args.logits[size_t(token) * args.vocab + row] = logit;
-        best[each] = max(best[each], key_of(logit, row));
+        best[each] = max(best[each], logit_key(logit, row));
       }
     }
   }
@@ -180,7 +180,7 @@ struct Finisher {
     // The buffer of partial results says whose turn it is.
     int item = op.first;
     const int stride = gridDim.x * kFinishers;
-    for (; item < op.items && sum_place.slot != which; item += gridDim.x) sum_place.advance(kSums);
+    for (; item < op.items && sum_place.stage != which; item += gridDim.x) sum_place.advance(kSums);
     float next = row_scale(op, item);
     for (; item < op.items; item += stride) {
       const float scale = next;
@@ -210,7 +210,7 @@ struct Finisher {
         key = max(key, __ldcg(args.best + size_t(n) * count + i));
       }
       key = best_across(key, 32);
-      const int token = index_of(key);
+      const int token = key_token(key);
       if (lane == 0) {
         shared.fixed.token[n] = token;
         if (blockIdx.x == 0) args.chosen[step * args.row_count + n] = token;
@@ -244,7 +244,7 @@ struct Finisher {
   __device__ void meet_all(int operators) {
     if (lane == 0 && shared.fixed.met < operators) {
       const unsigned last = operators - 1;
-      grid_wait(args.meeting + last % 2, args.met[last % 2] + (last / 2 + 1) * gridDim.x);
+      grid_barrier_wait(args.meeting + last % 2, args.met[last % 2] + (last / 2 + 1) * gridDim.x);
       *const_cast<volatile unsigned*>(&shared.fixed.met) = operators;
     }
     __syncwarp();
@@ -269,17 +269,17 @@ struct Finisher {
         if (which == 0) embed(op);
       } else if (op.kind == Kind::attention) {
         if (which == 0 && op.first < op.items) {
-          wait(&shared.fixed.attention_done, done_parity);
+          ptx::mbarrier_wait(&shared.fixed.attention_done, done_parity);
           done_parity ^= 1;
         }
       } else {
         matrix(op);
       }
-      meet<3>(kFinishers * 32);
+      ptx::bar_sync<3>(kFinishers * 32);
       if (which > 0) return;
       if (lane == 0) {
         stamp(args, op, 2);
-        grid_arrive(args.meeting + op.index % 2);
+        grid_barrier_arrive(args.meeting + op.index % 2);
       }
       if (op.kind == Kind::head) {
         meet_all(op.index + 1);

@@ -24,16 +24,16 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
     for (int s = 0; s < args.ring_slots; ++s) {
-      init(&fixed.full[s], 1);
-      init(&fixed.empty[s], kConsumers);
+      ptx::mbarrier_init(&fixed.full[s], 1);
+      ptx::mbarrier_init(&fixed.empty[s], kConsumers);
     }
     for (int s = 0; s < kSums; ++s) {
-      init(&fixed.sum_full[s], kConsumers);
-      init(&fixed.sum_free[s], 1);
+      ptx::mbarrier_init(&fixed.sum_full[s], kConsumers);
+      ptx::mbarrier_init(&fixed.sum_free[s], 1);
     }
-    init(&fixed.attention_done, 1);
+    ptx::mbarrier_init(&fixed.attention_done, 1);
     fixed.met = 0;
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    ptx::fence_mbarrier_init();
   }
   if (threadIdx.x < args.row_count) {
     fixed.rows[threadIdx.x] = args.rows[threadIdx.x];

@@ -13,8 +13,8 @@ struct Multiplier {
   const DecodeArgs& args;
   Shared& shared;
   int warp, lane;
-  Place place;      // in the ring
-  Place sum_place;  // among the partial sums
+  PipelineState place;      // in the ring
+  PipelineState sum_place;  // among the partial sums
 
   using Use = Operands<kFormat, kRows>;
   using Sums = typename Use::Sums;
@@ -29,11 +29,11 @@ struct Multiplier {
   template <bool kFull>
   __device__ void stage(Sums& acc, int chunks, const typename Use::Lane& at) {
     const int first = warp * Use::kChunksOfGroup;
-    wait(&shared.fixed.full[place.slot], place.parity);
-    Use::template multiply<kFull>(acc, shared.ring + place.slot * kStage + first * kChunk, at, lane,
-                                  chunks - first);
+    ptx::mbarrier_wait(&shared.fixed.full[place.stage], place.phase);
+    Use::template multiply<kFull>(acc, shared.ring + place.stage * kStage + first * kChunk, at,
+                                  lane, chunks - first);
     __syncwarp();
-    if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.empty[place.stage]);
     place.advance(args.ring_slots);
   }
 
@@ -49,8 +49,8 @@ struct Multiplier {
   }
 
   __device__ void hand_over(const Sums& acc) {
-    wait(&shared.fixed.sum_free[sum_place.slot], sum_place.parity ^ 1);
-    float* to = shared.sums + (sum_place.slot * kConsumers + warp) * kBlockRows * kRows;
+    ptx::mbarrier_wait(&shared.fixed.sum_free[sum_place.stage], sum_place.phase ^ 1);
+    float* to = shared.sums + (sum_place.stage * kConsumers + warp) * kBlockRows * kRows;
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int i = 0; i < (kRows + 7) / 8; ++i) {
@@ -62,14 +62,14 @@ struct Multiplier {
       }
     }
     __syncwarp();
-    if (lane == 0) arrive(&shared.fixed.sum_full[sum_place.slot]);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.sum_full[sum_place.stage]);
     sum_place.advance(kSums);
   }
 
   static __device__ bool absent(const uint4& v) {
     uint32_t most = v.x;
     for (const uint32_t pair : {v.y, v.z, v.w}) {
-      asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(pair));
+      most = max_u16x2(most, pair);
     }
     return most >> 16 == kAbsent || (most & 0xffff) == kAbsent;
   }
@@ -86,13 +86,13 @@ struct Multiplier {
 #pragma unroll 1
     for (int unit = 0; unit < units; ++unit) {
       const int at = Source(unit, warp, lane).index();
-      if (at < count) copy_16(raw + at, source + at);
+      if (at < count) ptx::cp_async_16(raw + at, source + at);
     }
 #pragma unroll 1
     for (int base = 0; base < units; base += kAtOnce) {
       uint4 v[kAtOnce];
       while (true) {
-        wait_copies();
+        ptx::cp_async_wait_all();
         bool again = false;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
@@ -106,7 +106,7 @@ struct Multiplier {
         for (int unit = base; unit < units; ++unit) {
           const Source s(unit, warp, lane);
           const int at = s.index();
-          if (at < count && absent(raw[at])) copy_16(raw + at, source + at);
+          if (at < count && absent(raw[at])) ptx::cp_async_16(raw + at, source + at);
         }
       }
       if constexpr (Use::kOperand != Operand::bf16) {
@@ -165,10 +165,10 @@ struct Multiplier {
     const typename Use::Lane first(shared, warp, lane);
     typename Use::Words words;
     typename Use::Columns columns[kKept];
-    Place next = place;
+    PipelineState next = place;
     const auto load_words = [&] {
-      wait(&shared.fixed.full[next.slot], next.parity);
-      Use::load(words, shared.ring + next.slot * kStage + warp * kChunk, lane);
+      ptx::mbarrier_wait(&shared.fixed.full[next.stage], next.phase);
+      Use::load(words, shared.ring + next.stage * kStage + warp * kChunk, lane);
       next.advance(args.ring_slots);
     };
     load_words();
@@ -187,7 +187,7 @@ struct Multiplier {
         typename Use::Products products;
         Use::multiply(products, words, its);
         __syncwarp();
-        if (lane == 0) arrive(&shared.fixed.empty[place.slot]);
+        if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.empty[place.stage]);
         place.advance(args.ring_slots);
         if (!ends || !last) {
           load_words();
@@ -252,7 +252,7 @@ struct Multiplier {
       sincosf(angle, &sine, &cosine);
       shared.rotation[i] = {cosine * args.rope_magnitude, sine * args.rope_magnitude};
     }
-    meet<1>(kThreadsHere);
+    ptx::bar_sync<1>(kThreadsHere);
   }
 
   __device__ void run() {
@@ -269,7 +269,7 @@ struct Multiplier {
       attention<kRows>(args, shared, op, kStage, warp, lane, place);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);
-        arrive(&shared.fixed.attention_done);
+        ptx::mbarrier_arrive(&shared.fixed.attention_done);
       }
     });
   }

@@ -57,7 +57,7 @@ struct Operands {
   static __device__ uint32_t largest(const uint4& v) {
     uint32_t most = 0;
     for (const uint32_t pair : {v.x, v.y, v.z, v.w}) {
-      asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(pair & 0x7fff7fffu));
+      most = max_u16x2(most, pair & 0x7fff7fffu);
     }
     return max(most & 0xffff, most >> 16);
   }
@@ -99,7 +99,7 @@ struct Operands {
 #pragma unroll
     for (int bit = 0; bit < 3; ++bit) {
       const uint32_t other = __shfl_xor_sync(0xffffffffu, most, across(bit));
-      asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(other));
+      most = max_u16x2(most, other);
     }
     const float scale[2] = {scale_of(most & 0xffff), scale_of(most >> 16)};
     Undo undo[2];
@@ -236,7 +236,8 @@ struct Operands {
         if constexpr (kFormat == WeightFormat::bf16) {
 #pragma unroll
           for (int i = 0; i < kTiles; ++i) {
-            mma(acc[n % kChains][i], a[n].x, a[n].y, a[n].z, a[n].w, b[n][0][i]);
+            ptx::mma_bf16(acc[n % kChains][i], {a[n].x, a[n].y, a[n].z, a[n].w}, b[n][0][i].x,
+                          b[n][0][i].y);
           }
         } else {
           chunk(acc[0], a[n], scale[n], b[n], undo[n], at.levels);
@@ -269,8 +270,8 @@ struct Operands {
   // alone, is taken away. The largest stay below 64 * 128 * (255 + 17 * 8) < 2^22.
   static __device__ int4 int4_product(const uint4& a, const uint4& b, const int4& begin) {
     constexpr uint32_t kUpper = 0xf0f0f0f0u;
-    const int4 half = mma_u8(begin, a.x, a.x & kUpper, a.y, a.y & kUpper, b.x, b.y);
-    return mma_u8(half, a.z, a.z & kUpper, a.w, a.w & kUpper, b.z, b.w);
+    const int4 half = ptx::mma_u8_s8(begin, a.x, a.x & kUpper, a.y, a.y & kUpper, b.x, b.y);
+    return ptx::mma_u8_s8(half, a.z, a.z & kUpper, a.w, a.w & kUpper, b.z, b.w);
   }
 
   // One token's int4, a stage in three parts, so that a warp can load the next one's words between
@@ -315,14 +316,14 @@ struct Operands {
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
       const uint4& a = words.a[u];
-      to.sum[u] = mma_u8(columns.begin[u / 2], a.x, a.x & kUpper, a.y, a.y & kUpper, columns.b[u].x,
-                         columns.b[u].y);
+      to.sum[u] = ptx::mma_u8_s8(columns.begin[u / 2], a.x, a.x & kUpper, a.y, a.y & kUpper,
+                                 columns.b[u].x, columns.b[u].y);
     }
 #pragma unroll
     for (int u = 0; u < kChunksPerWarp; ++u) {
       const uint4& a = words.a[u];
-      to.sum[u] =
-          mma_u8(to.sum[u], a.z, a.z & kUpper, a.w, a.w & kUpper, columns.b[u].z, columns.b[u].w);
+      to.sum[u] = ptx::mma_u8_s8(to.sum[u], a.z, a.z & kUpper, a.w, a.w & kUpper, columns.b[u].z,
+                                 columns.b[u].w);
       const float2 d = __half22float2(words.scale[u]);
       to.factor[u] = {d.x * columns.factor[u], d.y * columns.factor[u]};
     }
@@ -346,8 +347,8 @@ struct Operands {
     if constexpr (kFormat == WeightFormat::int8) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        const int4 d = mma_s8(a, b[0][i].x, b[0][i].y);
-        const int sums[4] = {d.x, d.y, d.z, d.w};
+        int sums[4] = {};
+        ptx::mma_s8(sums, {a.x, a.y, a.z, a.w}, b[0][i].x, b[0][i].y);
 #pragma unroll
         for (int e = 0; e < kEach; ++e) {
           acc[i][e] += undo[i][e].factor * static_cast<float>(sums[e]);
@@ -389,7 +390,7 @@ struct Operands {
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
           const uint4& x = b[k / 2][i];
-          mma_f16(sums[i], values, k % 2 ? x.z : x.x, k % 2 ? x.w : x.y);
+          ptx::mma_f16(sums[i], values, k % 2 ? x.z : x.x, k % 2 ? x.w : x.y);
         }
       }
       float2 d = {1, 1};

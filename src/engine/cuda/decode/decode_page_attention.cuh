@@ -74,7 +74,7 @@ __device__ inline float joined(const float* records, int splits, int record, int
 
 template <int kRows, int kD, KvFormat kKv>
 __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
-                                    int warp, int lane, Place& place) {
+                                    int warp, int lane, PipelineState& place) {
   constexpr int kHeadDim = 16 * kD, kWorkers = kConsumers * 32;
   constexpr int kPadded = kHeadDim + 8;  // heads of a quad's lanes in different banks
   Fixed& fixed = shared.fixed;
@@ -96,10 +96,10 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
     // The latest page comes first. The last warp completes it for the first one, which has its own
     // loads to wait for.
     if (span.own && warp == kConsumers - 1) {
-      wait(&fixed.full[place.slot], place.parity);
-      add_own<kD, kKv>(args, shared, op, span, shared.ring + place.slot * stage, lane);
-      fence_proxy_shared();  // a bulk copy comes next to where it has written
-      meet<2>(64);
+      ptx::mbarrier_wait(&fixed.full[place.stage], place.phase);
+      add_own<kD, kKv>(args, shared, op, span, shared.ring + place.stage * stage, lane);
+      ptx::fence_proxy_async_shared();  // a bulk copy comes next to where it has written
+      ptx::bar_sync<2>(64);
     }
     SoftmaxState<kD> state;
     HeadFragment<kD> q = {};
@@ -113,10 +113,10 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
                         args.norm_eps, shared.rotation + span.row * 8 * kD, t);
       score_scale<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, floats), t);
     }
-    if (span.own && warp == 0) meet<2>(64);
+    if (span.own && warp == 0) ptx::bar_sync<2>(64);
 #pragma unroll 1
     for (int p = 0; p < span.page_count; p += per_stage) {
-      wait(&fixed.full[place.slot], place.parity);
+      ptx::mbarrier_wait(&fixed.full[place.stage], place.phase);
 #pragma unroll 1
       for (int i = p; i < min(p + per_stage, span.page_count); ++i) {
         if (i % kConsumers != warp) continue;
@@ -124,10 +124,10 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
             state, q, scale, args.attention_softcap,
             (span.first_page + span.page_count - 1 - i) * kPageTokens,
             [&](int token, int) { return token >= span.low && token <= span.position; }, lane,
-            shared.ring + place.slot * stage + (i - p) * kPage);
+            shared.ring + place.stage * stage + (i - p) * kPage);
       }
       __syncwarp();
-      if (lane == 0) arrive(&fixed.empty[place.slot]);
+      if (lane == 0) ptx::mbarrier_arrive(&fixed.empty[place.stage]);
       place.advance(args.ring_slots);
     }
     // Warps' states into shared memory; each thread joins its outputs.
@@ -146,7 +146,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
         }
       }
     }
-    meet<1>(kWorkers);
+    ptx::bar_sync<1>(kWorkers);
     const auto write = [&](int o, float value) {
       const int k = span.kv_head * outputs + o;
       args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
@@ -173,14 +173,14 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       }
     }
     if (span.splits > 1) {
-      meet<1>(kWorkers);
+      ptx::bar_sync<1>(kWorkers);
       const int pair = item / op.splits;
       if (thread == 0) {
-        const unsigned before = add_releasing(&args.arrived[pair]);
+        const unsigned before = ptx::atom_release_increment(&args.arrived[pair]);
         fixed.last = before == static_cast<unsigned>(span.splits - 1);
         if (fixed.last) args.arrived[pair] = 0;
       }
-      meet<1>(kWorkers);
+      ptx::bar_sync<1>(kWorkers);
       if (fixed.last) {
         const float* from = args.partial + size_t(pair) * op.splits * record;
 #pragma unroll 1
@@ -190,14 +190,14 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       }
     }
     if (span.own && warp == kConsumers - 1)
-      fence_proxy();  // the next step's bulk copies read what it cached
-    meet<1>(kWorkers);
+      ptx::fence_proxy_async();  // the next step's bulk copies read what it cached
+    ptx::bar_sync<1>(kWorkers);
   }
 }
 
 template <int kRows>
 __device__ inline void attention(const DecodeArgs& args, Shared& shared, const Op& op, int stage,
-                                 int warp, int lane, Place& place) {
+                                 int warp, int lane, PipelineState& place) {
   // Opaque: what depends on them would be kept in registers all the time, for once a layer.
   asm volatile("" : "+r"(warp), "+r"(lane));
   const auto of = [&](auto kv) {

@@ -11,10 +11,10 @@ template <WeightFormat kFormat, int kRows>
 struct Fetcher {
   const DecodeArgs& args;
   Shared& shared;
-  Place place, oldest;  // the oldest copy that may still fly
+  PipelineState place, oldest;  // the oldest copy that may still fly
   int flying = 0;
   unsigned asked = 0;  // when memory was last asked for a stage
-  uint64_t once = evict_first();
+  uint64_t once = ptx::createpolicy_evict_first();
 
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
@@ -25,18 +25,18 @@ struct Fetcher {
   template <typename Idle>
   __device__ void open(int bytes, const Idle& idle) {
     if (flying == args.in_flight) {
-      wait(&shared.fixed.full[oldest.slot], oldest.parity);
+      ptx::mbarrier_wait(&shared.fixed.full[oldest.stage], oldest.phase);
       oldest.advance(args.ring_slots);
     } else {
       ++flying;
     }
-    while (!passed(&shared.fixed.empty[place.slot], place.parity ^ 1)) idle();
-    arrive_expecting(&shared.fixed.full[place.slot], bytes);
+    while (!ptx::mbarrier_test_wait(&shared.fixed.empty[place.stage], place.phase ^ 1)) idle();
+    ptx::mbarrier_arrive_expect_tx(&shared.fixed.full[place.stage], bytes);
   }
 
   static __device__ unsigned clock32() { return static_cast<unsigned>(clock()); }
 
-  __device__ uint8_t* slot() { return shared.ring + place.slot * kStage; }
+  __device__ uint8_t* slot() { return shared.ring + place.stage * kStage; }
 
   // The order of Multiplier::matrix.
   __device__ void matrix(const Op& op) {
@@ -55,8 +55,8 @@ struct Fetcher {
       const int block = op.first + unasked / of_block * grid;
       if (group > 1 || unasked >= next + kAhead || block >= op.items) return;
       const int c = unasked % of_block * kChunksPerStage;
-      fetch_to_l2(data + (size_t(block) * tiles.chunks + c) * kChunk,
-                  min(kChunksPerStage, tiles.chunks - c) * kChunk);
+      ptx::cp_async_bulk_prefetch_l2(data + (size_t(block) * tiles.chunks + c) * kChunk,
+                                     min(kChunksPerStage, tiles.chunks - c) * kChunk);
       ++unasked;
     };
     for (int item = op.first; item < op.items; item += grid * group) {
@@ -68,7 +68,8 @@ struct Fetcher {
           for (int c = begin; c < end; c += kChunksPerStage) {
             const int bytes = min(kChunksPerStage, end - c) * kChunk;
             open(bytes, idle);
-            fetch(slot(), from + size_t(c) * kChunk, bytes, &shared.fixed.full[place.slot], once);
+            ptx::cp_async_bulk(slot(), from + size_t(c) * kChunk, bytes,
+                               &shared.fixed.full[place.stage], once);
             asked = clock32();
             ++next;
             place.advance(args.ring_slots);
@@ -82,15 +83,15 @@ struct Fetcher {
   // counts, while the others wait for the slot.
   __device__ void open_together(int bytes, int lane) {
     const bool full = lane == 0 && flying == args.in_flight;
-    wait(full ? &shared.fixed.full[oldest.slot] : &shared.fixed.empty[place.slot],
-         full ? oldest.parity : place.parity ^ 1);
+    ptx::mbarrier_wait(full ? &shared.fixed.full[oldest.stage] : &shared.fixed.empty[place.stage],
+                       full ? oldest.phase : place.phase ^ 1);
     if (full) {
       oldest.advance(args.ring_slots);
     } else {
       ++flying;
     }
     __syncwarp();
-    if (lane == 0) arrive_expecting(&shared.fixed.full[place.slot], bytes);
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(&shared.fixed.full[place.stage], bytes);
   }
 
   // Pages of the past, the latest first: they do not depend on this step, so they come early like
@@ -107,12 +108,12 @@ struct Fetcher {
       const uint8_t* head =
           args.kv + size_t(op.layer) * args.cache_pages * of_page + span.kv_head * each;
       const auto ask = [&](int from) {
-        if (from + lane < span.page_count) copy_4(&shared.fixed.page[lane], last - from);
+        if (from + lane < span.page_count) ptx::cp_async_4(&shared.fixed.page[lane], last - from);
       };
       ask(0);
 #pragma unroll 1
       for (int from = 0; from < span.page_count; from += batch) {
-        wait_copies();
+        ptx::cp_async_wait_all();
         const uint8_t* page = head + shared.fixed.page[lane] * of_page;
         ask(from + batch);
         const int end = min(batch, span.page_count - from);
@@ -121,7 +122,8 @@ struct Fetcher {
           const int count = min(per_stage, end - at);
           open_together(count * each, lane);
           if (lane >= at && lane < at + count) {
-            fetch(slot() + (lane - at) * each, page, each, &shared.fixed.full[place.slot]);
+            ptx::cp_async_bulk(slot() + (lane - at) * each, page, each,
+                               &shared.fixed.full[place.stage]);
           }
           place.advance(args.ring_slots);
         }
@@ -136,13 +138,13 @@ struct Fetcher {
         if (op.step > 0) {
           // The step before wrote to these pages in its operator of the same place.
           wait_met(shared.fixed, op.index - ops_of_step(args.layers) + 1, lane);
-          fence_proxy();
+          ptx::fence_proxy_async();
         }
         pages(op, lane);
         return;
       }
       if (lane == 0) matrix(op);
-      place = {__shfl_sync(0xffffffffu, place.slot, 0), __shfl_sync(0xffffffffu, place.parity, 0)};
+      place = {__shfl_sync(0xffffffffu, place.stage, 0), __shfl_sync(0xffffffffu, place.phase, 0)};
     });
   }
 };

@@ -1,9 +1,13 @@
 // What the roles of the decode kernel share: the order of work, and this SM's shared memory.
 #pragma once
 
+#include "base/ptx/execution.cuh"
+#include "base/ptx/memory_order.cuh"
+#include "base/ptx/mma.cuh"
 #include "engine/cuda/decode/decode.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/ptx/grid_barrier.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

@@ -18,9 +18,9 @@
 
 #include <vector>
 
-#include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 
@@ -50,7 +50,7 @@ struct LinearArgs {
   float eps = 0;
 
   Epilogue epilogue = Epilogue::store;
-  Gate gate = Gate::silu;
+  Activation activation = Activation::silu;
   const float* bias = nullptr;  // [row]
   float softcap = 0;            // c tanh(y / c); 0: none
   float* rows = nullptr;        // [token][stride]

@@ -6,8 +6,10 @@
 // waits for that one flag per block and needs no barrier of the whole block.
 #pragma once
 
+#include "base/ptx/memory_order.cuh"
+#include "base/ptx/mma.cuh"
 #include "engine/cuda/gemm/linear_scheduler.cuh"
-#include "engine/cuda/ptx/mma.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
@@ -25,23 +27,15 @@ __device__ inline float4* partials_of(const LinearArgs& args, int block, int thr
 __device__ inline void signal_partials(const LinearArgs& args, int thread) {
   __syncwarp();
   if (thread % 32 == 0) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(args.ready + blockIdx.x * kTileBlocks +
-                                                             thread / 32),
-                 "r"(args.epoch)
-                 : "memory");
+    ptx::st_release(args.ready + blockIdx.x * kTileBlocks + thread / 32, args.epoch);
   }
 }
 
 // Waits for the signals of this warp in blocks [first, last).
 __device__ inline void wait_partials(const LinearArgs& args, int first, int last, int thread) {
   for (int block = first + thread % 32; block < last; block += 32) {
-    unsigned seen;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                   : "=r"(seen)
-                   : "l"(args.ready + block * kTileBlocks + thread / 32)
-                   : "memory");
-    } while (seen != args.epoch);
+    while (ptx::ld_acquire(args.ready + block * kTileBlocks + thread / 32) != args.epoch) {
+    }
   }
   __syncwarp();
 }
@@ -140,7 +134,7 @@ __device__ inline void prefetch_residual(const LinearArgs& args, const TileCoord
   for (int line = thread; line < kTokens * 4; line += kMathThreads) {
     const int token = tile.token * kTokens + line / 4, row = tile.row * kTileRows + line % 4 * 32;
     if (token >= args.tokens || row >= args.row_count) continue;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(args.rows + size_t(token) * args.stride + row));
+    ptx::prefetch_l2(args.rows + size_t(token) * args.stride + row);
   }
 }
 
@@ -225,10 +219,10 @@ struct TileEpilogue {
     for (int j = 0; j < kCount / 8; ++j) {
       const float2 s = token_scale(offset / 8 + j);
       uint32_t pair = pack_bf16(
-          gated(args.gate, d[4 * j] * scale[0] * s.x) * d[4 * j + 2] * scale[1] * s.x,
-          gated(args.gate, d[4 * j + 1] * scale[0] * s.y) * d[4 * j + 3] * scale[1] * s.y);
+          activate(args.activation, d[4 * j] * scale[0] * s.x) * d[4 * j + 2] * scale[1] * s.x,
+          activate(args.activation, d[4 * j + 1] * scale[0] * s.y) * d[4 * j + 3] * scale[1] * s.y);
       // Transposes rows x tokens: a lane then has two adjacent rows of one token.
-      asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
+      ptx::movmatrix_trans(pair);
       uint16_t* to = args.out + wide_at(block * 8 + lane % 4 * 2, first + offset + j * 8 + lane / 4,
                                         args.padded);
       *reinterpret_cast<uint32_t*>(to) = pair;
@@ -288,7 +282,7 @@ struct TileEpilogue {
 
   // Sums of squares of the tile's 128 rows, over the warps.
   __device__ void store_squares() const {
-    meet<1>(kMathThreads);
+    ptx::bar_sync<1>(kMathThreads);
     for (int t = offset + warp * 32 + lane; t < offset + kCount; t += kMathThreads) {
       float sum = 0;
       for (int w = 0; w < kTileBlocks; ++w) {
@@ -296,7 +290,7 @@ struct TileEpilogue {
       }
       args.next_squares[row_tile * kTokens + t] = sum;
     }
-    meet<1>(kMathThreads);
+    ptx::bar_sync<1>(kMathThreads);
   }
 };
 

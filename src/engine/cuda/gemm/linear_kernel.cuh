@@ -20,10 +20,12 @@
 // grid barrier.
 #pragma once
 
+#include "base/ptx/execution.cuh"
+#include "base/ptx/wgmma.cuh"
 #include "engine/cuda/gemm/linear_epilogue.cuh"
 #include "engine/cuda/gemm/linear_producer.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/wgmma.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/ptx/grid_barrier.cuh"
 
 namespace ridge::cuda {
 
@@ -43,7 +45,7 @@ __device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block,
       scale = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
     }
     uint32_t unpacked[kSteps][4];
-    unpack_chunk<kFormat>(words, scale, unpacked);
+    dequantize_chunk<kFormat>(words, scale, unpacked);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
@@ -56,7 +58,7 @@ __device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block,
 template <WeightFormat kFormat, int kTokens>
 __device__ inline void compute_token_scales(const GemmChain& chain,
                                             LinearShared<kFormat, kTokens>& shared, int lane) {
-  after_previous();
+  ptx::griddepcontrol_wait();
   for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
     if (!args.squares) continue;
@@ -75,7 +77,7 @@ __device__ inline void compute_token_scales(const GemmChain& chain,
       shared.scale[v * 32 + lane] = rsqrtf(sum[v] / args.square_columns + args.eps);
     }
     __syncwarp();
-    if (lane == 0) arrive(&shared.scaled);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.scaled);
   }
 }
 
@@ -89,12 +91,12 @@ struct LinearMath {
   const GemmChain& chain;
   LinearShared<kFormat, kTokens>& shared;
   const int warp, lane, thread = warp * 32 + lane;
-  Place weights = {}, tokens = {};
+  PipelineState weights = {}, tokens = {};
   uint32_t scaled_parity = 0;
   bool scaled = false;  // the token scales of this GEMM have been waited for, or it has none
 
   __device__ __forceinline__ void run() {
-    after_previous();
+    ptx::griddepcontrol_wait();
 #pragma unroll 1
     for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
       const LinearArgs& args = chain.ops[op];
@@ -135,15 +137,15 @@ struct LinearMath {
     } else {
       for (; k < segment.end; k += Stage::kSteps) multiply_stage(even, odd, previous, d);
     }
-    wgmma_wait<0>();
-    if (lane == 0) arrive(&shared.tokens_empty[previous]);
+    ptx::wgmma_wait<0>();
+    if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
   }
 
   __device__ __forceinline__ void multiply_stage(Fragments& even, Fragments& odd, int& previous,
                                                  Sums& d) {
-    wait(&shared.weights_full[weights.slot], weights.parity);
-    const uint8_t* const stage = shared.weights[weights.slot];
-    const uint64_t x = core_matrices(shared.tokens[tokens.slot], 128, 1024);
+    ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
+    const uint8_t* const stage = shared.weights[weights.stage];
+    const uint64_t x = ptx::wgmma_descriptor(shared.tokens[tokens.stage], 128, 1024);
 #pragma unroll
     for (int i = 0; i < Stage::kSteps; ++i) {
       Fragments& a = i % 2 ? odd : even;
@@ -152,20 +154,22 @@ struct LinearMath {
                               lane);
       if (i == Stage::kSteps - 1) {
         __syncwarp();
-        if (lane == 0) arrive(&shared.weights_empty[weights.slot]);
+        if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
       }
-      if (i == 0) wait(&shared.tokens_full[tokens.slot], tokens.parity);
-      wgmma_fence();
+      if (i == 0) ptx::mbarrier_wait(&shared.tokens_full[tokens.stage], tokens.phase);
+      ptx::wgmma_fence();
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        wgmma<kTokens>(d, a[c], further(x, i * Stage::kStepTokenBytes + c * 256));
+        ptx::wgmma_bf16_rs<kTokens>(
+            d, a[c], ptx::wgmma_descriptor_at(x, i * Stage::kStepTokenBytes + c * 256), true);
       }
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (i == 0 && previous >= 0 && lane == 0) arrive(&shared.tokens_empty[previous]);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (i == 0 && previous >= 0 && lane == 0)
+        ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
     }
     weights.advance(Stage::kWeightSlots);
-    previous = tokens.slot;
+    previous = tokens.stage;
     tokens.advance(Stage::kTokenSlots);
   }
 
@@ -204,17 +208,17 @@ struct LinearMath {
   }
 
   __device__ __forceinline__ void wait_scales() {
-    wait(&shared.scaled, scaled_parity);
+    ptx::mbarrier_wait(&shared.scaled, scaled_parity);
     scaled_parity ^= 1, scaled = true;
   }
 
   __device__ __forceinline__ void arrive_grid_barrier(int op) {
-    fence_proxy();  // bulk copies of other SMs read these results next
-    meet<1>(kMathThreads);
+    ptx::fence_proxy_async();  // bulk copies of other SMs read these results next
+    ptx::bar_sync<1>(kMathThreads);
     if (thread == 0) {
       // A block without tiles must not arrive twice before the previous barrier is over.
       wait_grid_barriers(shared, op);
-      grid_arrive(chain.grid_barrier);
+      grid_barrier_arrive(chain.grid_barrier);
     }
   }
 };
@@ -230,28 +234,28 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens>*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x < Stage::kWeightSlots) {
-    init(&shared.weights_full[threadIdx.x], 1);
-    init(&shared.weights_empty[threadIdx.x], kTileBlocks);
+    ptx::mbarrier_init(&shared.weights_full[threadIdx.x], 1);
+    ptx::mbarrier_init(&shared.weights_empty[threadIdx.x], kTileBlocks);
   }
   if (threadIdx.x < Stage::kTokenSlots) {
-    init(&shared.tokens_full[threadIdx.x], 1);
-    init(&shared.tokens_empty[threadIdx.x], kTileBlocks);
+    ptx::mbarrier_init(&shared.tokens_full[threadIdx.x], 1);
+    ptx::mbarrier_init(&shared.tokens_empty[threadIdx.x], kTileBlocks);
   }
   if (threadIdx.x == 0) {
     shared.barriers_passed = 0;
-    init(&shared.scaled, 1);
+    ptx::mbarrier_init(&shared.scaled, 1);
   }
-  fence_proxy();
+  ptx::fence_proxy_async();
   __syncthreads();
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   if (warp >= kTileBlocks) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters<kTokens>));
+    ptx::setmaxnreg_dec<kProducerRegisters<kTokens>>();
     if (threadIdx.x == kMathThreads) produce_weights<kFormat, kTokens>(chain, shared);
     if (threadIdx.x == kMathThreads + 32) produce_tokens<kFormat, kTokens>(chain, shared);
     if (kChained<kTokens> && warp == kTileBlocks + 2)
       compute_token_scales<kFormat, kTokens>(chain, shared, lane);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kMathRegisters<kTokens>));
+    ptx::setmaxnreg_inc<kMathRegisters<kTokens>>();
     LinearMath<kFormat, kTokens>{chain, shared, warp, lane}.run();
   }
 #endif

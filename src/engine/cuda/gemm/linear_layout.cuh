@@ -13,7 +13,7 @@
 #pragma once
 
 #include "engine/cuda/gemm/linear.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

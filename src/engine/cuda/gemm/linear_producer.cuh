@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cuda/gemm/linear_scheduler.cuh"
+#include "engine/cuda/ptx/grid_barrier.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
@@ -20,7 +21,7 @@ template <WeightFormat kFormat, int kTokens, int kSlots, typename Begin, typenam
 __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin,
                                       const Load& load) {
   constexpr int kSteps = LinearStage<kFormat, kTokens>::kSteps;
-  Place place;
+  PipelineState place;
   for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
     begin(op);
@@ -46,28 +47,30 @@ __device__ inline void produce_weights(const GemmChain& chain,
   using Stage = LinearStage<kFormat, kTokens>;
   // Weights that are read once must not evict sums and activations from L2 (7 % of a layer). Steps
   // of several token tiles read them again.
-  const uint64_t policy = kChained<kTokens> ? evict_first() : evict_normal();
-  Place oldest;  // the oldest stage in flight
+  const uint64_t policy =
+      kChained<kTokens> ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_normal();
+  PipelineState oldest;  // the oldest stage in flight
   int in_flight = 0;
   for_each_stage<kFormat, kTokens, Stage::kWeightSlots>(
       chain,
       [&](int op) {
-        if (chain.ops[op].tile_count) after_previous();
+        if (chain.ops[op].tile_count) ptx::griddepcontrol_wait();
       },
-      [&](const LinearArgs& args, const TileCoord& tile, int k, const Place& place) {
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& place) {
         if (in_flight == Stage::kInFlight) {
-          wait(&shared.weights_full[oldest.slot], oldest.parity);
+          ptx::mbarrier_wait(&shared.weights_full[oldest.stage], oldest.phase);
           oldest.advance(Stage::kWeightSlots);
           --in_flight;
         }
-        wait(&shared.weights_empty[place.slot], place.parity ^ 1);
-        arrive_expecting(&shared.weights_full[place.slot], Stage::kWeightBytes);
+        ptx::mbarrier_wait(&shared.weights_empty[place.stage], place.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(&shared.weights_full[place.stage], Stage::kWeightBytes);
         const int matrix = args.tile_count ? args.tile_matrix[tile.token] : 0;
 #pragma unroll
         for (int box = 0; box < Stage::kSteps / Stage::kBoxSteps; ++box) {
-          fetch_box(shared.weights[place.slot] + box * Stage::kBoxBytes, &args.weights,
-                    (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * kTileBlocks,
-                    matrix, &shared.weights_full[place.slot], policy);
+          ptx::cp_async_bulk_tensor_3d(
+              shared.weights[place.stage] + box * Stage::kBoxBytes, &args.weights,
+              (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * kTileBlocks,
+              matrix, &shared.weights_full[place.stage], policy);
         }
         ++in_flight;
       });
@@ -83,24 +86,26 @@ __device__ inline void produce_tokens(const GemmChain& chain,
       chain,
       [&](int op) {
         if (op == 0) {
-          after_previous();
+          ptx::griddepcontrol_wait();
         } else {
-          grid_wait(chain.grid_barrier, chain.barrier_base + static_cast<unsigned>(op) * gridDim.x);
+          grid_barrier_wait(chain.grid_barrier,
+                            chain.barrier_base + static_cast<unsigned>(op) * gridDim.x);
           __threadfence();
-          fence_proxy();  // other SMs wrote the tokens with ordinary stores; bulk copies read them
+          ptx::fence_proxy_async();  // other SMs wrote the tokens with ordinary stores; bulk copies
+                                     // read them
           *const_cast<volatile unsigned*>(&shared.barriers_passed) = op;
         }
       },
-      [&](const LinearArgs& args, const TileCoord& tile, int k, const Place& place) {
-        wait(&shared.tokens_empty[place.slot], place.parity ^ 1);
-        arrive_expecting(&shared.tokens_full[place.slot], Stage::kTokenBytes);
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& place) {
+        ptx::mbarrier_wait(&shared.tokens_empty[place.stage], place.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(&shared.tokens_full[place.stage], Stage::kTokenBytes);
 #pragma unroll
         for (int i = 0; i < Stage::kSteps; ++i) {
           // Weights beyond K arrive as zeros, so any finite tokens will do there.
           const size_t step = min(k + i, args.k_steps - 1);
-          fetch(shared.tokens[place.slot] + i * Stage::kStepTokenBytes,
-                args.x + (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 512,
-                Stage::kStepTokenBytes, &shared.tokens_full[place.slot]);
+          ptx::cp_async_bulk(shared.tokens[place.stage] + i * Stage::kStepTokenBytes,
+                             args.x + (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 512,
+                             Stage::kStepTokenBytes, &shared.tokens_full[place.stage]);
         }
       });
 }

@@ -1,8 +1,9 @@
 #include <algorithm>
 
+#include "base/ptx/mma.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
-#include "engine/cuda/ptx/mma.cuh"
-#include "engine/cuda/ptx/ring.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/ptx/pipeline.cuh"
 #include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
@@ -29,7 +30,7 @@ __device__ inline void unpack_bits(const uint4& words, __half2 scale,
       a[k / 2][k % 2 * 2] = fp8_bits<0>(word[k]), a[k / 2][k % 2 * 2 + 1] = fp8_bits<1>(word[k]);
     }
   } else {
-    unpack_chunk<kFormat>(words, scale, a);
+    dequantize_chunk<kFormat>(words, scale, a);
   }
 }
 template <WeightFormat kFormat>
@@ -85,13 +86,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int first = part * per, mine = min(per, chunks - first);
   const bool grouped = a.tile_count != nullptr;
   if (lane == 0) {
-    for (uint64_t& barrier : shared.full[warp]) init(&barrier, 1);
-    fence_proxy_shared();
+    for (uint64_t& barrier : shared.full[warp]) ptx::mbarrier_init(&barrier, 1);
+    ptx::fence_proxy_async_shared();
   }
   __syncwarp();
 
-  if (a.gathers) after_previous();
-  let_next_begin();  // from here on the lists are old
+  if (a.gathers) ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();  // from here on the lists are old
   int tiles = 1;
   if (grouped) {  // past L1, which may hold an earlier layer's
     tiles = __ldcg(a.tile_count);
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     scale_from = a.tiles.row_scale + (matrix * blocks + asked.block) * kBlockRows;
     from = of_unit, left = mine;
   };
-  const uint64_t once = evict_first();
+  const uint64_t once = ptx::createpolicy_evict_first();
   const auto ask = [&](int slot) {
     if (left <= 0) return;
     const int bytes = min(left, kDepth) * kChunkBytes;
@@ -134,9 +135,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     if (lane == 0) {
       uint8_t* to = shared.ring[warp][slot];
       uint64_t* full = &shared.full[warp][slot];
-      arrive_expecting(full, bytes + (scaled ? Shared::kScaleBytes : 0));
-      fetch(to, from, bytes, full, once);
-      if (scaled) fetch(to + Shared::kChunks, scale_from, Shared::kScaleBytes, full, once);
+      ptx::mbarrier_arrive_expect_tx(full, bytes + (scaled ? Shared::kScaleBytes : 0));
+      ptx::cp_async_bulk(to, from, bytes, full, once);
+      if (scaled)
+        ptx::cp_async_bulk(to + Shared::kChunks, scale_from, Shared::kScaleBytes, full, once);
     }
     from += bytes, left -= kDepth;
     if (left > 0) return;
@@ -151,9 +153,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   };
   aim();
   for (int slot = 0; slot < Shared::kSlots; ++slot) ask(slot);
-  after_previous();
+  ptx::griddepcontrol_wait();
 
-  Place place;
+  PipelineState place;
   int turn = 0, held = -1;  // the tile whose tokens are in b
   uint2 b[kHeld][kColumns / 16][kGroups];
   for (int base = begin; base < end; base += warp_groups, turn ^= 1) {
@@ -192,8 +194,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             }
           }
         }
-        const uint8_t* slot = shared.ring[warp][place.slot];
-        if (from_j % kDepth == 0) wait(&shared.full[warp][place.slot], place.parity);
+        const uint8_t* slot = shared.ring[warp][place.stage];
+        if (from_j % kDepth == 0) ptx::mbarrier_wait(&shared.full[warp][place.stage], place.phase);
         if (has_row_scale(kFormat) && part == 0 && from_j == 0 && now == mine) {
           const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunks);
           constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
@@ -213,13 +215,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
             for (int g = 0; g < kGroups; ++g) {
-              mma(d[g], w[s][0], w[s][1], w[s][2], w[s][3], b[j % kHeld][s][g]);
+              const uint2& x = b[j % kHeld][s][g];
+              ptx::mma_bf16(d[g], w[s], x.x, x.y);
             }
           }
         }
         if ((from_j + kAtOnce) % kDepth == 0 || from_j + kAtOnce >= now) {
           __syncwarp();  // all have read the slot
-          ask(place.slot);
+          ask(place.stage);
           place.advance(Shared::kSlots);
         }
       }
@@ -255,10 +258,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (int g = 0; g < kGroups; ++g) {
       const int slot = grouped ? tile * kSkinnyTile : g * 8;
       if (a.epilogue == Epilogue::gate) {
-        uint32_t pair = pack_bf16(gated(a.gate, d[g][0] * scale[0]) * d[g][2] * scale[1],
-                                  gated(a.gate, d[g][1] * scale[0]) * d[g][3] * scale[1]);
+        uint32_t pair = pack_bf16(activate(a.activation, d[g][0] * scale[0]) * d[g][2] * scale[1],
+                                  activate(a.activation, d[g][1] * scale[0]) * d[g][3] * scale[1]);
         // A row of 8 tokens becomes a token's 8 rows.
-        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
+        ptx::movmatrix_trans(pair);
         uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, slot + lane / 4, a.padded);
         if (used(slot + lane / 4)) *reinterpret_cast<uint32_t*>(to) = pair;
         continue;

@@ -3,8 +3,8 @@
 #include <cuda_fp8.h>
 
 #include "base/random.h"
+#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/pack.cuh"
-#include "engine/cuda/ptx/mma.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -48,7 +48,7 @@ __global__ void row_scales(Source source, float largest, float* to) {
 }
 
 // Where a byte of a chunk with row scales lies in its lane's 16. fp8: pairs that one conversion
-// takes; int8: the bytes of mma_s8's registers, pairs at even distance for unpack_chunk.
+// takes; int8: the bytes of mma_s8's registers, pairs at even distance for dequantize_chunk.
 struct BytePlace {
   int word, byte;
 };

@@ -1,6 +1,8 @@
+#include "base/ptx/async_copy.cuh"
+#include "base/ptx/mma.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/moe/experts.cuh"
-#include "engine/cuda/ptx/mma.cuh"
 #include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
@@ -17,10 +19,10 @@ __device__ void choose(const ExpertRouting& r, int token, int lane) {
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
-    key[i] = e < r.experts ? key_of(__ldcg(logits + e), 0) >> 32 : 0;
+    key[i] = e < r.experts ? logit_key(__ldcg(logits + e), 0) >> 32 : 0;
     best = max(best, key[i]);
   }
-  const auto value = [](uint32_t k) { return logit_of(static_cast<unsigned long long>(k) << 32); };
+  const auto value = [](uint32_t k) { return key_logit(static_cast<unsigned long long>(k) << 32); };
   const float most = value(__reduce_max_sync(0xffffffffu, best));
   float all = 0;
 #pragma unroll
@@ -62,15 +64,15 @@ __device__ void choose(const ExpertRouting& r, int token, int lane) {
 }
 
 __global__ void choose_experts(const __grid_constant__ ExpertRouting r) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (token < r.tokens) choose(r, token, threadIdx.x % 32);
 }
 
 __global__ void count_tokens(const __grid_constant__ ExpertRouting r) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   int mine = 0;
   for (int i = threadIdx.x; i < r.tokens * r.top_k; i += kThreads) {
     mine += r.expert[i] == static_cast<int>(blockIdx.x);
@@ -87,8 +89,8 @@ __global__ void count_tokens(const __grid_constant__ ExpertRouting r) {
 
 // A block an expert: its tokens in order, from where the experts before it end.
 __global__ void place_tokens(const __grid_constant__ ExpertRouting r) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int first = 0;  // tile
   for (int e = 0; e < expert; ++e) first += (r.count[e] + r.tile - 1) / r.tile;
@@ -117,8 +119,8 @@ __global__ void place_tokens(const __grid_constant__ ExpertRouting r) {
 
 __global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uint16_t* from,
                               int padded, uint16_t* to, int slots, int columns) {
-  let_next_begin();
-  after_previous();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int used = *r.tile_count * r.tile;
   for (int slot = blockIdx.x; slot < used; slot += gridDim.x) {
     const int token = r.source[slot];
@@ -195,11 +197,11 @@ __global__ void __launch_bounds__(kFewThreads)
     }
   };
   ask(first);
-  let_next_begin();
+  ptx::griddepcontrol_launch_dependents();
   for (int i = threadIdx.x * 32; i < a.norm.hidden; i += kFewThreads * 32) {
-    expect_line(a.norm.norm + i);
+    ptx::prefetch_l2(a.norm.norm + i);
   }
-  after_previous();
+  ptx::griddepcontrol_wait();
 
   // Two warps a token.
   const int in_group = warp % 8, token = blockIdx.y * 8 + in_group, fours = a.norm.hidden / 4;
@@ -235,7 +237,7 @@ __global__ void __launch_bounds__(kFewThreads)
 #pragma unroll
     for (int j = 0; j < kDepth; ++j) {
       const uint32_t* at = x + min(c + j, chunks - 1) * 64 + lane;
-      mma(d, words[j].x, words[j].y, words[j].z, words[j].w, uint2{at[0], at[32]});
+      ptx::mma_bf16(d, {words[j].x, words[j].y, words[j].z, words[j].w}, at[0], at[32]);
     }
   }
 #pragma unroll
@@ -296,7 +298,7 @@ void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
     check(cudaFuncSetAttribute(fused_routing_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kMostShared),
           "asking for shared memory");
-    share_like_products(fused_routing_kernel);
+    prefer_max_shared_memory(fused_routing_kernel);
     return true;
   }();
   static_cast<void>(ready);

@@ -1,80 +1,12 @@
-// The warp's matrix instructions, and weights of each format made into their A operand in
-// registers.
+// Dequantization of a chunk of weights (tiles.cuh) in registers, into A operands of mma and wgmma.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
-
-// Volatile to keep the order it is written in: several chains, one step each in turn.
-__device__ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                           uint2 b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
-}
-
-__device__ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// A[16 x 32] B[32 x 8] of signed bytes. Lane 4 g + t has 4 k's in each register, in the order (row
-// g, first 16 k), (row g + 8, same), (row g, second 16 k), (row g + 8, same).
-__device__ inline int4 mma_s8(const uint4& a, uint32_t b0, uint32_t b1) {
-  int4 d;
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%10, %10, %10, %10};"
-      : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0));
-  return d;
-}
-// The same with A unsigned, plus c.
-__device__ inline int4 mma_u8(const int4& c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                              uint32_t b0, uint32_t b1) {
-  int4 d;
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%10, %11, %12, %13};"
-      : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c.x), "r"(c.y), "r"(c.z),
-        "r"(c.w));
-  return d;
-}
-
-// Four matrices of 8 x 8 as an A operand; `row`: where in shared memory row l % 8 of matrix l / 8
-// lies, 16 bytes.
-__device__ inline uint4 load_matrices(uint32_t row) {
-  uint4 a;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-               : "r"(row)
-               : "memory");
-  return a;
-}
-
-__device__ inline uint32_t bits_of(__nv_bfloat162 pair) {
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline __nv_bfloat162 pair_of(uint32_t bits) {
-  return *reinterpret_cast<const __nv_bfloat162*>(&bits);
-}
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  return bits_of(__floats2bfloat162_rn(low, high));
-}
-__device__ inline uint16_t bf16_bits(float value) {
-  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-__device__ inline float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
 
 // (a & b) | c in one instruction; written as such, two constants make the compiler use two.
 __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
@@ -149,8 +81,8 @@ __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
 // come out as the numbers they stand for, exactly. int4 and nf4 are scaled, since wgmma's sums run
 // over many groups: d is rounded to bf16, as are the product and nf4's level, each by up to 2^-8.
 template <WeightFormat kFormat>
-__device__ inline void unpack_chunk(const uint4& words, __half2 scale,
-                                    uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+__device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
+                                        uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
   const uint32_t word[4] = {words.x, words.y, words.z, words.w};
   if constexpr (kFormat == WeightFormat::bf16) {
 #pragma unroll
