@@ -1,3 +1,26 @@
+// y[rows x tokens] = W[rows x K] x[K x tokens] for up to 8 kGroups tokens, or for each tile of 8
+// slots of routed experts.
+//
+// Two blocks per SM, 8 warps each, no dedicated producer: every warp fills a ring of its own.
+//   - The warps of a block form warp groups of split_k warps. A group computes one unit at a time:
+//     16 rows of one token tile. Warp `part` of the group has the part-th range of K.
+//   - A block has a contiguous run of units; its groups take them round by round.
+//   - Part 0 adds the other parts' sums and runs the epilogue.
+//
+//   SkinnyShared
+//   +--------------------------------------------------------------------------+
+//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)     |
+//   | partials[2 rounds][7 warps][kGroups][32 lanes]: sums of parts 1, 2, ...   |
+//   | full[8 warps][kSlots]: mbarriers                                          |
+//   | expert_of[tile], token_of[slot]: the routing lists                        |
+//   +--------------------------------------------------------------------------+
+//
+// Barriers: `full` counts the bytes of a copy; the warp that issued it waits for it. A slot needs
+// no `empty` barrier: __syncwarp() precedes its next copy. One __syncthreads() per round makes the
+// partial sums visible; they alternate between two buffers, so no second one is needed.
+//
+// Copies of weights are issued before the previous kernel has ended. Of dense GEMMs nothing else is
+// read before that; of experts the routing lists, if they are old enough (SkinnyGemmArgs::gathers).
 #include <algorithm>
 
 #include "base/ptx/mma.cuh"
@@ -10,19 +33,21 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kDepth = 8;   // chunks of a copy
-constexpr int kBlocks = 2;  // of an SM
-// Chunks whose tokens a lane holds in registers: where a part of K has no more, a tile's tokens are
-// loaded once.
+constexpr int kCopyChunks = 8;  // chunks of one bulk copy
+constexpr int kBlocksPerSm = 2;
+
+// Chunks whose tokens a lane holds in registers. Where a K range has no more, the tokens of a tile
+// are loaded once for all its blocks of rows.
 __host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
   const int held = (groups > 1 ? 32 : 64) / (format_info(format).columns / 8 * groups);
   return held < 16 ? held : 16;
 }
 
-// fp8 as its bits lie, times 2^-120: tokens have half of that back, results the rest.
+// As dequantize_chunk(), but fp8 stays as its bits lie: the value times 2^-120. Tokens are
+// multiplied by 2^60 (load_pair) and row scales by 2^60 to make up for it.
 template <WeightFormat kFormat>
-__device__ inline void unpack_bits(const uint4& words, __half2 scale,
-                                   uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+__device__ inline void dequantize_unscaled(const uint4& words, __half2 scale,
+                                           uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
   if constexpr (kFormat == WeightFormat::fp8) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
@@ -40,63 +65,53 @@ __device__ inline uint32_t load_pair(const uint16_t* x) {
   return bits_of(__hmul2(pair_of(pair), pair_of(0x5d805d80u)));  // 2^60
 }
 
+// kGroups: token groups of 8.
 template <WeightFormat kFormat, int kGroups>
-struct FewShared {
-  static constexpr int kSlots = kGroups > 1 ? 2 : 3;  // what two blocks have room for
-  // Chunks, and for a unit's first of them the scales of its rows: by themselves those would wait
-  // behind all copies under way.
+struct SkinnyShared {
+  static constexpr int kSlots = kGroups > 1 ? 2 : 3;  // what fits twice on an SM
+  // The first copy of a unit brings the scales of its rows: a load of their own would queue behind
+  // all copies in flight.
   static constexpr int kScaleBytes = has_row_scale(kFormat) ? kBlockRows * 4 : 0;
-  static constexpr int kChunks = kDepth * format_info(kFormat).chunk_bytes;
-  uint8_t ring[kWarps][kSlots][kChunks + kScaleBytes];
-  float4 parts[2][kWarps - 1][kGroups][32];  // sums of other parts of K, for every other turn
+  static constexpr int kChunkBytes = kCopyChunks * format_info(kFormat).chunk_bytes;
+  uint8_t ring[kWarps][kSlots][kChunkBytes + kScaleBytes];
+  float4 partials[2][kWarps - 1][kGroups][32];
   uint64_t full[kWarps][kSlots];
-  uint16_t expert_of[kSkinnyMaxTiles];             // [tile]
-  int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];  // [slot]
+  uint16_t expert_of[kSkinnyMaxTiles];
+  int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];
 };
 
 #ifdef RIDGE_HOPPER
-// A block of rows of a tile of tokens.
+
+// 16 rows of a token tile.
 struct Unit {
   int tile, block;
   __device__ void advance(int by, int blocks) {
     for (block += by; block >= blocks; block -= blocks) ++tile;
   }
 };
-#endif
 
-// kGroups: of 8 tokens. A block of the grid takes a run of units. A warp has its own ring, which it
-// fills itself.
+// The place of a warp in the grid: its warp group, its K range, its block's run of units.
 template <WeightFormat kFormat, int kGroups>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    few_kernel(const __grid_constant__ SkinnyGemmArgs a) {
-#ifdef RIDGE_HOPPER
-  using Shared = FewShared<kFormat, kGroups>;
-  constexpr int kColumns = format_info(kFormat).columns;
-  constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
-  constexpr int kStep = 64 / kColumns;  // chunks of 64 columns, which parts of K are multiples of
-  constexpr int kHeld = held_chunks(kFormat, kGroups);
-  constexpr int kAtOnce = kHeld < kDepth ? kHeld : kDepth;  // whose tokens are loaded at a time
-  constexpr int kTurn = kHeld < kDepth ? kDepth : kHeld;
-  extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+struct SkinnyWork {
+  static constexpr int kColumns = format_info(kFormat).columns;
+  static constexpr int kStepChunks = 64 / kColumns;  // K ranges are multiples of 64 columns
+  const SkinnyGemmArgs& a;
+  SkinnyShared<kFormat, kGroups>& shared;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int warp_groups = kWarps / a.split_k, team = warp / a.split_k, part = warp % a.split_k;
+  const int warp_groups = kWarps / a.split_k, group = warp / a.split_k, part = warp % a.split_k;
   const int chunks = a.tiles.chunks, blocks = a.tiles.blocks;
-  const int per = (chunks + a.split_k * kStep - 1) / (a.split_k * kStep) * kStep;
-  const int first = part * per, mine = min(per, chunks - first);
+  const int range =
+      (chunks + a.split_k * kStepChunks - 1) / (a.split_k * kStepChunks) * kStepChunks;
+  const int first_chunk = part * range, chunk_count = min(range, chunks - first_chunk);
   const bool grouped = a.tile_count != nullptr;
-  if (lane == 0) {
-    for (uint64_t& barrier : shared.full[warp]) ptx::mbarrier_init(&barrier, 1);
-    ptx::fence_proxy_async_shared();
-  }
-  __syncwarp();
+  int begin = 0, end = 0;  // units of this block
 
-  if (a.gathers) ptx::griddepcontrol_wait();
-  ptx::griddepcontrol_launch_dependents();  // from here on the lists are old
-  int tiles = 1;
-  if (grouped) {  // past L1, which may hold an earlier layer's
-    tiles = __ldcg(a.tile_count);
-    const int most = a.padded / kSkinnyTile;  // not to wait for the count
+  // Copies the routing lists to shared memory; returns the number of token tiles.
+  __device__ __forceinline__ int load_lists() const {
+    int tiles = 1;
+    if (!grouped) return tiles;
+    tiles = __ldcg(a.tile_count);             // bypasses L1, which may hold an earlier layer's
+    const int most = a.padded / kSkinnyTile;  // an upper bound: does not wait for the count
     for (int i = threadIdx.x; i < most; i += kThreads) {
       shared.expert_of[i] = __ldcg(a.tile_matrix + i);
     }
@@ -104,180 +119,273 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       shared.token_of[i] = __ldcg(a.source + i);
     }
     __syncthreads();
+    return tiles;
   }
-  const auto matrix_of = [&](int tile) {
+  __device__ __forceinline__ void set_run(int tiles) {
+    begin = tiles * blocks * blockIdx.x / gridDim.x;
+    end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
+  }
+  __device__ __forceinline__ int matrix_of(int tile) const {
     return a.matrix + (grouped ? shared.expert_of[tile] : 0);
-  };
+  }
+  __device__ __forceinline__ bool used(int slot) const {
+    return grouped ? shared.token_of[slot] >= 0 : slot < a.tokens;
+  }
+};
 
-  const int begin = tiles * blocks * blockIdx.x / gridDim.x;
-  const int end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
-  Unit unit = {begin / blocks, begin % blocks};
-  unit.advance(team, blocks);
-  // What is asked for next: chunks of a unit, which is this far from the beginning.
-  Unit asked = unit;
-  int ahead = team, left = 0;
-  const uint8_t *from = nullptr, *of_unit = nullptr;
-  const float* scale_from = nullptr;
-  const size_t apart_bytes = size_t(chunks) * kChunkBytes;  // from block to block
-  const auto aim = [&] {
-    if (begin + ahead >= end) return;
-    const size_t matrix = matrix_of(asked.tile);
-    of_unit =
-        a.tiles.data + a.tiles.stride * matrix + asked.block * apart_bytes + first * kChunkBytes;
-    scale_from = a.tiles.row_scale + (matrix * blocks + asked.block) * kBlockRows;
-    from = of_unit, left = mine;
-  };
-  const uint64_t once = ptx::createpolicy_evict_first();
-  const auto ask = [&](int slot) {
+// The producer side of a warp: issues the copies of its units' chunks, in order.
+template <WeightFormat kFormat, int kGroups>
+struct WeightLoader {
+  using Shared = SkinnyShared<kFormat, kGroups>;
+  static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
+  const SkinnyWork<kFormat, kGroups>& work;
+  Unit unit;            // the unit being loaded
+  int ahead, left = 0;  // its distance from the block's first unit; chunks still to load
+  const uint8_t *from = nullptr, *unit_data = nullptr;
+  const float* unit_scales = nullptr;
+  const size_t block_bytes = size_t(work.chunks) * kChunkBytes;
+  const uint64_t policy = ptx::createpolicy_evict_first();
+
+  __device__ __forceinline__ void start_unit() {
+    if (work.begin + ahead >= work.end) return;
+    const Tiles& tiles = work.a.tiles;
+    const size_t matrix = work.matrix_of(unit.tile);
+    unit_data = tiles.data + tiles.stride * matrix + unit.block * block_bytes +
+                work.first_chunk * kChunkBytes;
+    unit_scales = tiles.row_scale + (matrix * work.blocks + unit.block) * kBlockRows;
+    from = unit_data, left = work.chunk_count;
+  }
+
+  // Issues the next copy into `slot`, which all lanes have read.
+  __device__ __forceinline__ void issue(int slot) {
     if (left <= 0) return;
-    const int bytes = min(left, kDepth) * kChunkBytes;
-    const bool scaled = has_row_scale(kFormat) && part == 0 && left == mine;
-    if (lane == 0) {
-      uint8_t* to = shared.ring[warp][slot];
-      uint64_t* full = &shared.full[warp][slot];
+    const int bytes = min(left, kCopyChunks) * kChunkBytes;
+    const bool scaled = has_row_scale(kFormat) && work.part == 0 && left == work.chunk_count;
+    if (work.lane == 0) {
+      uint8_t* to = work.shared.ring[work.warp][slot];
+      uint64_t* full = &work.shared.full[work.warp][slot];
       ptx::mbarrier_arrive_expect_tx(full, bytes + (scaled ? Shared::kScaleBytes : 0));
-      ptx::cp_async_bulk(to, from, bytes, full, once);
+      ptx::cp_async_bulk(to, from, bytes, full, policy);
       if (scaled)
-        ptx::cp_async_bulk(to + Shared::kChunks, scale_from, Shared::kScaleBytes, full, once);
+        ptx::cp_async_bulk(to + Shared::kChunkBytes, unit_scales, Shared::kScaleBytes, full,
+                           policy);
     }
-    from += bytes, left -= kDepth;
+    from += bytes, left -= kCopyChunks;
     if (left > 0) return;
-    asked.block += warp_groups, ahead += warp_groups;
-    if (asked.block < blocks && begin + ahead < end) {
-      of_unit += warp_groups * apart_bytes, scale_from += warp_groups * kBlockRows;
-      from = of_unit, left = mine;
+    unit.block += work.warp_groups, ahead += work.warp_groups;
+    if (unit.block < work.blocks && work.begin + ahead < work.end) {  // the same matrix
+      unit_data += work.warp_groups * block_bytes, unit_scales += work.warp_groups * kBlockRows;
+      from = unit_data, left = work.chunk_count;
     } else {
-      asked.advance(0, blocks);
-      aim();
+      unit.advance(0, work.blocks);
+      start_unit();
     }
-  };
-  aim();
-  for (int slot = 0; slot < Shared::kSlots; ++slot) ask(slot);
-  ptx::griddepcontrol_wait();
+  }
+};
 
-  PipelineState place;
-  int turn = 0, held = -1;  // the tile whose tokens are in b
-  uint2 b[kHeld][kColumns / 16][kGroups];
-  for (int base = begin; base < end; base += warp_groups, turn ^= 1) {
-    const auto [tile, block] = unit;
-    const bool real = base + team < end;
-    unit.advance(warp_groups, blocks);
-    const int apart = a.x_padded * 64;  // from 64 columns to the next
-    const uint16_t* x = nullptr;
-    if (tile != held && real) {
-      // A lane's column of the MMAs: a token or slot; where there is none, another's.
-      int column = kGroups > 1 ? lane / 4 : min(lane / 4, a.tokens - 1);
-      if (grouped) {
-        const int its = shared.token_of[tile * kSkinnyTile + lane / 4] < 0 ? 0 : lane / 4;
-        const int slot = tile * kSkinnyTile + its;
-        column = a.gathers ? shared.token_of[slot] : slot;
-      }
-      x = a.x + wide_at(first * kColumns, column, a.x_padded) + lane % 4 * 2;
+// The math side of a warp.
+template <WeightFormat kFormat, int kGroups>
+struct SkinnyMath {
+  using Shared = SkinnyShared<kFormat, kGroups>;
+  using Work = SkinnyWork<kFormat, kGroups>;
+  static constexpr int kColumns = Work::kColumns, kStepChunks = Work::kStepChunks;
+  static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
+  static constexpr int kHeld = held_chunks(kFormat, kGroups);
+  // Chunks whose tokens are loaded together, and chunks of one turn of the main loop.
+  static constexpr int kTogether = kHeld < kCopyChunks ? kHeld : kCopyChunks;
+  static constexpr int kTurn = kHeld < kCopyChunks ? kCopyChunks : kHeld;
+  using Tokens = uint2[kHeld][kColumns / 16][kGroups];  // B fragments
+  using Sums = float[kGroups][4];
+
+  const Work& work;
+  WeightLoader<kFormat, kGroups>& loader;
+  PipelineState place = {};
+  int held_tile = -1;  // the tile whose tokens are all in registers
+
+  // Where this lane's column of the MMA begins in x, at the first chunk of the K range. A column
+  // without a token reads another token's.
+  __device__ __forceinline__ const uint16_t* tokens_of(int tile) const {
+    const SkinnyGemmArgs& a = work.a;
+    int column = kGroups > 1 ? work.lane / 4 : min(work.lane / 4, a.tokens - 1);
+    if (work.grouped) {
+      const int first = tile * kSkinnyTile;
+      const int slot =
+          first + (work.shared.token_of[first + work.lane / 4] < 0 ? 0 : work.lane / 4);
+      column = a.gathers ? work.shared.token_of[slot] : slot;
     }
-    float d[kGroups][4] = {}, scale[2] = {1, 1};
+    return a.x + wide_at(work.first_chunk * kColumns, column, a.x_padded) + work.lane % 4 * 2;
+  }
+
+  // Tokens of chunks [from, from + kTogether) of this turn, of which `left` remain.
+  __device__ __forceinline__ void load_tokens(Tokens& b, const uint16_t* x, int from,
+                                              int left) const {
+    const int apart = work.a.x_padded * 64;  // elements from 64 columns to the next 64
+#pragma unroll
+    for (int j = from; j < from + kTogether; ++j) {
+      const uint16_t* at = x + j / kStepChunks * apart + j % kStepChunks * kColumns * 8;
+#pragma unroll
+      for (int s = 0; s < kColumns / 16 && j < left; ++s) {
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          const uint16_t* pair = at + s * 128 + g * 512;
+          b[j % kHeld][s][g] = {load_pair<kFormat>(pair), load_pair<kFormat>(pair + 64)};
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_chunk(const uint8_t* chunk,
+                                                 const uint2 (&b)[kColumns / 16][kGroups],
+                                                 Sums& d) const {
+    __half2 scales = {};
+    if (has_group_scale(kFormat)) {
+      scales = *reinterpret_cast<const __half2*>(chunk + 512 + work.lane / 4 * 4);
+    }
+    uint32_t w[kColumns / 16][4];
+    dequantize_unscaled<kFormat>(*reinterpret_cast<const uint4*>(chunk + work.lane * 16), scales,
+                                 w);
+#pragma unroll
+    for (int s = 0; s < kColumns / 16; ++s) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) ptx::mma_bf16(d[g], w[s], b[s][g].x, b[s][g].y);
+    }
+  }
+
+  // d = the sums of a unit over this warp's K range; `scale`: of its rows (part 0).
+  __device__ __forceinline__ void main_loop(int tile, bool in_run, Tokens& b, Sums& d,
+                                            float (&scale)[2]) {
+    const int apart = work.a.x_padded * 64;
+    const bool load = tile != held_tile;
+    const uint16_t* x = nullptr;
+    if (load && in_run) x = tokens_of(tile);
 #pragma unroll 1
-    for (int now = real ? mine : 0; now > 0; now -= kTurn) {
+    for (int left = in_run ? work.chunk_count : 0; left > 0; left -= kTurn) {
 #pragma unroll
-      for (int from_j = 0; from_j < kTurn; from_j += kAtOnce) {
-        if (from_j >= now) break;
-        if (tile != held) {
-#pragma unroll
-          for (int j = from_j; j < from_j + kAtOnce; ++j) {
-            const uint16_t* at = x + j / kStep * apart + j % kStep * kColumns * 8;
-#pragma unroll
-            for (int s = 0; s < kColumns / 16 && j < now; ++s) {
-#pragma unroll
-              for (int g = 0; g < kGroups; ++g) {
-                const uint16_t* pair = at + s * 128 + g * 512;
-                b[j % kHeld][s][g] = {load_pair<kFormat>(pair), load_pair<kFormat>(pair + 64)};
-              }
-            }
-          }
+      for (int from = 0; from < kTurn; from += kTogether) {
+        if (from >= left) break;
+        if (load) load_tokens(b, x, from, left);
+        const uint8_t* slot = work.shared.ring[work.warp][place.stage];
+        if (from % kCopyChunks == 0) {
+          ptx::mbarrier_wait(&work.shared.full[work.warp][place.stage], place.phase);
         }
-        const uint8_t* slot = shared.ring[warp][place.stage];
-        if (from_j % kDepth == 0) ptx::mbarrier_wait(&shared.full[warp][place.stage], place.phase);
-        if (has_row_scale(kFormat) && part == 0 && from_j == 0 && now == mine) {
-          const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunks);
+        if (has_row_scale(kFormat) && work.part == 0 && from == 0 && left == work.chunk_count) {
+          const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunkBytes);
           constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
-          scale[0] = scales[lane / 4] * kBack, scale[1] = scales[lane / 4 + 8] * kBack;
+          scale[0] = scales[work.lane / 4] * kBack, scale[1] = scales[work.lane / 4 + 8] * kBack;
         }
 #pragma unroll
-        for (int j = from_j; j < from_j + kAtOnce; ++j) {
-          if (j >= now) break;
-          const uint8_t* chunk = slot + j % kDepth * kChunkBytes;
-          __half2 scales = {};
-          if (has_group_scale(kFormat)) {
-            scales = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
-          }
-          uint32_t w[kColumns / 16][4];
-          unpack_bits<kFormat>(*reinterpret_cast<const uint4*>(chunk + lane * 16), scales, w);
-#pragma unroll
-          for (int s = 0; s < kColumns / 16; ++s) {
-#pragma unroll
-            for (int g = 0; g < kGroups; ++g) {
-              const uint2& x = b[j % kHeld][s][g];
-              ptx::mma_bf16(d[g], w[s], x.x, x.y);
-            }
-          }
+        for (int j = from; j < from + kTogether; ++j) {
+          if (j >= left) break;
+          multiply_chunk(slot + j % kCopyChunks * kChunkBytes, b[j % kHeld], d);
         }
-        if ((from_j + kAtOnce) % kDepth == 0 || from_j + kAtOnce >= now) {
-          __syncwarp();  // all have read the slot
-          ask(place.stage);
+        if ((from + kTogether) % kCopyChunks == 0 || from + kTogether >= left) {
+          __syncwarp();  // all lanes have read the slot
+          loader.issue(place.stage);
           place.advance(Shared::kSlots);
         }
       }
-      x += kTurn / kStep * apart;
+      x += kTurn / kStepChunks * apart;
     }
-    if (mine <= kHeld) held = tile;
+    if (work.chunk_count <= kHeld) held_tile = tile;
+  }
 
-    if (a.split_k > 1) {
-      if (part > 0) {
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          shared.parts[turn][warp - 1][g][lane] = {d[g][0], d[g][1], d[g][2], d[g][3]};
-        }
-      }
-      __syncthreads();  // one a turn: who is here has read the turn before's
-      if (part > 0) continue;
-#pragma unroll
-      for (int p = 1; p < kWarps; ++p) {
-        if (p >= a.split_k) break;
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          const float4 other = shared.parts[turn][warp - 1 + p][g][lane];
-          d[g][0] += other.x, d[g][1] += other.y, d[g][2] += other.z, d[g][3] += other.w;
-        }
-      }
-    }
-    if (!real) continue;
-    const int row = block * kBlockRows + lane / 4;
-    const auto used = [&](int slot) {
-      return grouped ? shared.token_of[slot] >= 0 : slot < a.tokens;
-    };
+  // Parts 1, 2, ... of a warp group: publish their sums for part 0.
+  __device__ __forceinline__ void publish_part(const Sums& d, int buffer) const {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const int slot = grouped ? tile * kSkinnyTile : g * 8;
+      work.shared.partials[buffer][work.warp - 1][g][work.lane] = {d[g][0], d[g][1], d[g][2],
+                                                                   d[g][3]};
+    }
+  }
+  // Part 0: adds the sums of the other parts, in order.
+  __device__ __forceinline__ void reduce_parts(Sums& d, int buffer) const {
+#pragma unroll
+    for (int p = 1; p < kWarps; ++p) {
+      if (p >= work.a.split_k) break;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const float4 other = work.shared.partials[buffer][work.warp - 1 + p][g][work.lane];
+        d[g][0] += other.x, d[g][1] += other.y, d[g][2] += other.z, d[g][3] += other.w;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void epilogue(int tile, int block, const Sums& d,
+                                           const float (&scale)[2]) const {
+    const SkinnyGemmArgs& a = work.a;
+    const int lane = work.lane, first_row = block * kBlockRows + lane / 4;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int first_slot = work.grouped ? tile * kSkinnyTile : g * 8;
       if (a.epilogue == Epilogue::gate) {
         uint32_t pair = pack_bf16(activate(a.activation, d[g][0] * scale[0]) * d[g][2] * scale[1],
                                   activate(a.activation, d[g][1] * scale[0]) * d[g][3] * scale[1]);
-        // A row of 8 tokens becomes a token's 8 rows.
+        // Transposes rows x tokens: a lane then has two adjacent rows of one token.
         ptx::movmatrix_trans(pair);
-        uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, slot + lane / 4, a.padded);
-        if (used(slot + lane / 4)) *reinterpret_cast<uint32_t*>(to) = pair;
+        uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, first_slot + lane / 4, a.padded);
+        if (work.used(first_slot + lane / 4)) *reinterpret_cast<uint32_t*>(to) = pair;
         continue;
       }
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
-        const int its_slot = slot + lane % 4 * 2 + v % 2, its_row = row + v / 2 * 8;
-        if (!used(its_slot) || its_row >= a.row_count) continue;
-        float* to = a.rows + size_t(its_slot) * a.stride + its_row;
+        const int slot = first_slot + lane % 4 * 2 + v % 2, row = first_row + v / 2 * 8;
+        if (!work.used(slot) || row >= a.row_count) continue;
+        float* to = a.rows + size_t(slot) * a.stride + row;
         float y = d[g][v] * scale[v / 2];
-        if (a.bias) y += a.bias[its_row];
+        if (a.bias) y += a.bias[row];
         if (a.epilogue == Epilogue::add) y += *to;
         if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
         *to = y;
       }
     }
+  }
+};
+
+#endif
+
+template <WeightFormat kFormat, int kGroups>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    skinny_gemm_kernel(const __grid_constant__ SkinnyGemmArgs a) {
+#ifdef RIDGE_HOPPER
+  using Shared = SkinnyShared<kFormat, kGroups>;
+  using Math = SkinnyMath<kFormat, kGroups>;
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  SkinnyWork<kFormat, kGroups> work{a, shared};
+  if (work.lane == 0) {
+    for (uint64_t& barrier : shared.full[work.warp]) ptx::mbarrier_init(&barrier, 1);
+    ptx::fence_proxy_async_shared();
+  }
+  __syncwarp();
+
+  if (a.gathers) ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();  // from here on the lists are old
+  work.set_run(work.load_lists());
+  Unit unit = {work.begin / work.blocks, work.begin % work.blocks};
+  unit.advance(work.group, work.blocks);
+  WeightLoader<kFormat, kGroups> loader{work, unit, work.group};
+  loader.start_unit();
+  for (int slot = 0; slot < Shared::kSlots; ++slot) loader.issue(slot);
+  ptx::griddepcontrol_wait();
+
+  Math math{work, loader};
+  typename Math::Tokens b;
+  int buffer = 0;
+  for (int base = work.begin; base < work.end; base += work.warp_groups, buffer ^= 1) {
+    const auto [tile, block] = unit;
+    const bool in_run = base + work.group < work.end;
+    unit.advance(work.warp_groups, work.blocks);
+    typename Math::Sums d = {};
+    float scale[2] = {1, 1};
+    math.main_loop(tile, in_run, b, d, scale);
+    if (a.split_k > 1) {
+      if (work.part > 0) math.publish_part(d, buffer);
+      __syncthreads();  // one per round: every warp has read the sums of the round before
+      if (work.part > 0) continue;
+      math.reduce_parts(d, buffer);
+    }
+    if (!in_run) continue;
+    math.epilogue(tile, block, d, scale);
   }
 #endif
 }
@@ -286,17 +394,12 @@ template <WeightFormat kFormat, int kGroups>
 void launch(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
   const int warp_groups = kWarps / args.split_k;
   const int tiles = args.tile_count ? args.padded / kSkinnyTile : 1;  // at most
-  const int turns = (tiles * args.tiles.blocks + warp_groups - 1) / warp_groups;
-  constexpr int kShared = sizeof(FewShared<kFormat, kGroups>);
-  static const bool ready = [] {
-    check(cudaFuncSetAttribute(few_kernel<kFormat, kGroups>,
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-          "asking for shared memory");
-    return true;
-  }();
-  static_cast<void>(ready);
-  launch_dependent(few_kernel<kFormat, kGroups>, dim3(std::min(turns, sms * kBlocks)), kThreads,
-                   kShared, stream, args);
+  const int rounds = (tiles * args.tiles.blocks + warp_groups - 1) / warp_groups;
+  constexpr int kShared = sizeof(SkinnyShared<kFormat, kGroups>);
+  [[maybe_unused]] static const bool ready =
+      allow_shared_memory(skinny_gemm_kernel<kFormat, kGroups>, kShared);
+  launch_dependent(skinny_gemm_kernel<kFormat, kGroups>, dim3(std::min(rounds, sms * kBlocksPerSm)),
+                   kThreads, kShared, stream, args);
 }
 
 template <WeightFormat kFormat>
@@ -311,10 +414,11 @@ void launch_format(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
 }  // namespace
 
 void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmArgs args) {
-  // As many parts as there are warps, but for short K: then as few as can be held.
+  // One K range per warp, but fewer for a short K, as long as the tokens of a range stay in
+  // registers.
   args.split_k = kWarps;
   const int chunks = args.tiles.chunks;
-  while (args.split_k > 1 && chunks < args.split_k * kDepth &&
+  while (args.split_k > 1 && chunks < args.split_k * kCopyChunks &&
          2 * chunks <= args.split_k * held_chunks(format, 1)) {
     args.split_k /= 2;
   }

@@ -1,34 +1,33 @@
-// y = W x for few tokens, or for experts that have few tokens each: weights as mma's A, tokens as
-// its columns, 8 at a time, held in registers where they fit. Each warp has a ring of its own in
-// shared memory and fills it by bulk copies, the first of them before the kernel before has ended.
+// Skinny GEMM y = W x: few tokens, or routed experts that have few tokens each. mma.m16n8k16 takes
+// the weights as A and 8 tokens as its columns, held in registers where they fit.
 //
-// A warp takes a block of 16 rows, or a part of its columns; the parts are summed by the first, in
-// their order. How K is split depends on the matrix alone: a token's bits do not depend on the
-// others of its step.
+// Each warp computes a block of 16 rows, or a K range of it. How K is split depends on the matrix
+// alone, and the ranges are summed in order: the bits of a token do not depend on the other tokens
+// of its step. skinny_gemm.cu draws the warps and their rings.
 #pragma once
 
 #include "engine/cuda/gemm/linear.cuh"
 
 namespace ridge::cuda {
 
-// Of a step. Tokens that do not fit registers are loaded anew for every block of rows: with weights
-// of bytes wgmma's tiles are faster from 17 on.
+// The most tokens of a step. Beyond 8 tokens per token group of registers they are loaded again for
+// every block of rows: with 8-bit and 4-bit weights the wgmma tiles of linear.cuh are faster from
+// 17 tokens on.
 constexpr int skinny_gemm_max_tokens(WeightFormat format) {
   return format == WeightFormat::bf16 ? 32 : 16;
 }
-// Experts are chosen by one kernel for a residual of at most so many columns.
-constexpr int kFusedRoutingMaxHidden = 12800;
-// Experts: at most so many tokens of a step, choices of theirs, and tiles; tokens of a tile, those
-// of an MMA.
-constexpr int kSkinnyMaxTokens = 127, kFusedRoutingMaxAssignments = 512, kSkinnyMaxTiles = 256,
-              kSkinnyTile = 8;
 
-// Of LinearArgs, squares and next_norm are not for these products. Experts (tile_count, tiles of
-// kSkinnyTile slots): `source` has the slots' tokens, -1 for padding.
+// Routed experts. A tile has kSkinnyTile slots, the columns of one MMA.
+constexpr int kSkinnyTile = 8;
+constexpr int kSkinnyMaxTiles = 256;
+constexpr int kSkinnyMaxTokens = 127;  // of a step: a token's index fits int8
+
+// LinearArgs, of which `squares` and `next_norm` are not supported. Routed experts (tile_count)
+// have tiles of kSkinnyTile slots.
 struct SkinnyGemmArgs : LinearArgs {
-  const int* source = nullptr;
-  // x is that of the tokens, x_padded of them, and the lists are from the kernel before. If not, x
-  // is that of the slots, and the lists are older than the kernel before.
+  const int* source = nullptr;  // experts, [slot]: its token; -1: padding
+  // True: x holds the tokens (x_padded of them), and the lists of tiles and slots come from the
+  // previous kernel. False: x holds the slots, and the lists are older than the previous kernel.
   bool gathers = false;
   int x_padded = 0;
 };

@@ -1,20 +1,23 @@
+// Routing of tokens to experts. Two ways with the same results:
+//   route_tokens        three kernels: top k per token, assignments per expert, slots
+//   route_tokens_fused  one kernel for small steps: RMSNorm, router GEMM, top k, slots
 #include "base/ptx/async_copy.cuh"
+#include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
-#include "engine/cuda/gemm/skinny_gemm.cuh"
-#include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/moe/experts.cuh"
 #include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kThreads = 256, kMostPerLane = 16;  // experts: at most 32 x this
+constexpr int kThreads = 256;
+constexpr int kMaxPerLane = 16;  // experts: at most 32 times this
 
-// A warp's: softmax over all, then the top_k largest; of equals the lower index.
+// One warp: softmax over all experts, then the top_k largest; of equal logits the lower index.
 template <int kPerLane>
-__device__ void choose(const ExpertRouting& r, int token, int lane) {
+__device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
   const float* logits = r.logits + size_t(token) * r.experts;
-  uint32_t key[kPerLane];  // in the order of the logits; 0: none
+  uint32_t key[kPerLane];  // ordered as the logits are; 0: no expert, or one already selected
   uint32_t best = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -23,15 +26,15 @@ __device__ void choose(const ExpertRouting& r, int token, int lane) {
     best = max(best, key[i]);
   }
   const auto value = [](uint32_t k) { return key_logit(static_cast<unsigned long long>(k) << 32); };
-  const float most = value(__reduce_max_sync(0xffffffffu, best));
-  float all = 0;
+  const float maximum = value(__reduce_max_sync(0xffffffffu, best));
+  float total = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    if (lane + 32 * i < r.experts) all += expf(value(key[i]) - most);
+    if (lane + 32 * i < r.experts) total += expf(value(key[i]) - maximum);
   }
-  for (int across = 16; across; across /= 2) all += __shfl_xor_sync(0xffffffffu, all, across);
-  uint32_t its_key = 0;  // lane k has choice k
-  unsigned its = 0;
+  for (int offset = 16; offset; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+  uint32_t selected_key = 0;  // lane k holds the k-th assignment
+  unsigned selected = 0;
   for (int k = 0; k < r.top_k; ++k) {
     best = 0;
 #pragma unroll
@@ -47,74 +50,79 @@ __device__ void choose(const ExpertRouting& r, int token, int lane) {
     for (int i = 0; i < kPerLane; ++i) {
       if (which == lane + 32 * i) key[i] = 0;
     }
-    if (lane == k) its_key = best, its = which;
+    if (lane == k) selected_key = best, selected = which;
   }
-  float weight = lane < r.top_k ? expf(value(its_key) - most) / all : 0;
+  float weight = lane < r.top_k ? expf(value(selected_key) - maximum) / total : 0;
   if (r.normalize) {
     float sum = weight;
-    for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
+    for (int offset = 16; offset; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
     weight /= sum;
   }
   if (lane >= r.top_k) return;
-  r.expert[token * r.top_k + lane] = its;
+  r.expert[token * r.top_k + lane] = selected;
   r.weight[token * r.top_k + lane] = weight;
 }
-__device__ void choose(const ExpertRouting& r, int token, int lane) {
-  r.experts <= 128 ? choose<4>(r, token, lane) : choose<kMostPerLane>(r, token, lane);
+__device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
+  r.experts <= 128 ? select_top_k<4>(r, token, lane) : select_top_k<kMaxPerLane>(r, token, lane);
 }
 
-__global__ void choose_experts(const __grid_constant__ ExpertRouting r) {
+// One warp per token.
+__global__ void top_k_kernel(const __grid_constant__ ExpertRouting r) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
-  if (token < r.tokens) choose(r, token, threadIdx.x % 32);
+  if (token < r.tokens) select_top_k(r, token, threadIdx.x % 32);
 }
 
-__global__ void count_tokens(const __grid_constant__ ExpertRouting r) {
+// One block per expert: the number of its assignments.
+__global__ void count_kernel(const __grid_constant__ ExpertRouting r) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
-  int mine = 0;
+  int count = 0;
   for (int i = threadIdx.x; i < r.tokens * r.top_k; i += kThreads) {
-    mine += r.expert[i] == static_cast<int>(blockIdx.x);
+    count += r.expert[i] == static_cast<int>(blockIdx.x);
   }
-  mine = __reduce_add_sync(0xffffffffu, mine);
-  __shared__ int parts[kThreads / 32];
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
+  count = __reduce_add_sync(0xffffffffu, count);
+  __shared__ int warp_counts[kThreads / 32];
+  if (threadIdx.x % 32 == 0) warp_counts[threadIdx.x / 32] = count;
   __syncthreads();
   if (threadIdx.x > 0) return;
   int sum = 0;
-  for (const int part : parts) sum += part;
+  for (const int warp_count : warp_counts) sum += warp_count;
   r.count[blockIdx.x] = sum;
 }
 
-// A block an expert: its tokens in order, from where the experts before it end.
-__global__ void place_tokens(const __grid_constant__ ExpertRouting r) {
+// One block per expert: its slots begin at the tile where the experts before it end. They hold its
+// tokens in order.
+__global__ void slot_kernel(const __grid_constant__ ExpertRouting r) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const int expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int first = 0;  // tile
-  for (int e = 0; e < expert; ++e) first += (r.count[e] + r.tile - 1) / r.tile;
+  int first_tile = 0;
+  for (int e = 0; e < expert; ++e) first_tile += (r.count[e] + r.tile - 1) / r.tile;
   const int tiles = (r.count[expert] + r.tile - 1) / r.tile;
-  for (int i = threadIdx.x; i < tiles; i += kThreads) r.tile_matrix[first + i] = expert;
-  if (expert == r.experts - 1 && threadIdx.x == 0) *r.tile_count = first + tiles;
-  __shared__ int parts[kThreads / 32];
-  int next = first * r.tile;
+  for (int i = threadIdx.x; i < tiles; i += kThreads) r.tile_matrix[first_tile + i] = expert;
+  if (expert == r.experts - 1 && threadIdx.x == 0) *r.tile_count = first_tile + tiles;
+  __shared__ int warp_counts[kThreads / 32];
+  int next = first_tile * r.tile;
   for (int from = 0; from < r.tokens * r.top_k; from += kThreads) {
     const int i = from + threadIdx.x;
-    const bool mine = i < r.tokens * r.top_k && r.expert[i] == expert;
-    const unsigned which = __ballot_sync(0xffffffffu, mine);
+    const bool assigned = i < r.tokens * r.top_k && r.expert[i] == expert;
+    const unsigned lanes = __ballot_sync(0xffffffffu, assigned);
     __syncthreads();
-    if (lane == 0) parts[warp] = __popc(which);
+    if (lane == 0) warp_counts[warp] = __popc(lanes);
     __syncthreads();
-    int before = __popc(which & ((1u << lane) - 1)), sum = 0;
+    int before = __popc(lanes & ((1u << lane) - 1)), sum = 0;
     for (int w = 0; w < kThreads / 32; ++w) {
-      if (w < warp) before += parts[w];
-      sum += parts[w];
+      if (w < warp) before += warp_counts[w];
+      sum += warp_counts[w];
     }
-    if (mine) r.slot[i] = next + before, r.source[next + before] = i / r.top_k;
+    if (assigned) r.slot[i] = next + before, r.source[next + before] = i / r.top_k;
     next += sum;
   }
-  for (int i = next + threadIdx.x; i < (first + tiles) * r.tile; i += kThreads) r.source[i] = -1;
+  for (int i = next + threadIdx.x; i < (first_tile + tiles) * r.tile; i += kThreads) {
+    r.source[i] = -1;
+  }
 }
 
 __global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uint16_t* from,
@@ -124,7 +132,7 @@ __global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uin
   const int used = *r.tile_count * r.tile;
   for (int slot = blockIdx.x; slot < used; slot += gridDim.x) {
     const int token = r.source[slot];
-    if (token < 0) continue;  // what such slots hold is nobody's
+    if (token < 0) continue;  // padding: its results are not read
     for (int k = threadIdx.x * 8; k < columns; k += kThreads * 8) {
       *reinterpret_cast<uint4*>(to + wide_at(k, slot, slots)) =
           *reinterpret_cast<const uint4*>(from + wide_at(k, token, padded));
@@ -132,146 +140,179 @@ __global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uin
   }
 }
 
-constexpr int kFewWarps = 16, kFewThreads = kFewWarps * 32;
-static_assert(kFewThreads >= 32 * kMostPerLane);  // a thread an expert
+// The fused kernel. A block of the grid has 16 experts (x) and 8 tokens (y), and 16 warps:
+//   norm     two warps per token; the normed tokens stay in shared memory as B fragments
+//   router   mma.m16n8k16, the warps split K; their sums are added in shared memory
+//   top k    by the last block to arrive at a global counter, for the whole step: one warp per
+//   token slots    by the same block: one thread per assignment, then one per expert
+//
+//   dynamic shared memory: x[k / 8][8 tokens][k % 8] bf16, 16 bytes per column
+constexpr int kFusedWarps = 16, kFusedThreads = kFusedWarps * 32;
+static_assert(kFusedThreads >= 32 * kMaxPerLane);             // one thread per expert
+static_assert(kFusedThreads >= kFusedRoutingMaxAssignments);  // one thread per assignment
 
-// A thread a choice, and one an expert: its tokens in order, from where the experts before it end.
-__device__ void place_few(const ExpertRouting& r) {
-  constexpr int kChoiceWarps = kFusedRoutingMaxAssignments / 32;
-  __shared__ uint8_t counts[kChoiceWarps][kFewThreads];  // choices of a warp for an expert
-  __shared__ int first_slot[kFewThreads], tiles[kFewWarps];
+// One block, the same result as count_kernel and slot_kernel.
+__device__ void assign_slots(const ExpertRouting& r) {
+  constexpr int kAssignmentWarps = kFusedRoutingMaxAssignments / 32;
+  __shared__ uint8_t counts[kAssignmentWarps][kFusedThreads];  // [warp][expert]
+  __shared__ int first_slot[kFusedThreads], warp_tiles[kFusedWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int choice = threadIdx.x, expert = threadIdx.x, choices = r.tokens * r.top_k;
-  for (int w = 0; w < kChoiceWarps; ++w) counts[w][expert] = 0;
+  const int i = threadIdx.x, expert = threadIdx.x;  // the thread's assignment and its expert
+  for (int w = 0; w < kAssignmentWarps; ++w) counts[w][expert] = 0;
   __syncthreads();
-  const int its = choice < choices ? r.expert[choice] : -1;
-  const unsigned same = __match_any_sync(0xffffffffu, its);
+  const int assigned = i < r.tokens * r.top_k ? r.expert[i] : -1;
+  const unsigned same = __match_any_sync(0xffffffffu, assigned);
   int before = __popc(same & ((1u << lane) - 1));
-  if (its >= 0 && before == 0) counts[warp][its] = __popc(same);
+  if (assigned >= 0 && before == 0) counts[warp][assigned] = __popc(same);
   __syncthreads();
   int count = 0;
-  for (int w = 0; w < kChoiceWarps; ++w) {
+  for (int w = 0; w < kAssignmentWarps; ++w) {
     count += counts[w][expert];
-    if (its >= 0 && w < warp) before += counts[w][its];
+    if (assigned >= 0 && w < warp) before += counts[w][assigned];
   }
-  const int mine = (count + r.tile - 1) / r.tile;
-  int end = mine;  // of the expert's tiles
-  for (int across = 1; across < 32; across *= 2) {
-    const int lower = __shfl_up_sync(0xffffffffu, end, across);
-    if (lane >= across) end += lower;
+  const int tiles = (count + r.tile - 1) / r.tile;
+  int end = tiles;  // where the expert's tiles end: a prefix sum
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int lower = __shfl_up_sync(0xffffffffu, end, offset);
+    if (lane >= offset) end += lower;
   }
-  if (lane == 31) tiles[warp] = end;
+  if (lane == 31) warp_tiles[warp] = end;
   __syncthreads();
-  for (int w = 0; w < warp; ++w) end += tiles[w];
-  if (expert == kFewThreads - 1) *r.tile_count = end;
-  const int slot = (end - mine) * r.tile;
+  for (int w = 0; w < warp; ++w) end += warp_tiles[w];
+  if (expert == kFusedThreads - 1) *r.tile_count = end;
+  const int slot = (end - tiles) * r.tile;
   first_slot[expert] = slot;
-  for (int i = end - mine; i < end; ++i) r.tile_matrix[i] = expert;
-  for (int i = slot + count; i < end * r.tile; ++i) r.source[i] = -1;
+  for (int t = end - tiles; t < end; ++t) r.tile_matrix[t] = expert;
+  for (int s = slot + count; s < end * r.tile; ++s) r.source[s] = -1;
   __syncthreads();
-  if (its < 0) return;
-  r.slot[choice] = first_slot[its] + before;
-  r.source[first_slot[its] + before] = choice / r.top_k;
+  if (assigned < 0) return;
+  r.slot[i] = first_slot[assigned] + before;
+  r.source[first_slot[assigned] + before] = i / r.top_k;
 }
 
-// A block of the grid: 16 experts, 8 tokens. Each norms the tokens for itself; the warps split K.
-// Who comes last chooses and places for all.
-__global__ void __launch_bounds__(kFewThreads)
-    fused_routing_kernel(const __grid_constant__ FusedRoutingArgs a) {
-  constexpr int kDepth = 8;        // chunks asked for at a time
-  extern __shared__ uint32_t x[];  // [k / 8][token][k % 8], bf16
-  __shared__ float squares[kFewWarps], parts[kFewWarps][128];
-  __shared__ int chosen[kFusedRoutingMaxAssignments];
-  __shared__ bool last;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = a.router.chunks;
-  const int per = (chunks + kFewWarps - 1) / kFewWarps, first = warp * per;
-  const int end = min(chunks, first + per);
-  const uint4* weights =
-      reinterpret_cast<const uint4*>(a.router.data + a.router.stride * a.matrix) +
-      size_t(blockIdx.x) * chunks * 32 + lane;
-  uint4 words[kDepth];
-  const auto ask = [&](int from) {
-#pragma unroll
-    for (int j = 0; j < kDepth; ++j) {
-      words[j] = from + j < end ? __ldcs(weights + (from + j) * 32) : uint4{0, 0, 0, 0};
-    }
-  };
-  ask(first);
-  ptx::griddepcontrol_launch_dependents();
-  for (int i = threadIdx.x * 32; i < a.norm.hidden; i += kFewThreads * 32) {
-    ptx::prefetch_l2(a.norm.norm + i);
-  }
-  ptx::griddepcontrol_wait();
-
-  // Two warps a token.
-  const int in_group = warp % 8, token = blockIdx.y * 8 + in_group, fours = a.norm.hidden / 4;
+// RMSNorm of this block's 8 tokens into `x`. The blocks of a token group share the write to
+// norm.out.
+__device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x, int lane,
+                                            int warp) {
+  __shared__ float squares[kFusedWarps];
+  const int in_group = warp % 8, token = blockIdx.y * 8 + in_group, fours = norm.hidden / 4;
   const int half = (fours + 1) / 2, from = warp / 8 * half, to = min(fours, from + half);
-  const bool there = token < a.norm.count;
+  const bool valid = token < norm.count;
   const float4* residual =
-      reinterpret_cast<const float4*>(a.norm.residual + size_t(there ? token : 0) * a.norm.hidden);
+      reinterpret_cast<const float4*>(norm.residual + size_t(valid ? token : 0) * norm.hidden);
   float sum = 0;
 #pragma unroll 8
-  for (int i = from + lane; i < to && there; i += 32) {
+  for (int i = from + lane; i < to && valid; i += 32) {
     const float4 r = residual[i];
     sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
   }
-  for (int across = 16; across; across /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, across);
+  for (int offset = 16; offset; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   if (lane == 0) squares[warp] = sum;
   __syncthreads();
-  const float scale =
-      rsqrtf((squares[in_group] + squares[in_group + 8]) / a.norm.hidden + a.norm.eps);
-  for (int i = from + lane; i < to && there; i += 32) {
-    const float4 r = residual[i], w = reinterpret_cast<const float4*>(a.norm.norm)[i];
+  const float scale = rsqrtf((squares[in_group] + squares[in_group + 8]) / norm.hidden + norm.eps);
+  for (int i = from + lane; i < to && valid; i += 32) {
+    const float4 r = residual[i], w = reinterpret_cast<const float4*>(norm.norm)[i];
     const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
                           pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
     *reinterpret_cast<uint2*>(x + (i / 2 * 8 + in_group) * 4 + i % 2 * 2) = packed;
     if (in_group % gridDim.x == blockIdx.x) {
-      *reinterpret_cast<uint2*>(a.norm.out + wide_at(i * 4, token, a.norm.padded)) = packed;
+      *reinterpret_cast<uint2*>(norm.out + wide_at(i * 4, token, norm.padded)) = packed;
     }
   }
   __syncthreads();
+}
 
-  float d[4] = {};
-  for (int c = first; c < end; c += kDepth) {
-    if (c > first) ask(c);
+// One warp's K range of the router GEMM. Its first weights are loaded before the previous kernel
+// has ended.
+struct RouterRange {
+  static constexpr int kDepth = 8;  // chunks in flight
+  const int chunks, first, end;
+  const uint4* weights;
+  uint4 words[kDepth];
+
+  __device__ __forceinline__ RouterRange(const FusedRoutingArgs& a, int lane, int warp)
+      : chunks(a.router.chunks),
+        first(warp * ((chunks + kFusedWarps - 1) / kFusedWarps)),
+        end(min(chunks, first + (chunks + kFusedWarps - 1) / kFusedWarps)),
+        weights(reinterpret_cast<const uint4*>(a.router.data + a.router.stride * a.matrix) +
+                size_t(blockIdx.x) * chunks * 32 + lane) {}
+  __device__ __forceinline__ void load(int from) {
 #pragma unroll
     for (int j = 0; j < kDepth; ++j) {
-      const uint32_t* at = x + min(c + j, chunks - 1) * 64 + lane;
-      ptx::mma_bf16(d, {words[j].x, words[j].y, words[j].z, words[j].w}, at[0], at[32]);
+      words[j] = from + j < end ? __ldcs(weights + (from + j) * 32) : uint4{0, 0, 0, 0};
     }
   }
+  __device__ __forceinline__ void multiply(const uint32_t* x, int lane, float (&d)[4]) {
+    for (int c = first; c < end; c += kDepth) {
+      if (c > first) load(c);
 #pragma unroll
-  for (int v = 0; v < 4; ++v) parts[warp][lane * 4 + v] = d[v];
-  __syncthreads();
-  if (threadIdx.x < 128) {  // lane and register that have (row, column)
-    const int row = threadIdx.x % 16, column = threadIdx.x / 16;
-    const int at = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;
-    float logit = 0;
-    for (int w = 0; w < kFewWarps; ++w) logit += parts[w][at];
-    const int its = blockIdx.y * 8 + column, expert = blockIdx.x * kBlockRows + row;
-    if (its < a.norm.count && expert < a.routing.experts) {
-      a.routing.logits[size_t(its) * a.routing.experts + expert] = logit;
+      for (int j = 0; j < kDepth; ++j) {
+        const uint32_t* at = x + min(c + j, chunks - 1) * 64 + lane;
+        ptx::mma_bf16(d, {words[j].x, words[j].y, words[j].z, words[j].w}, at[0], at[32]);
+      }
     }
   }
+};
 
+// Adds the warps' sums and writes the logits of 16 experts x 8 tokens.
+__device__ __forceinline__ void store_logits(const ExpertRouting& r, int tokens,
+                                             const float (&d)[4], int lane, int warp) {
+  __shared__ float partials[kFusedWarps][128];
+#pragma unroll
+  for (int v = 0; v < 4; ++v) partials[warp][lane * 4 + v] = d[v];
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    const int row = threadIdx.x % 16, column = threadIdx.x / 16;
+    const int at = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;  // lane, register
+    float logit = 0;
+    for (int w = 0; w < kFusedWarps; ++w) logit += partials[w][at];
+    const int token = blockIdx.y * 8 + column, expert = blockIdx.x * kBlockRows + row;
+    if (token < tokens && expert < r.experts) r.logits[size_t(token) * r.experts + expert] = logit;
+  }
+}
+
+// Whether this block is the last of the grid to arrive. Its threads then see what all blocks wrote.
+__device__ __forceinline__ bool last_to_arrive(unsigned* arrived) {
+  __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(a.arrived, 1) == gridDim.x * gridDim.y - 1;
+  if (threadIdx.x == 0) last = atomicAdd(arrived, 1) == gridDim.x * gridDim.y - 1;
   __syncthreads();
-  if (!last) return;
+  if (!last) return false;
   __threadfence();
-  if (threadIdx.x == 0) *a.arrived = 0;
+  if (threadIdx.x == 0) *arrived = 0;
+  return true;
+}
+
+__global__ void __launch_bounds__(kFusedThreads)
+    fused_routing_kernel(const __grid_constant__ FusedRoutingArgs a) {
+  extern __shared__ uint32_t x[];
+  __shared__ int experts[kFusedRoutingMaxAssignments];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  RouterRange range(a, lane, warp);
+  range.load(range.first);
+  ptx::griddepcontrol_launch_dependents();
+  for (int i = threadIdx.x * 32; i < a.norm.hidden; i += kFusedThreads * 32) {
+    ptx::prefetch_l2(a.norm.norm + i);
+  }
+  ptx::griddepcontrol_wait();
+
+  norm_tokens(a.norm, x, lane, warp);
+  float d[4] = {};
+  range.multiply(x, lane, d);
+  store_logits(a.routing, a.norm.count, d, lane, warp);
+  if (!last_to_arrive(a.arrived)) return;
   ExpertRouting routing = a.routing;
-  routing.expert = chosen;
-  for (int t = warp; t < routing.tokens; t += kFewWarps) choose(routing, t, lane);
+  routing.expert = experts;
+  for (int t = warp; t < routing.tokens; t += kFusedWarps) select_top_k(routing, t, lane);
   __syncthreads();
-  place_few(routing);
+  assign_slots(routing);
 }
 
 void check_routing(const ExpertRouting& r) {
-  if (r.experts > 32 * kMostPerLane || r.top_k > 32) {
-    throw Error("{} of {} experts a token: at most 32 of {}", r.top_k, r.experts,
-                32 * kMostPerLane);
+  if (r.experts > 32 * kMaxPerLane || r.top_k > 32) {
+    throw Error("routing of {} of {} experts per token is not supported: at most 32 of {}", r.top_k,
+                r.experts, 32 * kMaxPerLane);
   }
 }
 
@@ -279,10 +320,11 @@ void check_routing(const ExpertRouting& r) {
 
 void route_tokens(cudaStream_t stream, const ExpertRouting& r) {
   check_routing(r);
-  constexpr int kEach = kThreads / 32;
-  launch_dependent(choose_experts, dim3((r.tokens + kEach - 1) / kEach), kThreads, 0, stream, r);
-  launch_dependent(count_tokens, dim3(r.experts), kThreads, 0, stream, r);
-  launch_dependent(place_tokens, dim3(r.experts), kThreads, 0, stream, r);
+  constexpr int kTokensPerBlock = kThreads / 32;
+  launch_dependent(top_k_kernel, dim3((r.tokens + kTokensPerBlock - 1) / kTokensPerBlock), kThreads,
+                   0, stream, r);
+  launch_dependent(count_kernel, dim3(r.experts), kThreads, 0, stream, r);
+  launch_dependent(slot_kernel, dim3(r.experts), kThreads, 0, stream, r);
 }
 
 void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* from, int padded,
@@ -293,17 +335,11 @@ void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* 
 
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
   check_routing(args.routing);
-  constexpr int kMostShared = kFusedRoutingMaxHidden * 16;
-  static const bool ready = [] {
-    check(cudaFuncSetAttribute(fused_routing_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               kMostShared),
-          "asking for shared memory");
-    prefer_max_shared_memory(fused_routing_kernel);
-    return true;
-  }();
-  static_cast<void>(ready);
+  [[maybe_unused]] static const bool ready =
+      (prefer_max_shared_memory(fused_routing_kernel),
+       allow_shared_memory(fused_routing_kernel, kFusedRoutingMaxHidden * 16));
   launch_dependent(fused_routing_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
-                   kFewThreads, size_t(args.norm.hidden) * 16, stream, args);
+                   kFusedThreads, size_t(args.norm.hidden) * 16, stream, args);
 }
 
 }  // namespace ridge::cuda

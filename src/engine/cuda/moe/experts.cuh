@@ -1,44 +1,54 @@
-// Experts: which of them each token goes to, and the tokens sorted by expert. Their results are
-// summed by the norm that follows (rms_norm.cuh).
+// Routing of tokens to experts: router logits -> top k experts of each token -> tokens sorted by
+// expert. The outputs of the experts are combined by the norm that follows (rms_norm.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/layout/tiles.cuh"
 #include "engine/cuda/rms_norm.cuh"
 
 namespace ridge::cuda {
 
-// One step's sorting. Slots: each expert's tokens, padded to whole tiles of the product.
+// The routing of one step, in device memory. An assignment is a pair (token, one of its top k
+// experts). The assignments of an expert lie in consecutive slots, padded to whole tiles of the
+// grouped GEMM.
 struct ExpertRouting {
   int tokens, experts, top_k, tile;  // tile: slots of a tile
-  bool normalize;                    // weights made to sum to 1
-  float* logits;                     // [token][experts], of the router
-  int* expert;                       // [token][top_k]
+  bool normalize;                    // top k weights are scaled to sum to 1
+  float* logits;                     // [token][experts], from the router
+  int* expert;                       // [token][top_k]: expert of the assignment
   float* weight;                     // [token][top_k]
   int* slot;                         // [token][top_k]
-  int* count;                        // [expert]
+  int* count;                        // [expert]: its assignments
   int* source;                       // [slot]: its token; -1: padding
   int* tile_matrix;                  // [tile]: its expert
   int* tile_count;
 };
-// Slots that tokens of so many choices may need.
+
+// An upper bound of the slots that a step needs.
 constexpr int max_expert_slots(int tokens, int top_k, int experts, int tile) {
-  const int most = tokens * top_k < experts ? tokens * top_k : experts;  // that have any
-  return (tokens * top_k + most * (tile - 1) + tile - 1) / tile * tile;
+  const int active = tokens * top_k < experts ? tokens * top_k : experts;  // at most
+  return (tokens * top_k + active * (tile - 1) + tile - 1) / tile * tile;
 }
+
+// From logits to slots. Queues dependent launches (device.cuh), as the functions below.
 void route_tokens(cudaStream_t stream, const ExpertRouting& routing);
-// to at wide_at(k, slot, slots) = from at wide_at(k, token, padded).
+
+// Copies each token to its slots: `to` at wide_at(k, slot, slots) = `from` at wide_at(k, token,
+// padded).
 void gather_tokens(cudaStream_t stream, const ExpertRouting& routing, const uint16_t* from,
                    int padded, uint16_t* to, int slots, int columns);
-// For few tokens, in one kernel: their norm, the router's product with it, and route_tokens().
+
+// RMSNorm, router GEMM and route_tokens() in one kernel, for small steps.
+constexpr int kFusedRoutingMaxHidden = 12800;     // the normed tokens must fit shared memory
+constexpr int kFusedRoutingMaxAssignments = 512;  // one thread each
 struct FusedRoutingArgs {
-  RmsNormArgs norm;  // of all tokens, nothing to be added
+  RmsNormArgs norm;  // of all tokens; `added` and `experts` are null
   Tiles router;
-  int matrix;
-  ExpertRouting
-      routing;        // at most kFusedRoutingMaxAssignments; `expert` and `count` are not written
-  unsigned* arrived;  // zero between launches
+  int matrix;             // index of the router's matrix
+  ExpertRouting routing;  // `expert` and `count` are not written
+  unsigned* arrived;      // counts blocks; zero between launches
 };
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args);
 
