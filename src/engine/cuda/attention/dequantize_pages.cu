@@ -1,5 +1,5 @@
 #include "engine/cuda/attention/dequantize_pages.cuh"
-#include "engine/cuda/attention/page_attention.cuh"
+#include "engine/cuda/attention/kv_page.cuh"
 #include "engine/cuda/device.cuh"
 
 namespace ridge::cuda {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kUnpackThreads)
   const auto pair_at = [&](int byte) {
     uint32_t bits = *reinterpret_cast<const uint16_t*>(page + byte);
     if constexpr (kFormat == KvFormat::int8) bits ^= 0x8080u;
-    return byte_pair<kFormat, 0>(bits);
+    return dequantize_pair<kFormat, 0>(bits);
   };
   const int rows = 2 * a.head_dim;  // of 8 elements; as many of K as of V
 #pragma unroll 1

@@ -1,4 +1,4 @@
-#include "engine/cuda/attention/page_attention.cuh"
+#include "engine/cuda/attention/kv_page.cuh"
 #include "engine/cuda/attention/rope.cuh"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
@@ -66,7 +66,7 @@ struct Turner {
     float2 byte = {1, 1};
     if constexpr (kv_bytes(kFormat)) {
       most = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most)));
-      byte = byte_scale<kFormat>(most);
+      byte = quantization<kFormat>(most);
       if (lane == 0 && !q) {
         *reinterpret_cast<float*>(page + key_scale_byte(slot, kHeadDim)) = byte.x;
       }
@@ -76,10 +76,10 @@ struct Turner {
         *reinterpret_cast<uint32_t*>(q + d) = pack_bf16(v.x, v.y);
       } else if constexpr (kv_bytes(kFormat)) {
         *reinterpret_cast<uint16_t*>(page + key_byte(slot, d)) =
-            uint16_t(cached_pair<kFormat>(v.x * byte.y, v.y * byte.y));
+            uint16_t(quantize_pair<kFormat>(v.x * byte.y, v.y * byte.y));
       } else {
         *reinterpret_cast<uint32_t*>(page + 2 * key_at(slot, d, kHeadDim)) =
-            cached_pair<kFormat>(v.x, v.y);
+            quantize_pair<kFormat>(v.x, v.y);
       }
     };
 #pragma unroll
@@ -109,7 +109,7 @@ struct Turner {
 #pragma unroll
         for (int i = 0; i < kHeadDim / 32; ++i) most = fmaxf(most, fabsf(v[t][i]));
         most = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most)));
-        const float2 byte = byte_scale<kFormat>(most);
+        const float2 byte = quantization<kFormat>(most);
 #pragma unroll
         for (int i = 0; i < kHeadDim / 32; ++i) v[t][i] *= byte.y;
         if (lane == 0 && t < count) {
@@ -123,7 +123,7 @@ struct Turner {
       uint32_t pair[kMostOfRun / 2];
 #pragma unroll
       for (int t = 0; t < kMostOfRun; t += 2) {
-        pair[t / 2] = cached_pair<kFormat>(v[t][i], v[t + 1][i]);
+        pair[t / 2] = quantize_pair<kFormat>(v[t][i], v[t + 1][i]);
       }
       if (count == kMostOfRun) {
         if constexpr (kv_bytes(kFormat)) {
