@@ -129,7 +129,7 @@ class HopperModel final : public DeviceModel {
     const std::vector<long long> at = stamps();
     float ms = 0;
     check(cudaEventElapsedTime(&ms, start_, stop_), "timing");
-    const int each = ops_of_step(w_.shape.layers), all = each * args_.steps;
+    const int each = ops_per_step(w_.shape.layers), all = each * args_.steps;
     const double begin = double(at[2]), clocks = double(at[size_t(all) * 3 - 1]) - begin;
     std::vector<std::pair<const char*, double>> times;
     double before = begin;
@@ -219,7 +219,7 @@ class HopperModel final : public DeviceModel {
     best_ = DeviceBuffer<unsigned long long>(size_t(kMaxRows) * sms() * 3);
     meeting_ = DeviceBuffer<unsigned>(2);
     meeting_.fill_bytes(0);
-    rows_ = DeviceBuffer<Row>(kMaxRows);
+    rows_ = DeviceBuffer<RowContext>(kMaxRows);
     tokens_ = DeviceBuffer<int>(kMaxRows);
   }
 
@@ -229,7 +229,7 @@ class HopperModel final : public DeviceModel {
   // The matrix's columns are absent, those beyond zero.
   void clear(uint16_t* x, int columns) {
     const size_t bytes = size_t(columns) * padded_rows_ * 2;
-    check(cudaMemsetAsync(x, kAbsent & 0xff, bytes, stream_), "clearing");
+    check(cudaMemsetAsync(x, kNotReady & 0xff, bytes, stream_), "clearing");
     check(cudaMemsetAsync(x + bytes / 2, 0, size_t(activations(columns)) * 2 - bytes, stream_),
           "clearing");
   }
@@ -240,7 +240,7 @@ class HopperModel final : public DeviceModel {
     }
     if (!decodes_) throw Error("the decode kernel has no code for this model");
     const ModelShape& shape = w_.shape;
-    std::vector<Row> table;
+    std::vector<RowContext> table;
     std::vector<int> tokens, pages;
     int most = 0;
     for (const DecodeRow& row : rows) {
@@ -251,7 +251,7 @@ class HopperModel final : public DeviceModel {
     }
     if (pages_.size() < pages.size()) pages_ = DeviceBuffer<int>(pages.size() * 2);
     if (chosen_.size() < rows.size() * steps) chosen_ = DeviceBuffer<int>(rows.size() * steps * 2);
-    if (const size_t count = size_t(ops_of_step(shape.layers)) * steps * 3;
+    if (const size_t count = size_t(ops_per_step(shape.layers)) * steps * 3;
         keep_stamps_ && stamps_.size() < count) {
       stamps_ = DeviceBuffer<long long>(count);
     }
@@ -287,21 +287,23 @@ class HopperModel final : public DeviceModel {
     a.rope_magnitude = shape.ropes[0].magnitude;
     a.kv_format = w_.kv_format, a.kv = w_.kv.data(), a.cache_pages = w_.cache_pages;
     a.rows = rows_.data(), a.pages = pages_.data(), a.tokens = tokens_.data();
-    a.row_count = static_cast<int>(rows.size()), a.most_position = most, a.steps = steps;
-    a.residual = residual_.data(), a.normed = normed_.data(), a.squares = squares_.data();
+    a.row_count = static_cast<int>(rows.size()), a.max_position = most, a.steps = steps;
+    a.residual = residual_.data(), a.normed = normed_.data(), a.sums_of_squares = squares_.data();
     a.normed_stride = activations(shape.hidden);
-    a.qkv_rows = qkv_rows_.data(), a.attended = attended_.data(), a.activated = activated_.data();
-    a.partial = partial_.data(), a.arrived = arrived_.data(), a.logits = logits_.data();
-    a.best = best_.data(), a.chosen = chosen_.data(), a.meeting = meeting_.data();
-    a.stamps = keep_stamps_ ? stamps_.data() : nullptr;
+    a.qkv_out = qkv_rows_.data(), a.attention_out = attended_.data(),
+    a.mlp_hidden = activated_.data();
+    a.split_partials = partial_.data(), a.split_arrivals = arrived_.data(),
+    a.logits = logits_.data();
+    a.argmax_keys = best_.data(), a.next_tokens = chosen_.data(), a.grid_barrier = meeting_.data();
+    a.timestamps = keep_stamps_ ? stamps_.data() : nullptr;
     args_ = a;
     logits_at_ = logits_.data(), logit_rows_ = a.row_count, decoded_ = true;
   }
 
   void launch() {
-    std::copy(met_, met_ + 2, args_.met);
+    std::copy(met_, met_ + 2, args_.grid_barrier_base);
     launch_decode(stream_, sms(), w_.format, args_);
-    const int operators = ops_of_step(w_.shape.layers) * args_.steps;
+    const int operators = ops_per_step(w_.shape.layers) * args_.steps;
     met_[0] += static_cast<unsigned>((operators + 1) / 2 * sms());
     met_[1] += static_cast<unsigned>(operators / 2 * sms());
   }
@@ -322,7 +324,7 @@ class HopperModel final : public DeviceModel {
   DeviceBuffer<unsigned> arrived_, meeting_;
   DeviceBuffer<unsigned long long> best_;
   DeviceBuffer<int> chosen_, tokens_, pages_;
-  DeviceBuffer<Row> rows_;
+  DeviceBuffer<RowContext> rows_;
   DeviceBuffer<long long> stamps_;
   DecodeArgs args_ = {};
   unsigned met_[2] = {0, 0};

@@ -1,12 +1,8 @@
-// One kernel that decodes: a step for up to 8 rows (tokens), all layers, weights read once.
+// The decode kernel: one persistent launch computes whole decode steps (embedding, all layers, LM
+// head, argmax) for up to 8 rows, and reads every weight once per step. A row is one token.
 //
-// One block an SM stays for the whole launch. Its warps have roles:
-//   8 multiply   take weights from the ring, split K among them; also do attention
-//   1 fetches    keeps the ring full with this SM's weights and KV pages of the whole step, in the
-//                order of use, across operators and layers: it never waits for another SM
-//   3 finish     sum the 8 partial results of a block of 16 rows and do what follows the product;
-//                the first meets the other SMs between operators
-// Blocks of 16 rows are dealt to the SMs round robin, going on across operators.
+// This header is the contract. decode_kernel.cuh describes the kernel: its warps, its shared memory
+// and its synchronisation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,79 +12,83 @@
 
 namespace ridge::cuda {
 
-constexpr int kMaxRows = 8;  // tokens of a step
+constexpr int kMaxRows = 8;  // of a step
 constexpr int kMaxLayers = 256;
-constexpr uint16_t kAbsent = 0xffff;  // as bf16 a NaN that no conversion makes
 
-// One token of a step. Several of one sequence follow each other, lie in one page, and see each
-// other: a token's sums are then the same however its sequence was cut into steps.
-struct Row {
-  int past;   // tokens of its sequence in the cache before this step
-  int first;  // the step's first row of its sequence; its position: past + (this - first)
-  int pages;  // where its page numbers begin
+// Activations that have not been written yet. As bf16 it is a NaN that no conversion produces.
+constexpr uint16_t kNotReady = 0xffff;
+
+// Where a row stands in its sequence. Rows of one sequence are adjacent, lie in one KV page and
+// attend to each other, so a token's sums do not depend on how its sequence was cut into steps.
+struct RowContext {
+  int past;   // tokens of the sequence in the cache before this step
+  int first;  // first row of the same sequence; the row's position is past + (row - first)
+  int pages;  // index in DecodeArgs::pages of the sequence's first page number
 };
 
 struct DecodeArgs {
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Activation activation;
   float norm_eps, embed_scale, query_scale, attention_softcap, logit_softcap;
-  int window[kMaxLayers];  // 0: all
+  int window[kMaxLayers];  // sliding window in tokens; 0: none
 
   const uint16_t* embed;          // [vocab][hidden] bf16
-  Tiles qkv, out, gate_up, down;  // gate_up: 8 rows of gate, then the same 8 of up, in a block
+  Tiles qkv, out, gate_up, down;  // gate_up: a block has 8 rows of gate, then the same 8 of up
   Tiles head;
   const float* attn_norm;   // [layer][hidden]
   const float* mlp_norm;    // [layer][hidden]
   const float* final_norm;  // [hidden]
   const float* q_norm;      // [layer][head_dim]; null: none
   const float* k_norm;
-  const float* qkv_bias;        // [layer][qkv rows]; null: none
+  const float* qkv_bias;        // [layer][qkv columns]; null: none
   const float* rope_frequency;  // [head_dim / 2]
   float rope_magnitude;
 
   KvFormat kv_format;
-  uint8_t* kv;      // [layer][page][kv head][page_bytes]
-  int cache_pages;  // of a layer
-  const Row* rows;  // [row_count]
-  const int* pages;
-  const int* tokens;  // [row_count], of the first step
+  uint8_t* kv;             // [layer][page][kv head][page_bytes]
+  int cache_pages;         // per layer
+  const RowContext* rows;  // [row_count]
+  const int* pages;        // page numbers of all sequences
+  const int* tokens;       // [row_count], of the first step
   int row_count;
-  int most_position;  // over the rows
-  int steps;          // > 1: each row goes on with the likeliest token; rows of different sequences
+  int max_position;  // largest position of the rows in the first step
+  int steps;         // > 1: each row continues with its argmax; rows are of different sequences
 
   float* residual;  // [row][hidden]
-  // Activations as B. What has not been written yet is kAbsent, for every operator that reads them
-  // anew: readers wait for the data itself.
-  uint16_t* normed;     // [3][hidden]: residual times the next norm's weight, not yet its scale
-  int normed_stride;    // the three: for qkv, gate_up, head
-  float* squares;       // [3][kMaxRows][hidden / 16]: of the residual, by block; absent: all ones
-  float* qkv_rows;      // [row][qkv rows]
-  uint16_t* attended;   // [heads * head_dim] as B
-  uint16_t* activated;  // [ffn] as B
-  float* partial;       // [row][kv head][split][group * (head_dim + 2)]
-  unsigned* arrived;    // [row][kv head], zero between launches
-  float* logits;        // [row][vocab]
-  unsigned long long* best;  // [row][SM][3]
-  int* chosen;               // [step][row], the likeliest tokens
-  unsigned* meeting;         // [2], the grid's counters: of even and of odd operators
-  unsigned met[2];           // their values before this launch
-  long long* stamps;         // [op][3] clocks of SM 0, null: none; see stamp() in decode_shared.cuh
+  // Activations in the order of the MMA's B operand (activation_at). Until their epilogue writes
+  // them they hold kNotReady, and the math warps poll them (decode_sync.cuh).
+  uint16_t* normed;         // [3][hidden]: residual times norm weight; the norm's scale comes later
+  int normed_stride;        // elements between the three: inputs of qkv, gate_up and head
+  float* sums_of_squares;   // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
+  float* qkv_out;           // [row][qkv columns]
+  uint16_t* attention_out;  // [heads * head_dim]
+  uint16_t* mlp_hidden;     // [ffn]
+  float* split_partials;    // [row][kv head][split][group * (head_dim + 2)]
+  unsigned* split_arrivals;         // [row][kv head], zero between launches
+  float* logits;                    // [row][vocab]
+  unsigned long long* argmax_keys;  // [row][SM][3], logit_key of each epilogue warp's best token
+  int* next_tokens;                 // [step][row], the argmax
+  unsigned* grid_barrier;           // [2], arrival counters of even and of odd operators
+  unsigned grid_barrier_base[2];    // their values before this launch
+  long long* timestamps;            // [operator][3] clocks of SM 0 (stamp()); null: none
 
   // Set by launch_decode.
-  int ring_slots, in_flight, x_bytes, most_splits;
-  int remainder[7];  // blocks of an operator modulo SMs, by Kind
+  int stages, copies_in_flight, activation_bytes, max_splits;
+  int block_remainder[7];  // 16-row blocks of an operator modulo SMs, by OpKind
 };
 
-// How many times a launch meets for each step: `met[0]` must grow by half of all, rounded up, times
-// the number of SMs, `met[1]` by the other half.
-__host__ __device__ constexpr int ops_of_step(int layers) { return 2 + 5 * layers; }
+// Operators of a step, each of which all SMs pass through one grid barrier: embed, 5 per layer,
+// head. A launch of n operators in all adds (n + 1) / 2 x SMs to grid_barrier[0] and n / 2 x SMs to
+// grid_barrier[1].
+__host__ __device__ constexpr int ops_per_step(int layers) { return 2 + 5 * layers; }
 
-// The rows a launch computes with: the next power of two, which activations' layout depends on.
+// Rows that a launch computes, the next power of two. Activations are laid out for this many.
 constexpr int padded_rows(int rows) { return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8; }
 
-// Queues it. `args.normed`, `attended` and `activated` are laid out for padded_rows(row_count).
+// Queues the launch. `normed`, `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
-// Whether this build holds code for it that the current device runs.
+
+// Whether this build has the kernel for the current device.
 bool decode_available();
 
 }  // namespace ridge::cuda

@@ -147,12 +147,12 @@ struct Finisher {
         const float up = __shfl_down_sync(0xffffffffu, value, 8);
         const float gate = activate(args.activation, value);
         if (is_result(each) && lane % 16 < 8) {
-          args.activated[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gate * up);
+          args.mlp_hidden[activation_at(block * 8 + lane % 8, token, kRows)] = bf16_bits(gate * up);
         }
       } else if (op.kind == Kind::qkv) {
         const int columns = tiles.blocks * kBlockRows;
         if (is_result(each)) {
-          __stcg(args.qkv_rows + size_t(token) * columns + row, sum[each] * normed + other);
+          __stcg(args.qkv_out + size_t(token) * columns + row, sum[each] * normed + other);
         }
       } else if (is_result(each) && row < args.vocab) {
         float logit = sum[each] * normed;
@@ -195,7 +195,8 @@ struct Finisher {
       for (int each = 0; each < kEach; ++each) {
         const unsigned long long key = best_across(best[each], 16);
         if (is_result(each) && lane % 16 == 0) {
-          args.best[(size_t(token_of(each)) * gridDim.x + blockIdx.x) * kFinishers + which] = key;
+          args.argmax_keys[(size_t(token_of(each)) * gridDim.x + blockIdx.x) * kFinishers + which] =
+              key;
         }
       }
     }
@@ -207,13 +208,13 @@ struct Finisher {
       unsigned long long key = 0;
       const int count = gridDim.x * kFinishers;
       for (int i = lane; i < count; i += 32) {
-        key = max(key, __ldcg(args.best + size_t(n) * count + i));
+        key = max(key, __ldcg(args.argmax_keys + size_t(n) * count + i));
       }
       key = best_across(key, 32);
       const int token = key_token(key);
       if (lane == 0) {
         shared.fixed.token[n] = token;
-        if (blockIdx.x == 0) args.chosen[step * args.row_count + n] = token;
+        if (blockIdx.x == 0) args.next_tokens[step * args.row_count + n] = token;
       }
     }
     __syncwarp();
@@ -225,7 +226,7 @@ struct Finisher {
     const int columns = kind == Kind::out    ? args.heads * args.head_dim
                         : kind == Kind::down ? args.ffn
                                              : args.hidden;
-    static_assert(kAbsent == 0xffff);
+    static_assert(kNotReady == 0xffff);
     uint4* at = reinterpret_cast<uint4*>(activations_of(args, kind));
     for (int i = blockIdx.x * 32 + lane; i < columns * kRows / 8; i += gridDim.x * 32) {
       __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
@@ -244,7 +245,8 @@ struct Finisher {
   __device__ void meet_all(int operators) {
     if (lane == 0 && shared.fixed.met < operators) {
       const unsigned last = operators - 1;
-      grid_barrier_wait(args.meeting + last % 2, args.met[last % 2] + (last / 2 + 1) * gridDim.x);
+      grid_barrier_wait(args.grid_barrier + last % 2,
+                        args.grid_barrier_base[last % 2] + (last / 2 + 1) * gridDim.x);
       *const_cast<volatile unsigned*>(&shared.fixed.met) = operators;
     }
     __syncwarp();
@@ -279,7 +281,7 @@ struct Finisher {
       if (which > 0) return;
       if (lane == 0) {
         stamp(args, op, 2);
-        grid_barrier_arrive(args.meeting + op.index % 2);
+        grid_barrier_arrive(args.grid_barrier + op.index % 2);
       }
       if (op.kind == Kind::head) {
         meet_all(op.index + 1);

@@ -15,15 +15,15 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
   Shared shared{fixed,  raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
                 nullptr};
-  shared.x = shared.ring + args.ring_slots * stage_bytes(kFormat);
-  shared.undo = reinterpret_cast<Undo*>(shared.x + args.x_bytes);
-  shared.levels = reinterpret_cast<uint32_t*>(shared.x + args.x_bytes +
-                                              undo_bytes(kFormat, kRows, args.x_bytes));
+  shared.x = shared.ring + args.stages * stage_bytes(kFormat);
+  shared.undo = reinterpret_cast<Undo*>(shared.x + args.activation_bytes);
+  shared.levels = reinterpret_cast<uint32_t*>(shared.x + args.activation_bytes +
+                                              undo_bytes(kFormat, kRows, args.activation_bytes));
   shared.sums = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
   shared.rotation =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
   if (threadIdx.x == 0) {
-    for (int s = 0; s < args.ring_slots; ++s) {
+    for (int s = 0; s < args.stages; ++s) {
       ptx::mbarrier_init(&fixed.full[s], 1);
       ptx::mbarrier_init(&fixed.empty[s], kConsumers);
     }
@@ -71,29 +71,29 @@ void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
   const int most = kMostColumns * 2;
   const int least =
       args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kConsumers;  // attention's
-  args.x_bytes = whole < most ? whole : most;
-  if (args.x_bytes < least) args.x_bytes = least;
-  args.x_bytes = (args.x_bytes + 127) / 128 * 128;
-  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.x_bytes +
-                    undo_bytes(kFormat, kRows, args.x_bytes) + level_bytes(kFormat) +
+  args.activation_bytes = whole < most ? whole : most;
+  if (args.activation_bytes < least) args.activation_bytes = least;
+  args.activation_bytes = (args.activation_bytes + 127) / 128 * 128;
+  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.activation_bytes +
+                    undo_bytes(kFormat, kRows, args.activation_bytes) + level_bytes(kFormat) +
                     int(sum_bytes(kRows)) + kRows * args.head_dim / 2 * 8;
-  args.ring_slots = (kSharedBytes - fixed) / stage_bytes(kFormat);
-  if (args.ring_slots > kMaxSlots) args.ring_slots = kMaxSlots;
-  args.most_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
+  args.stages = (kSharedBytes - fixed) / stage_bytes(kFormat);
+  if (args.stages > kMaxSlots) args.stages = kMaxSlots;
+  args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   const int items[7] = {args.hidden / kBlockRows, args.qkv.blocks,     0,
                         args.out.blocks,          args.gate_up.blocks, args.down.blocks,
                         args.head.blocks};
-  for (int kind = 0; kind < 7; ++kind) args.remainder[kind] = items[kind] % sms;
-  args.in_flight = kInFlight;
+  for (int kind = 0; kind < 7; ++kind) args.block_remainder[kind] = items[kind] % sms;
+  args.copies_in_flight = kInFlight;
   const auto kernel = decode<kFormat, kRows>;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
         "asking for shared memory");
   void* arguments[] = {&args};
-  check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms),
-                                    dim3(kThreads), arguments,
-                                    fixed + args.ring_slots * stage_bytes(kFormat), stream),
-        "launching the decode kernel");
+  check(
+      cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms), dim3(kThreads),
+                                  arguments, fixed + args.stages * stage_bytes(kFormat), stream),
+      "launching the decode kernel");
 }
 
 template <WeightFormat kFormat>

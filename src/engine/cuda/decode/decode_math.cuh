@@ -34,7 +34,7 @@ struct Multiplier {
                                   lane, chunks - first);
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.empty[place.stage]);
-    place.advance(args.ring_slots);
+    place.advance(args.stages);
   }
 
   // Stages for chunks [0, count), activations at shared.x.
@@ -71,7 +71,7 @@ struct Multiplier {
     for (const uint32_t pair : {v.y, v.z, v.w}) {
       most = max_u16x2(most, pair);
     }
-    return most >> 16 == kAbsent || (most & 0xffff) == kAbsent;
+    return most >> 16 == kNotReady || (most & 0xffff) == kNotReady;
   }
 
   // This warp's activations into shared memory, past L1, which may hold those of a step before.
@@ -169,7 +169,7 @@ struct Multiplier {
     const auto load_words = [&] {
       ptx::mbarrier_wait(&shared.fixed.full[next.stage], next.phase);
       Use::load(words, shared.ring + next.stage * kStage + warp * kChunk, lane);
-      next.advance(args.ring_slots);
+      next.advance(args.stages);
     };
     load_words();
     typename Use::Lane at = first;
@@ -188,7 +188,7 @@ struct Multiplier {
         Use::multiply(products, words, its);
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(&shared.fixed.empty[place.stage]);
-        place.advance(args.ring_slots);
+        place.advance(args.stages);
         if (!ends || !last) {
           load_words();
           if (!kHeld) {
@@ -245,7 +245,7 @@ struct Multiplier {
     const int half = args.head_dim / 2;
     for (int i = threadIdx.x; i < args.row_count * half; i += kThreadsHere) {
       const int row = i / half;
-      const Row& at = shared.fixed.rows[row];
+      const RowContext& at = shared.fixed.rows[row];
       const float angle =
           static_cast<float>(at.past + step + row - at.first) * args.rope_frequency[i % half];
       float sine, cosine;

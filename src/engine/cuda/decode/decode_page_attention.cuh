@@ -15,12 +15,12 @@ namespace ridge::cuda {
 template <int kD, KvFormat kKv>
 __device__ inline void add_own(const DecodeArgs& args, const Shared& shared, const Op& op,
                                const Span& span, uint8_t* page, int lane) {
-  const Row& row = shared.fixed.rows[span.row];
+  const RowContext& row = shared.fixed.rows[span.row];
   constexpr int kHeadDim = 16 * kD, kEach = kHeadDim / 32;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
   const int g = lane / 4, t = lane % 4, own = span.row - row.first;
   const float* keys =
-      args.qkv_rows + size_t(row.first) * columns + (args.heads + span.kv_head) * kHeadDim;
+      args.qkv_out + size_t(row.first) * columns + (args.heads + span.kv_head) * kHeadDim;
   const float* values = keys + args.kv_heads * kHeadDim;
   const float* norm = args.k_norm ? args.k_norm + op.layer * kHeadDim : nullptr;
   const int slot = span.position % kPageTokens - own;  // of the step's first token
@@ -107,7 +107,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
     if (warp < parts) {
       const int head = span.kv_head * group + g;
       HeadVector<kD> floats;
-      load_head<kD>(floats, args.qkv_rows + size_t(span.row) * columns + head * kHeadDim, g < group,
+      load_head<kD>(floats, args.qkv_out + size_t(span.row) * columns + head * kHeadDim, g < group,
                     t);
       norm_and_rope<kD>(floats, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr,
                         args.norm_eps, shared.rotation + span.row * 8 * kD, t);
@@ -128,7 +128,7 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       }
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(&fixed.empty[place.stage]);
-      place.advance(args.ring_slots);
+      place.advance(args.stages);
     }
     // Warps' states into shared memory; each thread joins its outputs.
     finish_softmax<kD, kKv>(state);
@@ -149,10 +149,10 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
     ptx::bar_sync<1>(kWorkers);
     const auto write = [&](int o, float value) {
       const int k = span.kv_head * outputs + o;
-      args.attended[activation_at(k, span.row, kRows)] = bf16_bits(value);
+      args.attention_out[activation_at(k, span.row, kRows)] = bf16_bits(value);
     };
     const int record = outputs + 2 * group;
-    float* to = args.partial + size_t(item) * record;
+    float* to = args.split_partials + size_t(item) * record;
 #pragma unroll 1
     for (int o = thread; o < outputs; o += kWorkers) {
       const int head = o / kHeadDim;
@@ -176,13 +176,13 @@ __device__ inline void attention_of(const DecodeArgs& args, Shared& shared, cons
       ptx::bar_sync<1>(kWorkers);
       const int pair = item / op.splits;
       if (thread == 0) {
-        const unsigned before = ptx::atom_release_increment(&args.arrived[pair]);
+        const unsigned before = ptx::atom_release_increment(&args.split_arrivals[pair]);
         fixed.last = before == static_cast<unsigned>(span.splits - 1);
-        if (fixed.last) args.arrived[pair] = 0;
+        if (fixed.last) args.split_arrivals[pair] = 0;
       }
       ptx::bar_sync<1>(kWorkers);
       if (fixed.last) {
-        const float* from = args.partial + size_t(pair) * op.splits * record;
+        const float* from = args.split_partials + size_t(pair) * op.splits * record;
 #pragma unroll 1
         for (int o = thread; o < outputs; o += kWorkers) {
           write(o, joined(from, span.splits, record, outputs, group, o, o / kHeadDim));

@@ -24,9 +24,9 @@ struct Fetcher {
   // full, calls `idle`.
   template <typename Idle>
   __device__ void open(int bytes, const Idle& idle) {
-    if (flying == args.in_flight) {
+    if (flying == args.copies_in_flight) {
       ptx::mbarrier_wait(&shared.fixed.full[oldest.stage], oldest.phase);
-      oldest.advance(args.ring_slots);
+      oldest.advance(args.stages);
     } else {
       ++flying;
     }
@@ -72,7 +72,7 @@ struct Fetcher {
                                &shared.fixed.full[place.stage], once);
             asked = clock32();
             ++next;
-            place.advance(args.ring_slots);
+            place.advance(args.stages);
           }
         }
       }
@@ -82,11 +82,11 @@ struct Fetcher {
   // The same by the whole warp: the first lane waits for the copies under way, which it alone
   // counts, while the others wait for the slot.
   __device__ void open_together(int bytes, int lane) {
-    const bool full = lane == 0 && flying == args.in_flight;
+    const bool full = lane == 0 && flying == args.copies_in_flight;
     ptx::mbarrier_wait(full ? &shared.fixed.full[oldest.stage] : &shared.fixed.empty[place.stage],
                        full ? oldest.phase : place.phase ^ 1);
     if (full) {
-      oldest.advance(args.ring_slots);
+      oldest.advance(args.stages);
     } else {
       ++flying;
     }
@@ -125,7 +125,7 @@ struct Fetcher {
             ptx::cp_async_bulk(slot() + (lane - at) * each, page, each,
                                &shared.fixed.full[place.stage]);
           }
-          place.advance(args.ring_slots);
+          place.advance(args.stages);
         }
       }
     }
@@ -137,7 +137,7 @@ struct Fetcher {
       if (op.kind == Kind::attention) {
         if (op.step > 0) {
           // The step before wrote to these pages in its operator of the same place.
-          wait_met(shared.fixed, op.index - ops_of_step(args.layers) + 1, lane);
+          wait_met(shared.fixed, op.index - ops_per_step(args.layers) + 1, lane);
           ptx::fence_proxy_async();
         }
         pages(op, lane);

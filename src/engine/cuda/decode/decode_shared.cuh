@@ -86,7 +86,7 @@ struct Fixed {
   int last;                           // attention: whether this SM joins the splits
   float scale[kFinishers][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
-  Row rows[kMaxRows];
+  RowContext rows[kMaxRows];
   int page[32];  // numbers of the pages that the fetching warp's lanes ask for next
   float most[kConsumers][8], sum[kConsumers][8];  // attention: of each warp and head
 };
@@ -137,7 +137,7 @@ struct Op {
 
 // Depends on the row's own pages alone, or its result would depend on the batch.
 __device__ inline int splits_of(const DecodeArgs& args, int pages) {
-  return max(1, min((pages + kLeastPages - 1) / kLeastPages, args.most_splits));
+  return max(1, min((pages + kLeastPages - 1) / kLeastPages, args.max_splits));
 }
 
 // Every role walks the same list.
@@ -146,7 +146,7 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
   const int grid = gridDim.x;
   int base = 0, index = 0;
   for (int step = 0; step < args.steps; ++step) {
-    const int ops = ops_of_step(args.layers);
+    const int ops = ops_per_step(args.layers);
     for (int o = 0; o < ops; ++o, ++index) {
       Op op;
       op.index = index;
@@ -155,7 +155,7 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
       op.kind = o == 0         ? Kind::embed
                 : o == ops - 1 ? Kind::head
                                : static_cast<Kind>((o - 1) % 5 + 1);
-      op.splits = splits_of(args, (args.most_position + step) / kPageTokens + 1);
+      op.splits = splits_of(args, (args.max_position + step) / kPageTokens + 1);
       switch (op.kind) {
         case Kind::embed:
           op.items = args.hidden / kBlockRows;
@@ -182,7 +182,7 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
       op.first = static_cast<int>(blockIdx.x) - base;
       if (op.first < 0) op.first += grid;
       function(op);
-      base += op.kind == Kind::attention ? op.items % grid : args.remainder[int(op.kind)];
+      base += op.kind == Kind::attention ? op.items % grid : args.block_remainder[int(op.kind)];
       if (base >= grid) base -= grid;
     }
   }
@@ -200,8 +200,8 @@ __device__ inline const Tiles& tiles_of(const DecodeArgs& args, Kind kind) {
 template <WeightFormat kFormat, int kRows>
 __device__ inline int piece_chunks(const DecodeArgs& args, int chunks) {
   constexpr int kChunkBytes = x_chunk_bytes(kFormat, kRows);
-  if (chunks * kChunkBytes <= args.x_bytes) return chunks;
-  return args.x_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
+  if (chunks * kChunkBytes <= args.activation_bytes) return chunks;
+  return args.activation_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }
 
 // One attention item: a row, a KV head, and a span of the pages that hold what it sees.
@@ -212,13 +212,14 @@ struct Span {
   bool own;                         // the latest page is the one of this step's tokens
 };
 
-__device__ inline Span span_of(const DecodeArgs& args, const Row* rows, const Op& op, int item) {
+__device__ inline Span span_of(const DecodeArgs& args, const RowContext* rows, const Op& op,
+                               int item) {
   Span span;
   span.split = item % op.splits;
   const int pair = item / op.splits;
   span.kv_head = pair % args.kv_heads;
   span.row = pair / args.kv_heads;
-  const Row row = rows[span.row];
+  const RowContext row = rows[span.row];
   span.position = row.past + op.step + span.row - row.first;
   const int window = args.window[op.layer];
   span.low = window ? max(0, span.position - window + 1) : 0;
@@ -236,19 +237,19 @@ __device__ inline int norm_of(Kind kind) {
   return kind == Kind::qkv ? 0 : kind == Kind::gate_up ? 1 : 2;
 }
 __device__ inline uint16_t* activations_of(const DecodeArgs& args, Kind kind) {
-  return kind == Kind::out    ? args.attended
-         : kind == Kind::down ? args.activated
+  return kind == Kind::out    ? args.attention_out
+         : kind == Kind::down ? args.mlp_hidden
                               : args.normed + norm_of(kind) * args.normed_stride;
 }
 // A token's sums of squares, for the scale of the norm before it.
 __device__ inline float* squares_of(const DecodeArgs& args, Kind kind, int token) {
-  return args.squares + (norm_of(kind) * kMaxRows + token) * (args.hidden / kBlockRows);
+  return args.sums_of_squares + (norm_of(kind) * kMaxRows + token) * (args.hidden / kBlockRows);
 }
 
 // Clocks of SM 0 by operator: 0 activations there, 1 last product done, 2 results written. The
 // first two stay as they were where it has no part.
 __device__ inline void stamp(const DecodeArgs& args, const Op& op, int which) {
-  if (args.stamps && blockIdx.x == 0) args.stamps[op.index * 3 + which] = clock64();
+  if (args.timestamps && blockIdx.x == 0) args.timestamps[op.index * 3 + which] = clock64();
 }
 
 #endif
