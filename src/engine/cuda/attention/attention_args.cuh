@@ -1,4 +1,4 @@
-// What attention of a step reads and writes, for prompts and for single tokens.
+// Inputs and outputs of attention in one layer, for prefill and for decode.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,36 +8,37 @@
 
 namespace ridge::cuda {
 
-// One sequence's tokens of a step: rows [row, row + rows) at positions past, past + 1, ...
+// The tokens of one sequence in a step: rows [row, row + rows) at positions past, past + 1, ...
 struct AttentionSequence {
   int row, rows, past;
-  int pages;  // where its page numbers begin
+  int pages;  // index of its first page number in AttentionArgs::pages
 };
 
 struct AttentionArgs {
-  int heads, kv_heads, head_dim;  // 64, 128 or 256
+  int heads, kv_heads, head_dim;  // head_dim: 64, 128 or 256
   float scale;                    // of q . k
   float softcap;                  // c tanh(s / c); 0: none
-  int window;                     // keys a token sees, itself included; 0: all
+  int window;                     // keys a token attends to, itself included; 0: all
   const float* qkv;               // [token][(heads + 2 kv_heads) head_dim]
   const float* q_norm;            // [head_dim]; null: none
-  const float* k_norm;
+  const float* k_norm;            // [head_dim]; null: none
   float eps;
   const float* frequency;  // [head_dim / 2]
   float magnitude;
   const KvSlot* kv_slots;  // [token]
-  uint16_t* q;             // [token][heads * head_dim] bf16: room for prompts' queries
-  // This layer's: [page][kv head][page_bytes]. Slots without a token must hold numbers too.
+  uint16_t* q;             // [token][heads * head_dim] bf16: scratch for prefill queries
+  // This layer's cache: [page][kv head][page_bytes]. Slots without a token must hold finite
+  // numbers.
   uint8_t* kv;
-  const int* pages;  // read before the kernel before this one ends: kernels must not write them
+  const int* pages;  // read before the previous kernel has ended: no kernel may write them
   uint16_t* out;     // bf16 at wide_at(head * head_dim + d, token, out_tokens)
   int out_tokens;    // a multiple of 8
 };
 
-// A divisor that does not change: n / by for n < 2^32 / by, without the long way.
+// Division by a constant of the launch: n / by for n < 2^32 / by, by one multiplication.
 struct Divisor {
   int by;
-  unsigned reciprocal;  // 2^32 / by, rounded up; none for 1
+  unsigned reciprocal;  // 2^32 / by, rounded up; 0 for by = 1
   Divisor(int number) : by(number), reciprocal(number > 1 ? 0xffffffffu / number + 1 : 0) {}
   __device__ int quotient(int n) const {
     return by == 1 ? n : int(__umulhi(unsigned(n), reciprocal));

@@ -8,21 +8,16 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kMostPages = 128;  // of a span
-// What an item costs besides its pages, in pages: joining the warps' states.
-constexpr int kItemCost = 2;
+constexpr int kMaxSplitPages = 128;  // 2048 keys
+constexpr int kItemCost = 2;  // of an item besides its pages, in pages: combining the warps' states
 
 template <int kD, KvFormat kFormat>
 void launch_shape(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch) {
-  constexpr int kShared = SingleShape<kD, kFormat>::kSharedBytes;
-  static const bool ready = [] {
-    check(cudaFuncSetAttribute(single_kernel<kD, kFormat>,
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-          "asking for shared memory");
-    return true;
-  }();
-  static_cast<void>(ready);
-  launch_dependent(single_kernel<kD, kFormat>, dim3(sms), kSingleThreads, kShared, stream, launch);
+  constexpr int kShared = DecodeAttentionShape<kD, kFormat>::kSharedBytes;
+  [[maybe_unused]] static const bool ready =
+      allow_shared_memory(decode_attention_kernel<kD, kFormat>, kShared);
+  launch_dependent(decode_attention_kernel<kD, kFormat>, dim3(sms), kDecodeAttentionThreads,
+                   kShared, stream, launch);
 }
 
 template <KvFormat kFormat>
@@ -38,29 +33,36 @@ void launch_format(cudaStream_t stream, int sms, const DecodeAttentionLaunch& la
   throw Error("attention: head_dim {} is not 64, 128 or 256", launch.args.head_dim);
 }
 
-}  // namespace
-
-// Longest first, each to the block that has the least to do.
-DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
-                                 int kv_heads, int window, int sms) {
-  const int group = heads / kv_heads;
-  DecodePlan plan;
+// The items of all sequences, for one KV head each, and the space of their partial results.
+std::vector<DecodeItem> cut_items(const std::vector<AttentionSequence>& sequences, int group,
+                                  int kv_heads, int window, DecodePlan& plan) {
   std::vector<DecodeItem> items;
   for (const AttentionSequence& s : sequences) {
-    for (int column = 0; column < s.rows * group; column += kColumns) {
+    for (int column = 0; column < s.rows * group; column += kQueryColumns) {
       const int oldest = s.past + column / group;  // positions of the first and last token
-      const int newest = s.past + (std::min(column + kColumns, s.rows * group) - 1) / group;
+      const int newest = s.past + (std::min(column + kQueryColumns, s.rows * group) - 1) / group;
       const int begin = window > 0 ? std::max(0, oldest + 1 - window) / kPageTokens : 0;
       const int pages = newest / kPageTokens + 1 - begin;
-      const int spans = (pages + kMostPages - 1) / kMostPages, each = (pages + spans - 1) / spans;
-      for (int span = 0; span < spans; ++span) {
-        const int first = span * each, count = std::min(each, pages - first);
-        items.push_back({s.row, s.rows, s.past, s.pages, 0, column, begin + first, count, span,
-                         spans, plan.records, plan.counters});
+      const int splits = (pages + kMaxSplitPages - 1) / kMaxSplitPages;
+      const int split_pages = (pages + splits - 1) / splits;
+      for (int split = 0; split < splits; ++split) {
+        const int first = split * split_pages, count = std::min(split_pages, pages - first);
+        items.push_back({s.row, s.rows, s.past, s.pages, 0, column, begin + first, count, split,
+                         splits, plan.partials, plan.counters});
       }
-      if (spans > 1) plan.records += spans * kv_heads, plan.counters += kv_heads;
+      if (splits > 1) plan.partials += splits * kv_heads, plan.counters += kv_heads;
     }
   }
+  return items;
+}
+
+}  // namespace
+
+// Longest items first, each to the block with the least work so far.
+DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
+                                 int kv_heads, int window, int sms) {
+  DecodePlan plan;
+  std::vector<DecodeItem> items = cut_items(sequences, heads / kv_heads, kv_heads, window, plan);
   std::stable_sort(items.begin(), items.end(), [](const DecodeItem& a, const DecodeItem& b) {
     return a.page_count > b.page_count;
   });
@@ -70,23 +72,23 @@ DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences
       return pages != other.pages ? pages > other.pages : block > other.block;
     }
   };
-  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least;
-  for (int b = 0; b < sms; ++b) least.push({0, b, 0});
+  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least_loaded;
+  for (int b = 0; b < sms; ++b) least_loaded.push({0, b, 0});
   plan.items.reserve(items.size() * kv_heads + 3 * size_t(sms));
   plan.items.resize(size_t(sms));
   for (DecodeItem item : items) {
-    const int record = item.record, counter = item.counter;
+    const int partial = item.partial, counter = item.counter;
     for (int h = 0; h < kv_heads; ++h) {
       item.kv_head = h;
-      item.record = record + h * item.spans, item.counter = counter + h;
-      Load load = least.top();
-      least.pop();
+      item.partial = partial + h * item.splits, item.counter = counter + h;
+      Load load = least_loaded.top();
+      least_loaded.pop();
       if (plan.items.size() < size_t(load.rounds + 2) * sms) {
         plan.items.resize(size_t(load.rounds + 2) * sms);
       }
       plan.items[size_t(load.rounds) * sms + load.block] = item;
       load.pages += item.page_count + kItemCost, ++load.rounds;
-      least.push(load);
+      least_loaded.push(load);
     }
   }
   return plan;

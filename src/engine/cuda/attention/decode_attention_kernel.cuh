@@ -1,7 +1,26 @@
-// The kernel of attention_single.cuh.
+// The kernel of decode_attention.cuh: O = softmax(Q K^T) V for up to 8 query columns of a KV head
+// per item, over the pages of the item. One persistent block per SM, its warps have roles:
+//   warps 0-7   attention  each takes every eighth stage of an item and keeps an online softmax of
+//                          8 columns; the warps then combine their states into the output or, with
+//                          several splits, into a partial record
+//   warp 8      KV         keeps the ring full, item after item, the latest pages first
+//   warp 9      queries    norm and RoPE of the queries, an item ahead
+//   warp 10     append     norm and RoPE of the step's key; key and value go to the latest page in
+//                          the ring and to the cache
+//   warp 11     splits     counts the finished splits of long sequences
+//
+// Shared memory: decode_attention_layout.cuh. Barriers:
+//   full / empty [slot]       KV -> attention and append, by transaction bytes; back by one arrival
+//                             of the attention warp that read the stage
+//   queries_full [2 stages]   queries and append -> attention (2 arrivals): the queries are there
+//                             and the latest page is complete
+//   queries_empty [2 stages]  attention -> queries and append, one arrival per warp
+//   partial_written           attention -> splits, one arrival per warp
+//   splits_counted            splits -> attention: is_last is set. Attention waits for it only
+//                             after the pages of the next item, so the atomic's latency is hidden
+//   named barrier 1           the attention warps, around combine_warps()
 #pragma once
 
-#include "base/ptx/execution.cuh"
 #include "base/ptx/memory_order.cuh"
 #include "engine/cuda/attention/decode_attention_producer.cuh"
 
@@ -10,95 +29,106 @@ namespace ridge::cuda {
 #ifdef RIDGE_HOPPER
 
 template <int kD, KvFormat kFormat>
-struct SingleBlock : SingleFeed<kD, kFormat> {
-  using Feed = SingleFeed<kD, kFormat>;
-  using Feed::barriers_ready, Feed::stage, Feed::stages_of;
-  using Feed::kHeadDim, Feed::launch, Feed::shared, Feed::lane;
-  using typename Feed::Shape;
-  static constexpr int kThreads = kAttending * 32;
-  static constexpr int kQuads = kHeadDim / 4;  // of a column's outputs
-  static constexpr int kRecord = partial_record_size(kHeadDim), kSums = kColumns * kHeadDim;
+struct DecodeAttention : DecodeProducers<kD, kFormat> {
+  using Producers = DecodeProducers<kD, kFormat>;
+  using Producers::kHeadDim, Producers::launch, Producers::shared, Producers::lane;
+  using Producers::sync_barrier_init, Producers::wait_stage, Producers::stage_count;
+  using typename Producers::Shape;
+  static constexpr int kThreads = kAttentionWarps * 32;
+  static constexpr int kQuads = kHeadDim / 4;  // float4s of a column's output
+  // A partial record: outputs, then (maximum, sum) of each column.
+  static constexpr int kRecord = partial_record_size(kHeadDim);
+  static constexpr int kRecordSums = kQueryColumns * kHeadDim;
 
-  __device__ void attend_pages(int warp) const {
-    const AttentionArgs& args = launch.args;
-    const int t = lane % 4;
+  // The attention warps.
+  __device__ void attend_items(int warp) const {
     unsigned first_stage = 0, counted = 0;
-    bool spans = false;  // the item before was one of several
-    barriers_ready();
+    bool pending = false;  // the previous item has several splits and is not combined yet
+    sync_barrier_init();
 #pragma unroll 1
     for (int n = 0;; ++n) {
-      const auto join_before = [&] {
-        if (!spans) return;
-        ptx::mbarrier_wait(&shared.counted, counted & 1);
-        if (shared.last[counted % 2]) join_spans(shared.items[(n - 1) % kItemRing], warp);
+      const auto combine_previous = [&] {
+        if (!pending) return;
+        ptx::mbarrier_wait(&shared.splits_counted, counted & 1);
+        if (shared.is_last[counted % 2]) combine_splits(shared.items[(n - 1) % kItemRing], warp);
         ++counted;
       };
-      ptx::mbarrier_wait(&shared.ready[n % kAhead], n / kAhead & 1);
+      ptx::mbarrier_wait(&shared.queries_full[n % kQueryStages], n / kQueryStages & 1);
       const DecodeItem& item = shared.items[n % kItemRing];
-      if (item.page_count == 0) return join_before();
-      HeadFragment<kD> q;
-#pragma unroll
-      for (int j = 0; j < kD; ++j) {
-        const uint2 pair = shared.queries[n % kAhead][j][lane];
-        q[j][0] = pair.x, q[j][1] = pair.y;
-      }
-      float scale[2];
-      int low[2], high[2];
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        scale[c] = shared.scale[n % kAhead][t * 2 + c];
-        const int column = min(item.column + t * 2 + c, item.rows * launch.group.by - 1);
-        high[c] = item.past + launch.group.quotient(column) + 1;
-        low[c] = args.window > 0 ? max(0, high[c] - args.window) : 0;
-      }
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(&shared.taken[n % kAhead]);
-      const int stages = stages_of(item), pages = item.page_count;
-      const int latest = item.first_page + pages - 1;
+      if (item.page_count == 0) return combine_previous();
       SoftmaxState<kD> state;
-#pragma unroll 1
-      for (int s = warp; s < stages; s += kAttending) {
-        const uint8_t* page = stage(first_stage + s);
-#pragma unroll 1
-        for (int i = s * Shape::kTogether; i < min((s + 1) * Shape::kTogether, pages); ++i) {
-          attend_page<kD, kFormat>(
-              state, q, scale, args.softcap, (latest - i) * kPageTokens,
-              [&](int token, int c) { return token >= low[c] && token < high[c]; }, lane, page);
-          page += Shape::kPageBytes;
-        }
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
-      }
-      first_stage += stages;
+      first_stage += attend_item(item, n % kQueryStages, first_stage, warp, state);
       finish_softmax<kD, kFormat>(state);
-      join_before();
-      join(item, state, warp);
-      spans = item.spans > 1;
-      if (spans && lane == 0) ptx::mbarrier_arrive(&shared.written);
+      combine_previous();
+      combine_warps(item, state, warp);
+      pending = item.splits > 1;
+      if (pending && lane == 0) ptx::mbarrier_arrive(&shared.partial_written);
     }
   }
 
-  // Four outputs of a column, from d on.
+  // This warp's stages of an item. Returns the number of stages of all warps.
+  __device__ __forceinline__ int attend_item(const DecodeItem& item, int query_stage,
+                                             unsigned first_stage, int warp,
+                                             SoftmaxState<kD>& state) const {
+    const AttentionArgs& args = launch.args;
+    const int t = lane % 4;
+    HeadFragment<kD> q;
+#pragma unroll
+    for (int j = 0; j < kD; ++j) {
+      const uint2 pair = shared.queries[query_stage][j][lane];
+      q[j][0] = pair.x, q[j][1] = pair.y;
+    }
+    float scale[2];
+    int low[2], high[2];  // keys that the lane's columns attend to
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      scale[c] = shared.scale[query_stage][t * 2 + c];
+      const int column = min(item.column + t * 2 + c, item.rows * launch.group.by - 1);
+      high[c] = item.past + launch.group.quotient(column) + 1;
+      low[c] = args.window > 0 ? max(0, high[c] - args.window) : 0;
+    }
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(&shared.queries_empty[query_stage]);
+    const int stages = stage_count(item), pages = item.page_count;
+    const int latest = item.first_page + pages - 1;
+#pragma unroll 1
+    for (int s = warp; s < stages; s += kAttentionWarps) {
+      const uint8_t* page = wait_stage(first_stage + s);
+#pragma unroll 1
+      for (int i = s * Shape::kStagePages; i < min((s + 1) * Shape::kStagePages, pages); ++i) {
+        attend_page<kD, kFormat>(
+            state, q, scale, args.softcap, (latest - i) * kPageTokens,
+            [&](int token, int c) { return token >= low[c] && token < high[c]; }, lane, page);
+        page += Shape::kPageBytes;
+      }
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
+    }
+    return stages;
+  }
+
+  // Writes four outputs of a column, from dimension d on.
   __device__ void write(const DecodeItem& item, int column, int d, float4 out, float sum) const {
     const int packed = item.column + column, group = launch.group.by;
     if (packed >= item.rows * group) return;
     const int token = launch.group.quotient(packed), head = packed - token * group;
-    const float part = 1 / sum;
+    const float inverse = 1 / sum;
     *reinterpret_cast<uint2*>(launch.args.out +
                               wide_at((item.kv_head * group + head) * kHeadDim + d,
                                       item.row + token, launch.args.out_tokens)) = {
-        pack_bf16(out.x * part, out.y * part), pack_bf16(out.z * part, out.w * part)};
+        pack_bf16(out.x * inverse, out.y * inverse), pack_bf16(out.z * inverse, out.w * inverse)};
   }
 
-  static __device__ void add(float4& to, float share, const float4& v) {
-    to = {to.x + share * v.x, to.y + share * v.y, to.z + share * v.z, to.w + share * v.w};
+  static __device__ void add(float4& to, float factor, const float4& v) {
+    to = {to.x + factor * v.x, to.y + factor * v.y, to.z + factor * v.z, to.w + factor * v.w};
   }
 
-  // The warps' states, into the output or a record of a span.
-  __device__ void join(const DecodeItem& item, const SoftmaxState<kD>& state, int warp) const {
+  // Combines the warps' states into the output, or into the partial record of a split.
+  __device__ void combine_warps(const DecodeItem& item, const SoftmaxState<kD>& state,
+                                int warp) const {
     const int g = lane / 4, t = lane % 4;
     if (g == 0) {
-      *reinterpret_cast<float2*>(&shared.most[warp][t * 2]) = {state.max[0], state.max[1]};
+      *reinterpret_cast<float2*>(&shared.max[warp][t * 2]) = {state.max[0], state.max[1]};
       *reinterpret_cast<float2*>(&shared.sum[warp][t * 2]) = {state.sum[0], state.sum[1]};
     }
 #pragma unroll
@@ -110,70 +140,71 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
     }
     ptx::bar_sync<1>(kThreads);
 #pragma unroll 1
-    for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
+    for (int o = warp * 32 + lane; o < kQueryColumns * kQuads; o += kThreads) {
       const int column = o / kQuads, d = o % kQuads * 4;
-      float most = kMaskedScore, sum = 0;
+      float max = kMaskedScore, sum = 0;
       float4 out = {0, 0, 0, 0};
 #pragma unroll
-      for (int w = 0; w < kAttending; ++w) most = fmaxf(most, shared.most[w][column]);
+      for (int w = 0; w < kAttentionWarps; ++w) max = fmaxf(max, shared.max[w][column]);
 #pragma unroll
-      for (int w = 0; w < kAttending; ++w) {
-        const float share = exp2f(shared.most[w][column] - most);
-        sum += share * shared.sum[w][column];
-        add(out, share, *reinterpret_cast<const float4*>(&shared.out[w][column][d]));
+      for (int w = 0; w < kAttentionWarps; ++w) {
+        const float factor = exp2f(shared.max[w][column] - max);
+        sum += factor * shared.sum[w][column];
+        add(out, factor, *reinterpret_cast<const float4*>(&shared.out[w][column][d]));
       }
-      if (item.spans == 1) {
+      if (item.splits == 1) {
         write(item, column, d, out, sum);
       } else {
-        float* to = launch.partial + size_t(item.record + item.span) * kRecord;
+        float* to = launch.partials + size_t(item.partial + item.split) * kRecord;
         *reinterpret_cast<float4*>(to + o * 4) = out;
-        if (d == 0) *reinterpret_cast<float2*>(to + kSums + column * 2) = {most, sum};
+        if (d == 0) *reinterpret_cast<float2*>(to + kRecordSums + column * 2) = {max, sum};
       }
     }
     ptx::bar_sync<1>(kThreads);
   }
 
-  __device__ void join_spans(const DecodeItem& item, int warp) const {
+  // Combines the partial records of all splits, in order.
+  __device__ void combine_splits(const DecodeItem& item, int warp) const {
 #pragma unroll 1
-    for (int o = warp * 32 + lane; o < kColumns * kQuads; o += kThreads) {
-      const float* from = launch.partial + size_t(item.record) * kRecord;
+    for (int o = warp * 32 + lane; o < kQueryColumns * kQuads; o += kThreads) {
+      const float* from = launch.partials + size_t(item.partial) * kRecord;
       const int column = o / kQuads;
-      float most = kMaskedScore, sum = 0;
+      float max = kMaskedScore, sum = 0;
       float4 out = {0, 0, 0, 0};
 #pragma unroll 4
-      for (int span = 0; span < item.spans; ++span, from += kRecord) {
-        const float2 its = __ldcg(reinterpret_cast<const float2*>(from + kSums + column * 2));
+      for (int split = 0; split < item.splits; ++split, from += kRecord) {
+        const float2 its = __ldcg(reinterpret_cast<const float2*>(from + kRecordSums + column * 2));
         const float4 v = __ldcg(reinterpret_cast<const float4*>(from + o * 4));
-        const float both = fmaxf(most, its.x);
-        const float keep = exp2f(most - both), share = exp2f(its.x - both);
-        sum = sum * keep + its.y * share;
-        out = {out.x * keep, out.y * keep, out.z * keep, out.w * keep};
-        add(out, share, v);
-        most = both;
+        const float both = fmaxf(max, its.x);
+        const float rescale = exp2f(max - both), factor = exp2f(its.x - both);
+        sum = sum * rescale + its.y * factor;
+        out = {out.x * rescale, out.y * rescale, out.z * rescale, out.w * rescale};
+        add(out, factor, v);
+        max = both;
       }
       write(item, column, o % kQuads * 4, out, sum);
     }
   }
 
-  // One warp: counts the spans that are done, while the others go on.
-  __device__ void count_spans() const {
-    SingleShare share(launch);
-    barriers_ready();
+  // The splits warp. The last block to arrive at an item's counter resets it.
+  __device__ void count_splits() const {
+    DecodeScheduler scheduler(launch);
+    sync_barrier_init();
 #pragma unroll 1
     for (unsigned n = 0;;) {
-      const DecodeItem item = share.take();
+      const DecodeItem item = scheduler.next();
       if (item.page_count == 0) return;
-      if (item.spans == 1) continue;
-      ptx::mbarrier_wait(&shared.written, n & 1);
+      if (item.splits == 1) continue;
+      ptx::mbarrier_wait(&shared.partial_written, n & 1);
       if (lane == 0) {
         unsigned* arrived = launch.arrived + item.counter;
-        const bool last = ptx::atom_release_increment(arrived) == unsigned(item.spans - 1);
+        const bool last = ptx::atom_release_increment(arrived) == unsigned(item.splits - 1);
         if (last) {
           *arrived = 0;
           __threadfence();
         }
-        shared.last[n % 2] = last;
-        ptx::mbarrier_arrive(&shared.counted);
+        shared.is_last[n % 2] = last;
+        ptx::mbarrier_arrive(&shared.splits_counted);
       }
       ++n;
     }
@@ -183,39 +214,39 @@ struct SingleBlock : SingleFeed<kD, kFormat> {
 #endif
 
 template <int kD, KvFormat kFormat>
-__global__ void __launch_bounds__(kSingleThreads, 1)
-    single_kernel(const __grid_constant__ DecodeAttentionLaunch launch) {
+__global__ void __launch_bounds__(kDecodeAttentionThreads, 1)
+    decode_attention_kernel(const __grid_constant__ DecodeAttentionLaunch launch) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t memory[];
-  auto& shared = *reinterpret_cast<SingleShared<kD, kFormat>*>(memory);
-  static_assert(sizeof(shared) <= SingleShape<kD, kFormat>::kSharedBytes);
-  if (threadIdx.x < SingleShape<kD, kFormat>::kSlots) {
+  auto& shared = *reinterpret_cast<DecodeAttentionShared<kD, kFormat>*>(memory);
+  static_assert(sizeof(shared) <= DecodeAttentionShape<kD, kFormat>::kSharedBytes);
+  if (threadIdx.x < DecodeAttentionShape<kD, kFormat>::kSlots) {
     ptx::mbarrier_init(&shared.full[threadIdx.x], 1);
     ptx::mbarrier_init(&shared.empty[threadIdx.x], 1);
   }
   if (threadIdx.x == 0) {
-    shared.asked = 0;
-    ptx::mbarrier_init(&shared.written, kAttending);
-    ptx::mbarrier_init(&shared.counted, 1);
+    shared.stages_issued = 0;
+    ptx::mbarrier_init(&shared.partial_written, kAttentionWarps);
+    ptx::mbarrier_init(&shared.splits_counted, 1);
   }
-  if (threadIdx.x < kAhead) {
-    ptx::mbarrier_init(&shared.ready[threadIdx.x], 2);
-    ptx::mbarrier_init(&shared.taken[threadIdx.x], kAttending);
+  if (threadIdx.x < kQueryStages) {
+    ptx::mbarrier_init(&shared.queries_full[threadIdx.x], 2);
+    ptx::mbarrier_init(&shared.queries_empty[threadIdx.x], kAttentionWarps);
   }
   ptx::fence_proxy_async();
   ptx::griddepcontrol_launch_dependents();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const SingleBlock<kD, kFormat> block{{launch, shared, lane}};
-  if (warp < kAttending) {
-    block.attend_pages(warp);
-  } else if (warp == kAttending) {
-    block.fetch_pages();
-  } else if (warp == kAttending + 1) {
-    block.turn_queries();
-  } else if (warp == kAttending + 2) {
-    block.add_own();
+  const DecodeAttention<kD, kFormat> block{{launch, shared, lane}};
+  if (warp < kAttentionWarps) {
+    block.attend_items(warp);
+  } else if (warp == kAttentionWarps) {
+    block.produce_pages();
+  } else if (warp == kAttentionWarps + 1) {
+    block.produce_queries();
+  } else if (warp == kAttentionWarps + 2) {
+    block.append_kv();
   } else {
-    block.count_spans();
+    block.count_splits();
   }
 #endif
 }
