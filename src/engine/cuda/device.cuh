@@ -92,10 +92,11 @@ bool allow_shared_memory(Kernel* kernel, int bytes) {
 // Gives the kernel the largest shared-memory carveout of L1. Kernels that alternate in a stream
 // need the same carveout: an SM must drain before it changes the split.
 template <typename Kernel>
-void prefer_max_shared_memory(Kernel* kernel) {
+bool prefer_max_shared_memory(Kernel* kernel) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
-        "asking for shared memory");
+        "setting the shared memory carveout");
+  return true;
 }
 
 }  // namespace ridge::cuda

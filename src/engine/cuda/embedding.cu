@@ -1,6 +1,6 @@
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/embedding.cuh"
-#include "engine/cuda/layout/dequantize.cuh"
+#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -26,12 +26,17 @@ __device__ inline uint32_t dequantize_pair(uint32_t word) {
   }
 }
 
-// Quantization of a vector in a page of bytes, from its largest magnitude: the scale that is
-// stored, and the factor that its elements are multiplied with. 1e-35: the factor must be finite.
+// Of a vector in a page of bytes: the scale that is stored, and the factor that turns its elements
+// into bytes.
+struct Quantization {
+  float scale, factor;
+};
+// From the vector's largest magnitude. 1e-35: the factor must be finite.
 template <KvFormat kFormat>
-__device__ inline float2 quantization(float magnitude) {
+__device__ inline Quantization quantization(float magnitude) {
   constexpr float kLargest = kFormat == KvFormat::fp8 ? 448 : 127;
-  return magnitude > 1e-35f ? float2{magnitude / kLargest, kLargest / magnitude} : float2{0, 0};
+  return magnitude > 1e-35f ? Quantization{magnitude / kLargest, kLargest / magnitude}
+                            : Quantization{0, 0};
 }
 
 // Two elements as the cache holds them, in the low 16 or 32 bits. Bytes: already multiplied with
@@ -58,8 +63,8 @@ template <int kD, KvFormat kFormat>
 __device__ inline void write_key(const HeadVector<kD>& key, bool valid, int slot, int t,
                                  uint8_t* page, uint8_t* cached) {
   constexpr int kHeadDim = 16 * kD;
-  float2 scale = {1, 1};
-  if constexpr (kv_bytes(kFormat)) scale = quantization<kFormat>(max_magnitude<kD>(key));
+  Quantization quantized = {1, 1};
+  if constexpr (kv_bytes(kFormat)) quantized = quantization<kFormat>(max_magnitude<kD>(key));
   if (!valid) return;
   const auto store = [&](auto value, int at) {
     *reinterpret_cast<decltype(value)*>(page + at) = value;
@@ -71,7 +76,8 @@ __device__ inline void write_key(const HeadVector<kD>& key, bool valid, int slot
     for (int h = 0; h < 2; ++h) {
       const float2 v = key[j][h];
       if constexpr (kv_bytes(kFormat)) {
-        store(static_cast<uint16_t>(quantize_pair<kFormat>(v.x * scale.y, v.y * scale.y)),
+        store(static_cast<uint16_t>(
+                  quantize_pair<kFormat>(v.x * quantized.factor, v.y * quantized.factor)),
               key_byte(slot, t * 2) + key_byte(0, j * 16 + h * 8));
       } else {
         store(quantize_pair<kFormat>(v.x, v.y),
@@ -79,7 +85,7 @@ __device__ inline void write_key(const HeadVector<kD>& key, bool valid, int slot
       }
     }
   }
-  if (kv_bytes(kFormat) && t == 0) store(scale.x, key_scale_byte(slot, kHeadDim));
+  if (kv_bytes(kFormat) && t == 0) store(quantized.scale, key_scale_byte(slot, kHeadDim));
 }
 
 // Writes a value, of which lane l holds elements l + 32 i.
@@ -87,13 +93,13 @@ template <int kD, KvFormat kFormat>
 __device__ inline void write_value(const float (&value)[kD / 2], int slot, int lane, uint8_t* page,
                                    uint8_t* cached) {
   constexpr int kHeadDim = 16 * kD;
-  float2 scale = {1, 1};
+  Quantization quantized = {1, 1};
   if constexpr (kv_bytes(kFormat)) {
     float magnitude = 0;
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) magnitude = fmaxf(magnitude, fabsf(value[i]));
     magnitude = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(magnitude)));
-    scale = quantization<kFormat>(magnitude);
+    quantized = quantization<kFormat>(magnitude);
   }
   const auto store = [&](auto bits, int at) {
     *reinterpret_cast<decltype(bits)*>(page + at) = bits;
@@ -102,14 +108,14 @@ __device__ inline void write_value(const float (&value)[kD / 2], int slot, int l
 #pragma unroll
   for (int i = 0; i < kD / 2; ++i) {
     if constexpr (kv_bytes(kFormat)) {
-      store(static_cast<uint8_t>(quantize_pair<kFormat>(value[i] * scale.y, 0)),
+      store(static_cast<uint8_t>(quantize_pair<kFormat>(value[i] * quantized.factor, 0)),
             value_byte(slot, lane, kHeadDim) + i * 512);
     } else {
       store(static_cast<uint16_t>(quantize_pair<kFormat>(value[i], 0)),
             2 * (value_at(slot, lane, kHeadDim) + i * 256));
     }
   }
-  if (kv_bytes(kFormat) && lane == 0) store(scale.x, value_scale_byte(slot, kHeadDim));
+  if (kv_bytes(kFormat) && lane == 0) store(quantized.scale, value_scale_byte(slot, kHeadDim));
 }
 
 }  // namespace ridge::cuda

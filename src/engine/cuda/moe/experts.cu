@@ -336,8 +336,8 @@ void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* 
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
   check_routing(args.routing);
   [[maybe_unused]] static const bool ready =
-      (prefer_max_shared_memory(fused_routing_kernel),
-       allow_shared_memory(fused_routing_kernel, kFusedRoutingMaxHidden * 16));
+      prefer_max_shared_memory(fused_routing_kernel) &&
+      allow_shared_memory(fused_routing_kernel, kFusedRoutingMaxHidden * 16);
   launch_dependent(fused_routing_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
                    kFusedThreads, size_t(args.norm.hidden) * 16, stream, args);
 }
