@@ -1,8 +1,8 @@
-// Attention of any step alone, rotation and cache included: `check` compares it with doubles on the
-// host, `time` gives prompts in TFLOP/s and single tokens in TB/s beside the read ceiling of the
+// Attention alone, with RoPE and the append to the cache: `check` compares it with double precision
+// on the host; `time` prints prefill in TFLOP/s, and decode in TB/s beside the read ceiling of the
 // same call.
 //   cuda_attention_bench check [KV FORMAT]...
-//   cuda_attention_bench time [prompts|singles] [KV FORMAT]...
+//   cuda_attention_bench time [prefill|decode] [KV FORMAT]...
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
@@ -47,16 +47,16 @@ uint16_t bits_of(float value) {
   return uint16_t((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
 }
 
-// A page on the host.
+// A page of one KV head, on the host.
 struct Page {
   KvFormat format;
   int head_dim;
   uint8_t* bytes;
 
-  struct Place {
-    int at, size, scale;  // scale: where; -1: none
+  struct Element {
+    int at, size, scale;  // byte offsets of the element and of its scale; -1: no scale
   };
-  Place place(bool value, int token, int d) const {
+  Element element(bool value, int token, int d) const {
     if (kv_bytes(format)) {
       return {value ? value_byte(token, d, head_dim) : key_byte(token, d), 1,
               value ? value_scale_byte(token, head_dim) : key_scale_byte(token, head_dim)};
@@ -64,7 +64,7 @@ struct Page {
     return {2 * (value ? value_at(token, d, head_dim) : key_at(token, d, head_dim)), 2, -1};
   }
   double get(bool value, int token, int d) const {
-    const Place p = place(value, token, d);
+    const Element p = element(value, token, d);
     uint16_t bits;
     std::memcpy(&bits, bytes + p.at, 2 <= p.size ? 2 : 1);
     if (format == KvFormat::bf16) return value_of(bits);
@@ -77,11 +77,11 @@ struct Page {
     return double(float(byte)) * scale;
   }
   void put(bool value, int token, const float* v) const {
-    float most = 0;
-    for (int d = 0; d < head_dim; ++d) most = std::max(most, std::abs(v[d]));
-    const float scale = most / (format == KvFormat::fp8 ? 448.0f : 127.0f);
+    float maximum = 0;
+    for (int d = 0; d < head_dim; ++d) maximum = std::max(maximum, std::abs(v[d]));
+    const float scale = maximum / (format == KvFormat::fp8 ? 448.0f : 127.0f);
     for (int d = 0; d < head_dim; ++d) {
-      const Place p = place(value, token, d);
+      const Element p = element(value, token, d);
       uint16_t bits = bits_of(v[d]);
       if (format == KvFormat::f16) bits = __half_as_ushort(__float2half(v[d]));
       if (format == KvFormat::int8) bits = uint8_t(int8_t(std::lrint(v[d] / scale)));
@@ -90,18 +90,18 @@ struct Page {
       if (p.scale >= 0) std::memcpy(bytes + p.scale, &scale, 4);
     }
   }
-  // That token as another page has it.
-  void take(const Page& other, bool value, int token) const {
+  // Copies that token from another page.
+  void copy_token(const Page& other, bool value, int token) const {
     for (int d = 0; d < head_dim; ++d) {
-      const Place p = place(value, token, d);
+      const Element p = element(value, token, d);
       std::memcpy(bytes + p.at, other.bytes + p.at, p.size);
       if (p.scale >= 0) std::memcpy(bytes + p.scale, other.bytes + p.scale, 4);
     }
   }
 };
 
-// A step on the host and the device. Pages are scattered, page 0 is nobody's and holds NaN; slots
-// behind a sequence's past hold large numbers.
+// A step on the host and the device. Pages are scattered. Page 0 belongs to no sequence and holds
+// NaN; slots behind a sequence's last cached token hold large numbers.
 struct Step {
   const Case& c;
   KvFormat format;
@@ -118,8 +118,8 @@ struct Step {
   DeviceBuffer<uint8_t> device_kv;
   DeviceBuffer<int> device_pages;
 
-  Step(const Case& its, KvFormat its_format)
-      : c(its), format(its_format), magnitude(c.norms ? 1.25f : 1.0f) {
+  Step(const Case& test_case, KvFormat kv_format)
+      : c(test_case), format(kv_format), magnitude(c.norms ? 1.25f : 1.0f) {
     std::mt19937 random(unsigned(c.heads * 7 + c.head_dim + int(c.sequences.size())));
     std::normal_distribution<float> normal;
     std::vector<int> free_pages;
@@ -207,8 +207,8 @@ struct Step {
     return device_out.host();
   }
 
-  // A head of a token's row, as it is attended with or goes into the cache.
-  std::vector<double> turned(int token, int head) const {
+  // One head of a token after norm and RoPE: a query, or a key or value as it is cached.
+  std::vector<double> roped(int token, int head) const {
     const int heads = c.heads + 2 * c.kv_heads, half = c.head_dim / 2;
     const float* from = &qkv[(size_t(token) * heads + head) * c.head_dim];
     std::vector<double> v(from, from + c.head_dim);
@@ -222,7 +222,8 @@ struct Step {
       }
     }
     for (int i = 0; i < half; ++i) {
-      const float angle = float(at[token].position) * frequency[i];  // rounded, as there
+      const float angle =
+          float(at[token].position) * frequency[i];  // rounded to float, as on the device
       const double a = std::cos(double(angle)) * magnitude, b = std::sin(double(angle)) * magnitude;
       const double x = v[i], y = v[i + half];
       v[i] = x * a - y * b, v[i + half] = y * a + x * b;
@@ -230,32 +231,33 @@ struct Step {
     return v;
   }
 
-  bool prompt(const AttentionSequence& s) const { return s.rows * (c.heads / c.kv_heads) > 64; }
+  bool is_prefill(const AttentionSequence& s) const { return s.rows * (c.heads / c.kv_heads) > 64; }
 
-  // One head of one token, in doubles, over the cache as it was found. Prompts take all as bf16.
-  std::vector<double> wanted(const AttentionSequence& s, int token, int head) const {
+  // Attention of one head of one token in double precision, over the cache as the device left it.
+  // Prefill rounds everything to bf16.
+  std::vector<double> expected_output(const AttentionSequence& s, int token, int head) const {
     const int h = head / (c.heads / c.kv_heads), position = s.past + token;
     const int low = c.window > 0 ? std::max(0, position + 1 - c.window) : 0;
-    const bool narrow = prompt(s);
-    std::vector<double> q = turned(s.row + token, head);
-    if (narrow || format == KvFormat::bf16) {
+    const bool bf16 = is_prefill(s);
+    std::vector<double> q = roped(s.row + token, head);
+    if (bf16 || format == KvFormat::bf16) {
       for (double& x : q) x = value_of(bits_of(float(x)));
     }
     const auto element = [&](bool value, int key, int d) {
       const double x = page(found_kv, pages[s.pages + key / 16], h).get(value, key % 16, d);
-      return narrow ? double(value_of(bits_of(float(x)))) : x;
+      return bf16 ? double(value_of(bits_of(float(x)))) : x;
     };
     std::vector<double> p, out(c.head_dim);
-    double most = -1e300, total = 0;
+    double maximum = -1e300, total = 0;
     for (int key = low; key <= position; ++key) {
       double score = 0;
       for (int d = 0; d < c.head_dim; ++d) score += q[d] * element(false, key, d);
       score /= std::sqrt(double(c.head_dim));
       if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
       p.push_back(score);
-      most = std::max(most, score);
+      maximum = std::max(maximum, score);
     }
-    for (double& x : p) total += x = std::exp(x - most);
+    for (double& x : p) total += x = std::exp(x - maximum);
     for (int key = low; key <= position; ++key) {
       for (int d = 0; d < c.head_dim; ++d) {
         out[d] += p[key - low] / total * element(true, key, d);
@@ -265,8 +267,8 @@ struct Step {
   }
 };
 
-// What the step's own keys and values may be off by in the cache, of a vector's norm: half a unit
-// of the last place, and for int8 half a step where the largest element is 5 times the mean.
+// Largest relative error of a cached key or value, of the vector's norm: half a unit in the last
+// place; for int8 half a step where the largest element is 5 times the mean.
 double cached_limit(KvFormat format) {
   return format == KvFormat::bf16  ? 0x1.02p-8
          : format == KvFormat::f16 ? 0x1.1p-11
@@ -282,25 +284,25 @@ void check_cache(Step& step) {
     const KvSlot at = step.at[token];
     for (int h = 0; h < c.kv_heads; ++h) {
       for (const bool value : {false, true}) {
-        const std::vector<double> wanted =
-            step.turned(token, c.heads + (value ? c.kv_heads : 0) + h);
+        const std::vector<double> expected =
+            step.roped(token, c.heads + (value ? c.kv_heads : 0) + h);
         const Page found = step.page(step.found_kv, at.page, h);
         double e2 = 0, n2 = 0;
         for (int d = 0; d < c.head_dim; ++d) {
-          const double e = found.get(value, at.slot, d) - wanted[d];
-          e2 += e * e, n2 += wanted[d] * wanted[d];
+          const double e = found.get(value, at.slot, d) - expected[d];
+          e2 += e * e, n2 += expected[d] * expected[d];
         }
         const double error = std::sqrt(e2 / n2);
         worst = std::isfinite(error) ? std::max(worst, error) : 1e9;
-        step.page(rest, at.page, h).take(step.page(step.kv, at.page, h), value, at.slot);
+        step.page(rest, at.page, h).copy_token(step.page(step.kv, at.page, h), value, at.slot);
       }
     }
   }
   expect(worst < cached_limit(step.format), "worst cached vector's error", worst,
          cached_limit(step.format));
-  size_t moved = 0;
-  for (size_t i = 0; i < rest.size(); ++i) moved += rest[i] != step.kv[i];
-  expect(moved == 0, "other bytes of the cache that changed", double(moved), 0);
+  size_t changed = 0;
+  for (size_t i = 0; i < rest.size(); ++i) changed += rest[i] != step.kv[i];
+  expect(changed == 0, "other bytes of the cache that changed", double(changed), 0);
 }
 
 // Weights and outputs are rounded to bf16: each relative error up to 2^-9, 2^-9 / sqrt(3) = 1.1e-3
@@ -317,7 +319,7 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   step.found_kv = step.device_kv.host();
   check_cache(step);
 
-  // Every token where that is quick, else some, the first and the last of each sequence included.
+  // All rows where that is quick, else a sample with the first and last token of each sequence.
   double cost = 0;
   for (const Tokens& t : c.sequences) cost += double(t.rows) * (t.past + t.rows);
   const int stride = int(cost * c.heads * c.head_dim * 2 / 1e9) + 1;
@@ -337,17 +339,18 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   }
   const int threads = int(std::max(1u, std::thread::hardware_concurrency()));
   std::vector<double> difference(threads), size(threads), worst(threads);
-  std::vector<std::thread> team;
+  std::vector<std::thread> workers;
   for (int t = 0; t < threads; ++t) {
-    team.emplace_back([&, t] {
+    workers.emplace_back([&, t] {
       for (size_t i = t; i < rows.size(); i += threads) {
         const Row& row = rows[i];
-        const std::vector<double> wanted = step.wanted(*row.sequence, row.token, row.head);
+        const std::vector<double> expected =
+            step.expected_output(*row.sequence, row.token, row.head);
         double e2 = 0, n2 = 0;
         for (int d = 0; d < c.head_dim; ++d) {
           const double found = value_of(
               out[wide_at(row.head * c.head_dim + d, row.sequence->row + row.token, step.padded)]);
-          e2 += (found - wanted[d]) * (found - wanted[d]), n2 += wanted[d] * wanted[d];
+          e2 += (found - expected[d]) * (found - expected[d]), n2 += expected[d] * expected[d];
         }
         difference[t] += e2, size[t] += n2;
         const double error = std::sqrt(e2 / n2);
@@ -355,65 +358,66 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
       }
     });
   }
-  for (std::thread& thread : team) thread.join();
-  double e2 = 0, n2 = 0, most = 0;
+  for (std::thread& thread : workers) thread.join();
+  double e2 = 0, n2 = 0, maximum = 0;
   for (int t = 0; t < threads; ++t) {
-    e2 += difference[t], n2 += size[t], most = std::max(most, worst[t]);
+    e2 += difference[t], n2 += size[t], maximum = std::max(maximum, worst[t]);
   }
   const double error = std::sqrt(e2 / n2);
   expect(error < kLimit, "relative error", error, kLimit);
-  expect(most < kRowLimit, "worst row's", most, kRowLimit);
+  expect(maximum < kRowLimit, "worst relative error of a row", maximum, kRowLimit);
 
-  int unwritten = 0, strayed = 0;
+  int unwritten = 0, out_of_bounds = 0;
   for (int k = 0; k < c.heads * c.head_dim; ++k) {
     for (int token = 0; token < step.padded; ++token) {
       const bool poison = out[wide_at(k, token, step.padded)] == 0xffff;
       unwritten += token < step.tokens && poison;
-      strayed += token >= step.tokens && !poison;
+      out_of_bounds += token >= step.tokens && !poison;
     }
   }
-  expect(unwritten + strayed == 0, "not written, or behind the end", unwritten + strayed, 0);
+  expect(unwritten + out_of_bounds == 0, "outputs not written, or written behind the end",
+         unwritten + out_of_bounds, 0);
 
-  int moved = 0;
-  for (int i = 0; i < repeats; ++i) moved += step.run(attention) != out;
-  expect(moved == 0, "repeats, moved", moved, 0);
+  int changed = 0;
+  for (int i = 0; i < repeats; ++i) changed += step.run(attention) != out;
+  expect(changed == 0, "repeats that changed", changed, 0);
   Attention slow(c.heads, c.kv_heads, c.head_dim, 3, format,
-                 {c.window});  // so that each SM has much to do
+                 {c.window});  // so that every block has many items
   slow.plan(nullptr, step.sequences);
   const bool same = step.run(slow) == out;
-  expect(same, "3 SMs give something else", !same, 0);
+  expect(same, "different result on 3 SMs", !same, 0);
   const bool same_cache = step.device_kv.host() == step.found_kv;
-  expect(same_cache, "cache, moved", !same_cache, 0);
+  expect(same_cache, "cache changed by a repeat", !same_cache, 0);
   if (c.sequences.size() < 2) return;
-  size_t apart = 0;
+  size_t different = 0;
   for (const AttentionSequence& s : step.sequences) {
     attention.plan(nullptr, {s});
     const std::vector<uint16_t> alone = step.run(attention);
     for (int k = 0; k < c.heads * c.head_dim; ++k) {
       for (int token = s.row; token < s.row + s.rows; ++token) {
         const size_t at = wide_at(k, token, step.padded);
-        apart += alone[at] != out[at];
+        different += alone[at] != out[at];
       }
     }
   }
-  expect(apart == 0, "alone against in the step, values apart", double(apart), 0);
+  expect(different == 0, "values that depend on the batch", double(different), 0);
 }
 
 void check_all(int sms, KvFormat format, const char* format_name) {
   const std::vector<Tokens> mixed = {{300, 0},  {1, 700},  {1, 0},    {129, 77}, {17, 1500},
                                      {1, 511},  {1, 512},  {2, 1023}, {64, 3},   {1, 2600},
                                      {1, 2047}, {1, 2048}, {3, 6000}, {5, 12}};
-  std::vector<Tokens> singles;  // 1 to 5000
-  for (int past = 0; past < 5000; past = past * 4 / 3 + 1) singles.push_back({1, past});
+  std::vector<Tokens> decode;  // 1 to 5000
+  for (int past = 0; past < 5000; past = past * 4 / 3 + 1) decode.push_back({1, past});
   const Case cases[] = {
       {"one prompt", 4, 4, 128, 0, 0, false, {{1000, 0}}},
       {"a chunk", 8, 2, 128, 0, 0, true, {{333, 1234}}},
       {"one token", 8, 2, 128, 0, 0, false, {{1, 200}}},
-      {"one token, spans", 8, 2, 128, 0, 0, false, {{1, 9000}}},
-      {"singles", 8, 2, 128, 0, 0, false, singles},
-      {"singles", 14, 2, 64, 0, 0, true, singles},
-      {"singles", 8, 1, 64, 0, 30, false, singles},
-      {"singles, window", 8, 4, 256, 300, 50, true, singles},
+      {"one token, splits", 8, 2, 128, 0, 0, false, {{1, 9000}}},
+      {"decode", 8, 2, 128, 0, 0, false, decode},
+      {"decode", 14, 2, 64, 0, 0, true, decode},
+      {"decode", 8, 1, 64, 0, 30, false, decode},
+      {"decode, window", 8, 4, 256, 300, 50, true, decode},
       {"mixed", 4, 4, 64, 0, 0, false, mixed},
       {"mixed", 8, 2, 64, 0, 0, true, mixed},
       {"mixed", 8, 1, 64, 0, 0, false, mixed},
@@ -434,7 +438,7 @@ void check_all(int sms, KvFormat format, const char* format_name) {
   }
 }
 
-// Median seconds of a call; it is given its number.
+// Median seconds of a call; function(n) makes call n.
 template <typename Function>
 double time_calls(const Function& function, int calls) {
   cudaEvent_t start, stop;
@@ -454,7 +458,7 @@ double time_calls(const Function& function, int calls) {
   return seconds[seconds.size() / 2];
 }
 
-// Random pages, a few of them over and over.
+// Random pages: up to 512 distinct ones, repeated.
 void fill_pages(DeviceBuffer<uint8_t>& kv, KvFormat format, int head_dim) {
   const size_t bytes = page_bytes(format, head_dim), count = kv.size() / bytes;
   const size_t some = std::min<size_t>(count, 512);
@@ -477,7 +481,7 @@ void fill_pages(DeviceBuffer<uint8_t>& kv, KvFormat format, int head_dim) {
   }
 }
 
-// `batch` sequences of `rows` tokens each, `context` keys in all.
+// `batch` sequences of `rows` tokens each, whose last token attends to `context` keys.
 void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch, int rows,
                int context, int sms, double rate) {
   const int page_count = (context + kPageTokens - 1) / kPageTokens, tokens = batch * rows;
@@ -539,17 +543,16 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   if (rows > 1) {
     const double flops = 4.0 * batch * rows * (context - rows / 2.0) * heads * head_dim;
     const int calls = flops > 1e12 ? 4 : 16;
-    const double turning =
-        time_calls([&](int) { attention.rope_and_append(nullptr, args); }, calls);
+    const double rope = time_calls([&](int) { attention.rope_and_append(nullptr, args); }, calls);
     const double seconds = time_calls([&](int) { attention.launch(nullptr, args); }, calls);
-    std::printf("%9.1f us  %6.1f TFLOP/s, before it %.1f us\n", seconds * 1e6,
-                flops / seconds * 1e-12, turning * 1e6);
+    std::printf("%9.1f us  %6.1f TFLOP/s, RoPE and append %.1f us\n", seconds * 1e6,
+                flops / seconds * 1e-12, rope * 1e6);
   } else {
-    // Layers of the cache in turn, so that it comes from memory.
+    // Layers in turn, so that the cache is read from device memory.
     const auto launch = [&](int n) {
-      AttentionArgs its = args;
-      its.kv += n % layers * layer;
-      attention.launch(nullptr, its);
+      AttentionArgs layer_args = args;
+      layer_args.kv += n % layers * layer;
+      attention.launch(nullptr, layer_args);
     };
     const double bytes = double(layer), seconds = time_calls(launch, bytes > 1e9 ? 4 : 32);
     std::printf("%9.1f us  %6.3f TB/s  %5.1f %% of %.3f\n", seconds * 1e6, bytes / seconds * 1e-12,
@@ -561,31 +564,31 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
 int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  check(cudaGetDeviceProperties(&properties, 0), "reading the device properties");
   const int sms = properties.multiProcessorCount;
-  const auto wanted = [&](const std::string& word) {
+  const auto selected = [&](const std::string& word) {
     for (int i = 2; i < count; ++i) {
       if (word == words[i]) return true;
     }
     return false;
   };
   bool all = true;
-  for (const auto& [format, name] : kKvFormats) all = all && !wanted(name);
+  for (const auto& [format, name] : kKvFormats) all = all && !selected(name);
   if (what == "check") {
     for (const auto& [format, name] : kKvFormats) {
-      if (all || wanted(name)) check_all(sms, format, name);
+      if (all || selected(name)) check_all(sms, format, name);
     }
-    return tell_failures();
+    return report_failures();
   }
   const double rate = read_ceiling(sms);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
   for (const auto& [format, name] : kKvFormats) {
-    if (!(all ? format == KvFormat::bf16 : wanted(name))) continue;
+    if (!(all ? format == KvFormat::bf16 : selected(name))) continue;
     const auto time = [&, f = format](int heads, int kv_heads, int head_dim, int batch, int rows,
                                       int context) {
       time_case(f, heads, kv_heads, head_dim, batch, rows, context, sms, rate);
     };
-    if (!wanted("singles")) {
+    if (!selected("decode")) {
       for (const int length : {2048, 8192}) {
         time(32, 32, 128, 1, length, length);
         time(32, 8, 128, 1, length, length);
@@ -595,7 +598,7 @@ int run(int count, char** words) {
       time(32, 8, 128, 4, 2048, 2048);
       time(32, 8, 128, 1, 512, 8192);
     }
-    if (!wanted("prompts")) {
+    if (!selected("prefill")) {
       for (const int batch : {16, 32, 64, 128}) time(32, 8, 128, batch, 1, 1024);
       time(32, 8, 128, 64, 1, 8192);
       time(32, 8, 128, 4, 1, 32768);

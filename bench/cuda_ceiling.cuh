@@ -1,4 +1,5 @@
-// The read ceiling: a ring of bulk copies a SM and nothing but sums, as `ridge measure` has it.
+// The read ceiling of device memory, measured as `ridge measure` does: on every SM one producer
+// thread keeps a ring of 6 x 32 KB full by bulk copies, and 8 warps sum what arrives.
 #pragma once
 
 #include <algorithm>
@@ -23,43 +24,41 @@ __global__ void __launch_bounds__((kReaders + 1) * 32, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  PipelineState place;
+  PipelineState state;
   if (threadIdx.x >= kReaders * 32) {
     if (threadIdx.x > kReaders * 32) return;
-    for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-      ptx::mbarrier_wait(&empty[place.stage], place.phase ^ 1);
-      ptx::mbarrier_arrive_expect_tx(&full[place.stage], kReadBytes);
-      ptx::cp_async_bulk(ring + place.stage * kReadBytes, data + i * kReadBytes, kReadBytes,
-                         &full[place.stage]);
+    for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, state.advance(kReadSlots)) {
+      ptx::mbarrier_wait(&empty[state.stage], state.phase ^ 1);
+      ptx::mbarrier_arrive_expect_tx(&full[state.stage], kReadBytes);
+      ptx::cp_async_bulk(ring + state.stage * kReadBytes, data + i * kReadBytes, kReadBytes,
+                         &full[state.stage]);
     }
     return;
   }
   uint32_t sum = 0;
-  for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, place.advance(kReadSlots)) {
-    ptx::mbarrier_wait(&full[place.stage], place.phase);
-    const uint4* words = reinterpret_cast<const uint4*>(ring + place.stage * kReadBytes);
+  for (size_t i = blockIdx.x; i < chunks; i += gridDim.x, state.advance(kReadSlots)) {
+    ptx::mbarrier_wait(&full[state.stage], state.phase);
+    const uint4* words = reinterpret_cast<const uint4*>(ring + state.stage * kReadBytes);
 #pragma unroll
     for (int at = 0; at < kReadBytes / 16 / (kReaders * 32); ++at) {
       const uint4 v = words[threadIdx.x + at * kReaders * 32];
       sum += v.x + v.y + v.z + v.w;
     }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&empty[place.stage]);
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&empty[state.stage]);
   }
   sum = __reduce_add_sync(0xffffffffu, sum);
   if (threadIdx.x % 32 == 0) atomicAdd(checksum, sum);
 #endif
 }
 
-// Bytes a second.
+// Bytes per second, the median of 9 runs over 8 GiB.
 inline double read_ceiling(int sms) {
   constexpr size_t kBytes = size_t{8} << 30;
   DeviceBuffer<uint8_t> data(kBytes);
   DeviceBuffer<uint32_t> sum(1);
   fill_normal(nullptr, reinterpret_cast<uint16_t*>(data.data()), kBytes / 2, 1, 0.02f);
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(read_ring),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, kReadSlots * kReadBytes),
-        "asking for shared memory");
+  allow_shared_memory(read_ring, kReadSlots * kReadBytes);
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
   std::vector<double> rates;

@@ -119,7 +119,7 @@ struct CacheCheck {
   KvFormat format;
   double off = 0;
 
-  Reference::Keep of(const std::vector<int>& pages, int position) {
+  Reference::Replace of(const std::vector<int>& pages, int position) {
     if (!kv_bytes(format)) return {};
     return [this, page = pages[position / 16], token = position % 16](int layer, double* keys,
                                                                       double* values) {
@@ -358,7 +358,7 @@ int run(int count, char** words) {
         if (how == "tiny" || how == "one") return failures != 0;
       }
     }
-    return tell_failures();
+    return report_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");

@@ -203,7 +203,7 @@ int run(int count, char** words) {
       check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, threes, ones});
       check_experts(name, {{25, 7, 9, 2, 30, 1, 1, 4, 2}, ones});
     }
-    return tell_failures();
+    return report_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");

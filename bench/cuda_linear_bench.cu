@@ -1,5 +1,5 @@
-// The products of many and of few tokens alone: `check` compares them with doubles on the host,
-// `time` gives their rates for the shapes of Llama-3-8B.
+// GEMMs alone, linear.cuh and skinny_gemm.cuh: `check` compares them with double precision on the
+// host, `time` prints their rates for the shapes of Llama-3-8B.
 //   cuda_linear_bench check | time
 #include <cuda_runtime.h>
 
@@ -19,7 +19,8 @@ namespace {
 
 int sms() {
   int count = 0;
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "asking");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0),
+        "reading the number of SMs");
   return count;
 }
 
@@ -67,7 +68,7 @@ float value_of(uint16_t bits) {
   return value;
 }
 
-// Without a Linear: of few tokens.
+// `linear` null: skinny GEMM.
 void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilogue epilogue) {
   const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
   const int columns = (w.columns + 63) / 64 * 64,
@@ -93,38 +94,38 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilog
   check(cudaDeviceSynchronize(), "multiplying");
   const std::vector<uint16_t> given = x.host(), activated = out.host();
   const std::vector<float> found = rows.host();
-  const auto product = [&](int row, int token) {
+  const auto dot = [&](int row, int token) {
     double sum = 0;
     for (int c = 0; c < w.columns; ++c) {
       sum += double(weights[size_t(row) * stored + c]) * value_of(given[wide_at(c, token, padded)]);
     }
     return sum;
   };
-  // Weights with group scales are rounded to bf16 with them: 2^-8 at most, a random walk over
-  // columns.
+  // Weights with group scales are rounded to bf16 after scaling: up to 2^-8 each, a random walk
+  // over the columns.
   double difference = 0, size = 0;
   for (int i = 0; i < 1500; ++i) {
     const int row = int(i * 7919ll % w.rows), token = int(i * 104729ll / 13 % tokens);
-    double wanted, got;
+    double expected, actual;
     if (epilogue == Epilogue::gate) {
       const int pair = row / 2, block = pair / 8;
-      const double gate = product(block * 16 + pair % 8, token),
-                   up = product(block * 16 + 8 + pair % 8, token);
-      wanted = gate / (1 + std::exp(-gate)) * up;
-      got = value_of(activated[wide_at(pair, token, padded)]);
+      const double gate = dot(block * 16 + pair % 8, token),
+                   up = dot(block * 16 + 8 + pair % 8, token);
+      expected = gate / (1 + std::exp(-gate)) * up;
+      actual = value_of(activated[wide_at(pair, token, padded)]);
     } else {
-      wanted = product(row, token) +
-               (epilogue == Epilogue::store ? b[row] : before[size_t(token) * w.rows + row]);
-      got = found[size_t(token) * w.rows + row];
+      expected = dot(row, token) +
+                 (epilogue == Epilogue::store ? b[row] : before[size_t(token) * w.rows + row]);
+      actual = found[size_t(token) * w.rows + row];
     }
-    difference += (got - wanted) * (got - wanted), size += wanted * wanted;
+    difference += (actual - expected) * (actual - expected), size += expected * expected;
   }
   const double error = std::sqrt(difference / size);
   const double limit = has_group_scale(w.format)    ? (epilogue == Epilogue::gate ? 8e-3 : 5e-3)
                        : epilogue == Epilogue::gate ? 4e-3
                                                     : 1e-5;
-  // Bits over repeats.
-  int moved = 0;
+  // Repeated launches must give the same bits.
+  int changed = 0;
   if (epilogue != Epilogue::add) {
     for (int i = 0; i < 50; ++i) multiply();
     check(cudaDeviceSynchronize(), "multiplying again");
@@ -132,19 +133,21 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilog
       const std::vector<uint16_t> again = out.host();
       for (int t = 0; t < tokens; ++t)
         for (int r = 0; r < w.rows / 2; ++r)
-          moved += again[wide_at(r, t, padded)] != activated[wide_at(r, t, padded)];
+          changed += again[wide_at(r, t, padded)] != activated[wide_at(r, t, padded)];
     } else {
-      moved = rows.host() != found;
+      changed = rows.host() != found;
     }
   }
-  const bool right = error < limit && moved == 0;
-  if (!right) ++failures;
-  std::printf("%-4s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), moved %d %s\n",
-              linear ? "many" : "few", name, w.rows, w.columns, tokens, int(epilogue), error, limit,
-              moved, right ? "ok" : "WRONG");
+  const bool passed = error < limit && changed == 0;
+  if (!passed) ++failures;
+  std::printf(
+      "%-6s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), changed %d %s\n",
+      linear ? "wgmma" : "skinny", name, w.rows, w.columns, tokens, int(epilogue), error, limit,
+      changed, passed ? "ok" : "WRONG");
 }
 
-// Experts of few tokens each: gate and up of the tokens, then rows of the slots; one has two tiles.
+// Skinny GEMM of routed experts: gate_up gathers the tokens, down reads the slots. One expert has
+// two tiles, one has none.
 void check_experts(WeightFormat format, const char* name, int rows, int columns) {
   constexpr int kExperts = 4, kTokens = 19, kTiles = 4, kPadded = 32;
   const int tile_matrix[kTiles] = {0, 2, 2, 3}, count[kTiles] = {1, 8, 3, 5};
@@ -166,9 +169,9 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
   Weights w(format, kExperts, rows, columns, false), pairs(format, kExperts, rows, columns, true);
   const int stored = w.tiles.chunks * format_info(format).columns;
   for (const bool gate : {true, false}) {
-    Weights& its = gate ? pairs : w;
+    Weights& matrix = gate ? pairs : w;
     SkinnyGemmArgs args;
-    args.tiles = its.tiles, args.row_count = rows, args.matrices = kExperts;
+    args.tiles = matrix.tiles, args.row_count = rows, args.matrices = kExperts;
     args.x = gate ? x.data() : of_slots.data(), args.tokens = args.padded = slots;
     args.tile_count = lists.data(), args.tile_matrix = lists.data() + 1;
     args.source = lists.data() + 1 + kTiles, args.gathers = gate, args.x_padded = kPadded;
@@ -182,10 +185,10 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     const std::vector<float> found = to.host();
     double difference = 0, size = 0;
     int touched = 0;
-    std::vector<float> weights;  // of the tile
+    std::vector<float> weights;  // of the tile's expert
     for (int slot = 0; slot < slots; ++slot) {
-      if (slot % kSkinnyTile == 0) weights = its.plain(tile_matrix[slot / kSkinnyTile]);
-      const auto product = [&](int row) {
+      if (slot % kSkinnyTile == 0) weights = matrix.plain(tile_matrix[slot / kSkinnyTile]);
+      const auto dot = [&](int row) {
         double sum = 0;
         for (int c = 0; c < columns; ++c) {
           const size_t at = gate ? wide_at(c, source[slot], kPadded) : wide_at(c, slot, slots);
@@ -194,28 +197,28 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
         return sum;
       };
       for (int i = 0; i < (gate ? rows / 2 : rows); i += 5) {
-        const double got =
+        const double actual =
             gate ? value_of(activated[wide_at(i, slot, slots)]) : found[size_t(slot) * rows + i];
         if (source[slot] < 0) {
-          touched += !std::isnan(got);
+          touched += !std::isnan(actual);
           continue;
         }
-        double wanted;
+        double expected;
         if (gate) {
-          const double y = product(i / 8 * 16 + i % 8);
-          wanted = y / (1 + std::exp(-y)) * product(i / 8 * 16 + 8 + i % 8);
+          const double y = dot(i / 8 * 16 + i % 8);
+          expected = y / (1 + std::exp(-y)) * dot(i / 8 * 16 + 8 + i % 8);
         } else {
-          wanted = product(i);
+          expected = dot(i);
         }
-        difference += (got - wanted) * (got - wanted), size += wanted * wanted;
+        difference += (actual - expected) * (actual - expected), size += expected * expected;
       }
     }
     const double error = std::sqrt(difference / size);
     const double limit = has_group_scale(format) ? (gate ? 8e-3 : 5e-3) : gate ? 4e-3 : 1e-5;
-    const bool right = error < limit && touched == 0;
-    if (!right) ++failures;
+    const bool passed = error < limit && touched == 0;
+    if (!passed) ++failures;
     std::printf("experts %-5s %5d x %5d gate %d: error %.2e (limit %.0e), padding touched %d %s\n",
-                name, rows, columns, gate, error, limit, touched, right ? "ok" : "WRONG");
+                name, rows, columns, gate, error, limit, touched, passed ? "ok" : "WRONG");
   }
 }
 
@@ -293,7 +296,7 @@ void time_all() {
           return skinny_gemm(nullptr, format, sms(), {args});
         linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
-      const auto say = [&](const char* what, double seconds, double bytes, double weights) {
+      const auto print = [&](const char* what, double seconds, double bytes, double weights) {
         std::printf("%-5s %5d tokens %-8s %9.2f us  %6.3f TB/s  %7.1f TFLOP/s\n", name, tokens,
                     what, seconds * 1e6, bytes / seconds * 1e-12,
                     2 * weights * tokens / seconds * 1e-12);
@@ -304,15 +307,15 @@ void time_all() {
         const double s = timer.median(9, [&] {
           for (int l = 0; l < kLayers; ++l) one(c, l);
         }) / kLayers;
-        say(c.name, s, double(c.w->tiles.stride), double(c.w->rows) * c.w->columns);
+        print(c.name, s, double(c.w->tiles.stride), double(c.w->rows) * c.w->columns);
       }
       const double s = timer.median(9, [&] {
         for (int l = 0; l < kLayers; ++l)
           for (const Case& c : cases) one(c, l);
       }) / kLayers;
-      say("layer", s, bytes, count);
+      print("layer", s, bytes, count);
       if (tokens > Linear::kMaxChainedTokens) continue;
-      // As a layer has them, with their norms.
+      // The chain of a layer, with folded norms.
       const auto chained = [&](int layer) {
         std::vector<LinearArgs> ops;
         for (const Case& c : {cases[1], cases[2], cases[3], cases[0]}) {
@@ -333,10 +336,10 @@ void time_all() {
         }
         linear.launch(nullptr, ops, Linear::tile_tokens(tokens));
       };
-      const double together = timer.median(9, [&] {
+      const double chain = timer.median(9, [&] {
         for (int l = 0; l < kLayers; ++l) chained(l);
       }) / kLayers;
-      say("chain", together, bytes, count);
+      print("chain", chain, bytes, count);
     }
   }
 }
@@ -345,7 +348,7 @@ int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (count > 1 && std::string(words[1]) == "time") return time_all(), 0;
   check_all();
-  return tell_failures();
+  return report_failures();
 }
 
 }  // namespace

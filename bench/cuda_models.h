@@ -1,4 +1,5 @@
-// The models of the CUDA benchmarks, by name: shapes alone, weights are random.
+// Models of the CUDA benchmarks by name (shapes only, weights are random), and what the benchmarks
+// share: formats by name, page tables, checks, main.
 #pragma once
 
 #include <cmath>
@@ -28,14 +29,14 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 48, s.hidden = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 768, s.vocab = 151936, s.qk_norm = true, s.moe.assign(48, true);
     s.experts = 128, s.top_k = 8, s.expert_ffn = 768, s.normalize_top_k = true, theta = 1000000;
-  } else if (name == "gemma-3-12b") {  // one rope and window, where it has two
+  } else if (name == "gemma-3-12b") {  // one RoPE table and window; the model has two
     s.layers = 48, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
     s.ffn = 15360, s.vocab = 262208, s.qk_norm = true, s.gelu = true, s.post_norms = true;
     theta = 1000000;
   } else if (name == "tiny") {
     s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
     s.ffn = 1536, s.vocab = 1000;
-  } else if (name == "tiny-wide") {  // multi-head, 128, norms and biases, a window
+  } else if (name == "tiny-wide") {  // MHA, head_dim 128, q/k norms, biases, a window
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
   } else if (name == "tiny-experts") {
@@ -64,8 +65,8 @@ inline constexpr std::pair<WeightFormat, const char*> kFormats[] = {{WeightForma
                                                                     {WeightFormat::nf4, "nf4"}};
 
 inline WeightFormat format_of(const std::string& name) {
-  for (const auto& [format, its_name] : kFormats) {
-    if (name == its_name) return format;
+  for (const auto& [format, candidate] : kFormats) {
+    if (name == candidate) return format;
   }
   std::fprintf(stderr, "no format %s\n", name.c_str());
   std::exit(2);
@@ -77,32 +78,32 @@ inline constexpr std::pair<KvFormat, const char*> kKvFormats[] = {{KvFormat::bf1
                                                                   {KvFormat::int8, "int8"}};
 
 inline KvFormat kv_format_of(const std::string& name) {
-  for (const auto& [format, its_name] : kKvFormats) {
-    if (name == its_name) return format;
+  for (const auto& [format, candidate] : kKvFormats) {
+    if (name == candidate) return format;
   }
   std::fprintf(stderr, "no KV format %s\n", name.c_str());
   std::exit(2);
 }
 
-// Pages of a sequence: not in order, as an allocator that has worked for a while gives them.
+// The pages of a sequence, out of order as an allocator gives them after a while.
 inline std::vector<int> pages_of(int sequence, int count) {
   std::vector<int> pages(count);
   for (int i = 0; i < count; ++i) pages[i] = sequence * count + (i * 7 + 3) % count;
   return pages;
 }
 
-// What `check` of a benchmark has found wrong.
+// Checks of a benchmark that failed. tools/gpu_check reads WRONG and the last line.
 inline int failures = 0;
 inline void expect(bool right, const char* what, double value, double limit) {
   std::printf("  %-46s %10.3g (limit %.3g) %s\n", what, value, limit, right ? "ok" : "WRONG");
   if (!right) ++failures;
 }
-inline int tell_failures() {  // the exit status
+inline int report_failures() {  // returns the exit status
   std::printf("%d wrong\n", failures);
   return failures != 0;
 }
 
-// A benchmark's main: what it throws becomes a line and 1.
+// main() of a benchmark: an exception becomes one line and exit status 1.
 template <typename Run>
 int run_bench(const Run& run, int count, char** words) {
   try {

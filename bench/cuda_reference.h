@@ -1,5 +1,5 @@
-// The forward pass in doubles on the host, with the weights a DeviceModel holds: what the decode
-// kernel is checked against.
+// The forward pass in double precision on the host, with the weights that a DeviceModel holds. The
+// CUDA kernels are checked against it.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Reference {
       Layer layer;
       layer.qkv = model.unpacked(MatrixKind::q, l);
       layer.out = model.unpacked(MatrixKind::out, l);
-      if (s_.is_moe(l)) {  // then all are
+      if (s_.is_moe(l)) {  // then every layer is
         layer.router = model.unpacked(MatrixKind::router, l);
         for (int e = 0; e < s_.experts; ++e) {
           layer.expert_gate_up.push_back(
@@ -45,16 +45,17 @@ class Reference {
     }
   }
 
-  // One sequence's past: keys and values by layer, token after token.
+  // The KV cache of one sequence: keys and values of each layer, token after token.
   struct Past {
     std::vector<std::vector<double>> keys, values;
     int length = 0;
   };
 
-  // What stands for a token's keys and values of a layer in the past, instead of what it is given.
-  using Keep = std::function<void(int layer, double* keys, double* values)>;
+  // May replace a token's keys and values of a layer before they are cached, e.g. by the rounded
+  // ones that the device has.
+  using Replace = std::function<void(int layer, double* keys, double* values)>;
 
-  std::vector<double> step(Past& past, int token, const Keep& keep = {}) const {
+  std::vector<double> step(Past& past, int token, const Replace& replace = {}) const {
     past.keys.resize(s_.layers);
     past.values.resize(s_.layers);
     const int d = s_.head_dim, q_columns = s_.heads * d, kv_columns = s_.kv_heads * d;
@@ -65,39 +66,39 @@ class Reference {
     for (int l = 0; l < s_.layers; ++l) {
       const Layer& layer = layers_[l];
       std::vector<double> qkv =
-          product(layer.qkv, normed(h, layer.attn_norm), q_columns + 2 * kv_columns);
+          multiply(layer.qkv, normed(h, layer.attn_norm), q_columns + 2 * kv_columns);
       for (size_t i = 0; i < layer.bias.size(); ++i) qkv[i] += layer.bias[i];
       for (int head = 0; head < s_.heads + s_.kv_heads; ++head) {
-        turn(&qkv[size_t(head) * d], head < s_.heads ? layer.q_norm : layer.k_norm, past.length);
+        rope(&qkv[size_t(head) * d], head < s_.heads ? layer.q_norm : layer.k_norm, past.length);
       }
       std::vector<double>&keys = past.keys[l], &values = past.values[l];
       keys.insert(keys.end(), qkv.begin() + q_columns, qkv.begin() + q_columns + kv_columns);
       values.insert(values.end(), qkv.begin() + q_columns + kv_columns, qkv.end());
-      if (keep) keep(l, &keys[keys.size() - kv_columns], &values[values.size() - kv_columns]);
+      if (replace) replace(l, &keys[keys.size() - kv_columns], &values[values.size() - kv_columns]);
       const std::vector<double> attended = attend(qkv, keys, values, past.length + 1, l);
-      add(h, product(layer.out, attended, s_.hidden));
+      add(h, multiply(layer.out, attended, s_.hidden));
       const std::vector<double> x = normed(h, layer.mlp_norm);
       if (!s_.is_moe(l)) {
         add(h, mlp(layer.gate_up, layer.down, x, s_.ffn));
         continue;
       }
-      std::vector<double> p = product(layer.router, x, s_.experts);
+      std::vector<double> p = multiply(layer.router, x, s_.experts);
       std::vector<int> order(p.size());
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
-      double all = 0;
+      double total = 0;
       for (double& v : p) v = std::exp(v);
-      for (int i = 0; i < (s_.normalize_top_k ? s_.top_k : s_.experts); ++i) all += p[order[i]];
+      for (int i = 0; i < (s_.normalize_top_k ? s_.top_k : s_.experts); ++i) total += p[order[i]];
       for (int i = 0; i < s_.top_k; ++i) {
         const int e = order[i];
         std::vector<double> y =
             mlp(layer.expert_gate_up[e], layer.expert_down[e], x, s_.expert_ffn);
-        for (double& v : y) v *= p[e] / all;
+        for (double& v : y) v *= p[e] / total;
         add(h, y);
       }
     }
     ++past.length;
-    return product(head_, normed(h, final_), s_.vocab);
+    return multiply(head_, normed(h, final_), s_.vocab);
   }
 
  private:
@@ -109,13 +110,13 @@ class Reference {
 
   std::vector<double> mlp(const std::vector<float>& gate_up, const std::vector<float>& down,
                           const std::vector<double>& x, int ffn) const {
-    const std::vector<double> both = product(gate_up, x, 2 * ffn);
+    const std::vector<double> both = multiply(gate_up, x, 2 * ffn);
     std::vector<double> activated(ffn);
     for (int i = 0; i < ffn; ++i) {
       const double gate = both[i / 8 * 16 + i % 8], up = both[i / 8 * 16 + i % 8 + 8];
       activated[i] = gate / (1 + std::exp(-gate)) * up;
     }
-    return product(down, activated, s_.hidden);
+    return multiply(down, activated, s_.hidden);
   }
 
   static void add(std::vector<double>& to, const std::vector<double>& what) {
@@ -132,14 +133,14 @@ class Reference {
   }
 
   // `w` is [blocks * 16][padded columns].
-  static std::vector<double> product(const std::vector<float>& w, const std::vector<double>& x,
-                                     int rows) {
+  static std::vector<double> multiply(const std::vector<float>& w, const std::vector<double>& x,
+                                      int rows) {
     const size_t columns = w.size() / (size_t(rows + 15) / 16 * 16);
     std::vector<double> y(rows);
     const int threads = rows * columns > 1 << 22 ? 16 : 1;
-    std::vector<std::thread> team;
+    std::vector<std::thread> workers;
     for (int t = 0; t < threads; ++t) {
-      team.emplace_back([&, t] {
+      workers.emplace_back([&, t] {
         for (int r = t; r < rows; r += threads) {
           double sum = 0;
           for (size_t c = 0; c < x.size(); ++c) sum += double(w[r * columns + c]) * x[c];
@@ -147,11 +148,11 @@ class Reference {
         }
       });
     }
-    for (std::thread& thread : team) thread.join();
+    for (std::thread& thread : workers) thread.join();
     return y;
   }
 
-  void turn(double* v, const std::vector<float>& norm, int position) const {
+  void rope(double* v, const std::vector<float>& norm, int position) const {
     const int half = s_.head_dim / 2;
     if (!norm.empty()) {
       double squares = 0;
@@ -175,16 +176,16 @@ class Reference {
     std::vector<double> out(size_t(s_.heads) * d);
     for (int head = 0; head < s_.heads; ++head) {
       std::vector<double> p(length);
-      double most = -1e300, total = 0;
+      double maximum = -1e300, total = 0;
       for (int t = low; t < length; ++t) {
         double score = 0;
         for (int i = 0; i < d; ++i) {
           score += q[size_t(head) * d + i] * keys[size_t(t) * kv_columns + head / group * d + i];
         }
         p[t] = score * s_.query_scale;
-        most = std::max(most, p[t]);
+        maximum = std::max(maximum, p[t]);
       }
-      for (int t = low; t < length; ++t) total += p[t] = std::exp(p[t] - most);
+      for (int t = low; t < length; ++t) total += p[t] = std::exp(p[t] - maximum);
       for (int t = low; t < length; ++t) {
         for (int i = 0; i < d; ++i) {
           out[size_t(head) * d + i] +=

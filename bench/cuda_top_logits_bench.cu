@@ -1,7 +1,7 @@
-// The best of rows of logits: `check` compares them with a sort on the host, `time` gives the
-// kernels, and the whole call beside the copy of all logits that it saves.
-//   cuda_tokens_bench check
-//   cuda_tokens_bench time
+// TopLogitsFinder: `check` compares it with a sort on the host; `time` prints the time of its
+// kernels and of the whole call, beside the copy of all logits that it replaces.
+//   cuda_top_logits_bench check
+//   cuda_top_logits_bench time
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<float> some_logits(Kind kind, int count, unsigned seed) {
       case Kind::normal:
         logits[i] = x;
         break;
-      case Kind::ties:  // zeros of both signs among them
+      case Kind::ties:  // including zeros of both signs
         logits[i] = std::round(x) * (random() % 2 ? 1 : -1);
         break;
       case Kind::equal:
@@ -52,7 +52,7 @@ std::vector<float> some_logits(Kind kind, int count, unsigned seed) {
 }
 
 void check_rows(int rows, int vocab, int count, float scale) {
-  std::printf("%d rows of %d, %d best\n", rows, vocab, count);
+  std::printf("%d rows of %d logits, the top %d\n", rows, vocab, count);
   std::vector<float> logits;
   std::vector<TopLogitsRequest> requests;
   std::mt19937 random(unsigned(vocab + count));
@@ -69,7 +69,7 @@ void check_rows(int rows, int vocab, int count, float scale) {
   device.copy_from(logits.data(), logits.size());
   TopLogitsFinder finder;
   const std::vector<TopLogits> found = finder.find(nullptr, device.data(), vocab, requests);
-  int wrong = 0, wrong_asked = 0;
+  int wrong = 0, wrong_requested = 0;
   double log_error = 0, scaled_error = 0;
   for (int row = 0; row < rows; ++row) {
     const float* x = &logits[size_t(row) * vocab];
@@ -85,49 +85,49 @@ void check_rows(int rows, int vocab, int count, float scale) {
     if (!same) std::printf("  row %d, %s: differs\n", row, kKinds[row % 6]);
     wrong += !same || top.broken;
     for (size_t i = 0; i < requests[row].tokens.size(); ++i) {
-      wrong_asked += top.requested[i] != x[requests[row].tokens[i]];
+      wrong_requested += top.requested[i] != x[requests[row].tokens[i]];
     }
-    const double most = all[0].logit;
-    if (std::isinf(most)) continue;
+    const double maximum = all[0].logit;
+    if (std::isinf(maximum)) continue;
     double sum = 0, scaled = 0;
     for (int i = 0; i < vocab; ++i) {
-      sum += std::exp(x[i] - most), scaled += std::exp((x[i] - most) * scale);
+      sum += std::exp(x[i] - maximum), scaled += std::exp((x[i] - maximum) * scale);
     }
-    const double wanted = most + std::log(sum);
+    const double expected = maximum + std::log(sum);
     log_error =
-        std::max(log_error, std::abs(top.log_sum - wanted) / std::max(1.0, std::abs(wanted)));
+        std::max(log_error, std::abs(top.log_sum - expected) / std::max(1.0, std::abs(expected)));
     scaled_error = std::max(scaled_error, std::abs(top.scaled / scaled - 1));
   }
-  expect(wrong == 0, "rows with other best", wrong, 0);
-  expect(wrong_asked == 0, "other logits of asked tokens", wrong_asked, 0);
-  // The device's share of kSumError.
+  expect(wrong == 0, "rows with other candidates", wrong, 0);
+  expect(wrong_requested == 0, "wrong logits of requested tokens", wrong_requested, 0);
+  // The device's part of kSumError.
   expect(log_error < 8e-6, "log of the sum", log_error, 8e-6);
   expect(scaled_error < 8e-6, "the scaled sum", scaled_error, 8e-6);
 
-  int moved = 0;
+  int changed = 0;
   for (int i = 0; i < 20; ++i) {
     const std::vector<TopLogits>& again = finder.find(nullptr, device.data(), vocab, requests);
     for (int row = 0; row < rows; ++row) {
-      moved += again[row].log_sum != found[row].log_sum || again[row].scaled != found[row].scaled;
-      moved += again[row].candidates.size() != found[row].candidates.size();
+      changed += again[row].log_sum != found[row].log_sum || again[row].scaled != found[row].scaled;
+      changed += again[row].candidates.size() != found[row].candidates.size();
       for (size_t j = 0; j < found[row].candidates.size(); ++j) {
-        moved += again[row].candidates[j].token != found[row].candidates[j].token;
+        changed += again[row].candidates[j].token != found[row].candidates[j].token;
       }
     }
   }
-  expect(moved == 0, "repeats, moved", moved, 0);
+  expect(changed == 0, "repeats that changed", changed, 0);
 
-  int unnoticed = 0;
+  int unreported = 0;
   for (const float bad : {NAN, -NAN, INFINITY}) {
     const size_t at = random() % logits.size();
     device.copy_from(logits.data(), logits.size());
     check(cudaMemcpy(device.data() + at, &bad, 4, cudaMemcpyHostToDevice), "copying");
     const std::vector<TopLogits>& broken = finder.find(nullptr, device.data(), vocab, requests);
     for (int row = 0; row < rows; ++row) {
-      unnoticed += broken[row].broken != (row == int(at / size_t(vocab)));
+      unreported += broken[row].broken != (row == int(at / size_t(vocab)));
     }
   }
-  expect(unnoticed == 0, "what is not a number, not noticed", unnoticed, 0);
+  expect(unreported == 0, "NaN or infinity not reported", unreported, 0);
 }
 
 void check_all() {
@@ -148,8 +148,8 @@ double median_of(int repeats, const Function& seconds_of_one) {
   return seconds[seconds.size() / 2];
 }
 
-// Logits lie in L2, where a product has just left them. The floor: their bytes at the rate of
-// memory.
+// Logits are in L2, as after the GEMM that wrote them. The floor: their bytes at the read rate of
+// device memory.
 void time_rows(int rows, int vocab, int count, double rate) {
   std::vector<float> logits;
   for (int row = 0; row < rows; ++row) {
@@ -196,7 +196,7 @@ void time_rows(int rows, int vocab, int count, double rate) {
   });
   cudaFreeHost(pinned);
   std::printf(
-      "%3d x %6d, %3d best: kernels %6.1f us (floor %4.1f), the call %6.1f, all logits %7.1f\n",
+      "%3d x %6d, top %3d: kernels %6.1f us (floor %4.1f), call %6.1f, copy of all logits %7.1f\n",
       rows, vocab, count, kernels * 1e6, double(logits.size()) * 4 / rate * 1e6, call * 1e6,
       copy * 1e6);
 }
@@ -204,10 +204,10 @@ void time_rows(int rows, int vocab, int count, double rate) {
 int run(int words, char** word) {
   if (words < 2 || std::string(word[1]) == "check") {
     check_all();
-    return tell_failures();
+    return report_failures();
   }
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  check(cudaGetDeviceProperties(&properties, 0), "reading the device properties");
   const double rate = read_ceiling(properties.multiProcessorCount);
   std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
   for (const int vocab : {32000, 128256, 262144}) {
