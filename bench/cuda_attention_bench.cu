@@ -309,17 +309,10 @@ void check_cache(Step& step) {
 // on average; together 1.6e-3 of an output row's norm where values are random.
 constexpr double kLimit = 4e-3, kRowLimit = 8e-3;
 
-void check_case(const Case& c, KvFormat format, const char* format_name, int sms, int repeats) {
-  std::printf("%s, %s: %d/%d heads of %d, window %d, cap %g%s\n", c.name, format_name, c.heads,
-              c.kv_heads, c.head_dim, c.window, c.softcap, c.norms ? ", norms" : "");
-  Step step(c, format);
-  Attention attention(c.heads, c.kv_heads, c.head_dim, sms, format, {c.window});
-  attention.plan(nullptr, step.sequences);
-  const std::vector<uint16_t> out = step.run(attention);
-  step.found_kv = step.device_kv.host();
-  check_cache(step);
-
-  // All rows where that is quick, else a sample with the first and last token of each sequence.
+// Compares the output with double precision: all rows where that is quick, else a sample with the
+// first and last token of each sequence.
+void check_output(const Step& step, const std::vector<uint16_t>& out) {
+  const Case& c = step.c;
   double cost = 0;
   for (const Tokens& t : c.sequences) cost += double(t.rows) * (t.past + t.rows);
   const int stride = int(cost * c.heads * c.head_dim * 2 / 1e9) + 1;
@@ -366,9 +359,12 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   const double error = std::sqrt(e2 / n2);
   expect(error < kLimit, "relative error", error, kLimit);
   expect(maximum < kRowLimit, "worst relative error of a row", maximum, kRowLimit);
+}
 
+// All outputs are written, and nothing behind them.
+void check_bounds(const Step& step, const std::vector<uint16_t>& out) {
   int unwritten = 0, out_of_bounds = 0;
-  for (int k = 0; k < c.heads * c.head_dim; ++k) {
+  for (int k = 0; k < step.c.heads * step.c.head_dim; ++k) {
     for (int token = 0; token < step.padded; ++token) {
       const bool poison = out[wide_at(k, token, step.padded)] == 0xffff;
       unwritten += token < step.tokens && poison;
@@ -377,23 +373,15 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   }
   expect(unwritten + out_of_bounds == 0, "outputs not written, or written behind the end",
          unwritten + out_of_bounds, 0);
+}
 
-  int changed = 0;
-  for (int i = 0; i < repeats; ++i) changed += step.run(attention) != out;
-  expect(changed == 0, "repeats that changed", changed, 0);
-  Attention slow(c.heads, c.kv_heads, c.head_dim, 3, format,
-                 {c.window});  // so that every block has many items
-  slow.plan(nullptr, step.sequences);
-  const bool same = step.run(slow) == out;
-  expect(same, "different result on 3 SMs", !same, 0);
-  const bool same_cache = step.device_kv.host() == step.found_kv;
-  expect(same_cache, "cache changed by a repeat", !same_cache, 0);
-  if (c.sequences.size() < 2) return;
+// A sequence alone gives the bits that it gives in the batch.
+void check_alone(Step& step, Attention& attention, const std::vector<uint16_t>& out) {
   size_t different = 0;
   for (const AttentionSequence& s : step.sequences) {
     attention.plan(nullptr, {s});
     const std::vector<uint16_t> alone = step.run(attention);
-    for (int k = 0; k < c.heads * c.head_dim; ++k) {
+    for (int k = 0; k < step.c.heads * step.c.head_dim; ++k) {
       for (int token = s.row; token < s.row + s.rows; ++token) {
         const size_t at = wide_at(k, token, step.padded);
         different += alone[at] != out[at];
@@ -401,6 +389,31 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
     }
   }
   expect(different == 0, "values that depend on the batch", double(different), 0);
+}
+
+void check_case(const Case& c, KvFormat format, const char* format_name, int sms, int repeats) {
+  std::printf("%s, %s: %d/%d heads of %d, window %d, cap %g%s\n", c.name, format_name, c.heads,
+              c.kv_heads, c.head_dim, c.window, c.softcap, c.norms ? ", norms" : "");
+  Step step(c, format);
+  Attention attention(c.heads, c.kv_heads, c.head_dim, sms, format, {c.window});
+  attention.plan(nullptr, step.sequences);
+  const std::vector<uint16_t> out = step.run(attention);
+  step.found_kv = step.device_kv.host();
+  check_cache(step);
+  check_output(step, out);
+  check_bounds(step, out);
+
+  int changed = 0;
+  for (int i = 0; i < repeats; ++i) changed += step.run(attention) != out;
+  expect(changed == 0, "repeats that changed", changed, 0);
+  // 3 SMs: every block has many items.
+  Attention slow(c.heads, c.kv_heads, c.head_dim, 3, format, {c.window});
+  slow.plan(nullptr, step.sequences);
+  const bool same = step.run(slow) == out;
+  expect(same, "different result on 3 SMs", !same, 0);
+  const bool same_cache = step.device_kv.host() == step.found_kv;
+  expect(same_cache, "cache changed by a repeat", !same_cache, 0);
+  if (c.sequences.size() > 1) check_alone(step, attention, out);
 }
 
 void check_all(int sms, KvFormat format, const char* format_name) {

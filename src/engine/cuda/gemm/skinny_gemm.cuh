@@ -3,7 +3,7 @@
 //
 // Each warp computes a block of 16 rows, or a K range of it. How K is split depends on the matrix
 // alone, and the ranges are summed in order: the bits of a token do not depend on the other tokens
-// of its step. skinny_gemm.cu draws the warps and their rings.
+// of its step. skinny_gemm_kernel.cuh draws the warps and their rings.
 #pragma once
 
 #include "engine/cuda/gemm/linear.cuh"
