@@ -42,8 +42,9 @@ std::string batch_advice(const Explanation& x) {
   const double gain = x.useful_tokens_per_s / x.prediction.tokens_per_s;
   if (x.useful_batch <= x.batch || gain < kWorthRaising) return "";
   return fmt::format(
-      " Raise the batch before adding devices: {:.0f} -> {:.0f} yields about {}x the tokens/s.",
-      x.batch, x.useful_batch, pretty_number(gain));
+      " Raise the batch before adding devices: {:.0f} -> {:.0f} yields about {:.{}f}x the "
+      "tokens/s.",
+      x.batch, x.useful_batch, gain, gain < 9.95 ? 1 : 0);
 }
 
 void describe_batch(Diagnosis& d) {
