@@ -65,7 +65,7 @@ class Writer {
     return push(name, kind, work, math, count_);
   }
   Op& push(const char* name, OpKind kind, const Work& work, DType math, double count) {
-    return ops_.emplace_back(Op{name, kind, math, work, count, {}, tokens_});
+    return ops_.emplace_back(name, kind, math, work, count, OpShape(), tokens_);
   }
 
   // With fusion the norm adds the residual; without fusion that is a kernel of its own.
@@ -123,7 +123,7 @@ class Writer {
     s.n = p.out / kernels;
     Work work = matmul_work(s);
     offload(work);
-    push(p.name, OpKind::matmul, work, p.math, count_ * kernels).shape = s;
+    push(p.name, OpKind::matmul, work, p.math, count_ * kernels).shape.emplace<MatmulShape>(s);
     after(p, rows);
   }
 
