@@ -1,4 +1,5 @@
-// ridge explain: mine does X. Which wall is that, what would each lever gain, what comes next?
+// ridge explain: my endpoint does X. Which wall is that, what would each lever gain, what comes
+// next?
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -35,13 +36,13 @@ void print_evidence(const Explanation& x) {
       fmt::print("  {} {}\n", mark, e.text);
     }
   };
-  section(Bearing::supports, "Evidence", "+");
-  section(Bearing::contradicts, "Against, or also possible", "-");
-  section(Bearing::missing, "Would settle it", "?");
+  section(Bearing::supports, "Evidence for it", "+");
+  section(Bearing::contradicts, "Against it, or other causes", "-");
+  section(Bearing::missing, "Not observed; would decide it", "?");
 }
 
 void print_levers(const Explanation& x, int most) {
-  Table table({"lever", "tok/s per device", "per token", "TTFT", "then", "why"});
+  Table table({"lever", "tok/s per device", "per token", "TTFT", "next wall", "why"});
   for (size_t i = 0; i < std::min(size_t(most), x.levers.size()); ++i) {
     const Lever& l = x.levers[i];
     const auto times = [](double v) { return fmt::format("x{:.2f}", v); };
@@ -63,9 +64,9 @@ void print_explanation(const Request& r, const Explanation& x, int most) {
   };
   row("roof", p.decode.roof_s);
   row("expected", p.decode.expected_s);
-  row(fmt::format("yours, batch {:.0f}", x.batch), x.step_s);
+  row(fmt::format("observed, batch {:.0f}", x.batch), x.step_s);
   fmt::print("{}", table.text());
-  fmt::print("verdict {}, wall {}, next {} ({} on {})\n",
+  fmt::print("verdict {}, wall {}, next wall {} ({} on {})\n",
              paint(Colour::bold, verdict_name(x.verdict)), wall_name(x.wall),
              wall_name(x.next_wall), r.model->name, r.system.name());
   print_evidence(x);
@@ -74,11 +75,11 @@ void print_explanation(const Request& r, const Explanation& x, int most) {
 
 void print_prefill(const Request& r, const Explanation& x, int most) {
   const Prediction& p = x.prediction;
-  fmt::print("{}\n\nprefill of {:.0f} tokens on {}: roof {}, expected {} - {}, yours {}\n",
+  fmt::print("{}\n\nprefill of {:.0f} tokens on {}: roof {}, expected {} - {}, observed {}\n",
              paint(Colour::bold, x.sentence), r.prompt, r.system.name(),
              pretty_time(p.prefill.roof_s), pretty_time(p.prefill.low_s),
              pretty_time(p.prefill.high_s), pretty_time(x.step_s));
-  fmt::print("verdict {}, wall {}, next {}\n", paint(Colour::bold, verdict_name(x.verdict)),
+  fmt::print("verdict {}, wall {}, next wall {}\n", paint(Colour::bold, verdict_name(x.verdict)),
              wall_name(x.wall), wall_name(x.next_wall));
   print_evidence(x);
   print_levers(x, most);
@@ -89,7 +90,8 @@ void print_prefill(const Request& r, const Explanation& x, int most) {
 void add_explain_command(CLI::App& app, Global& global) {
   auto o = std::make_shared<ExplainOptions>();
   CLI::App* command = app.add_subcommand(
-      "explain", "Mine does X: which wall is that, what would each lever gain, what comes next?");
+      "explain",
+      "My endpoint does X: which wall is that, what would each lever gain, what comes next?");
   add_request_options(*command, o->request, Endpoint::left_out);
   command->remove_option(command->get_option("--batch"));
   for (const ObservedOption& option : observed_options()) {

@@ -107,7 +107,7 @@ void print_machine_list(const std::vector<Machine>& machines, const MachineView&
                link_text(machine),
                or_unknown(machine.power, [](double w) { return fmt::format("{:.0f} W", w); })});
   }
-  fmt::print("{}\n{} machines; dense peaks; the link is one direction out of one device.\n",
+  fmt::print("{}\n{} machines; dense peaks; link bandwidth is one direction of one device.\n",
              table.text(), machines.size());
 }
 

@@ -118,7 +118,7 @@ void print_machine_comparison(const System& a, const System& b, const MachineVie
       speed(decode, "decode at small batch", "a bandwidth is unknown"),
       speed(prefill, "prefill of long prompts", "a peak is unknown"));
   if (a.devices() > 1 || b.devices() > 1) {
-    fmt::print("Totals of all devices; what their links cost is not in these ratios.\n");
+    fmt::print("Totals of all devices; communication between them is not part of these ratios.\n");
   }
 }
 

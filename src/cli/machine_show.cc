@@ -80,13 +80,13 @@ void print_ridges(const Machine& machine) {
     table.add(row);
   }
   if (!any) {
-    fmt::print("\nNo peak is known, so neither is the ridge.\n");
+    fmt::print("\nThe peak is unknown, so the ridge is too.\n");
     return;
   }
   const std::string& memory = machine.memory().name;
   fmt::print("\n{}", table.text());
   if (machine.memory().read_bandwidth) {
-    fmt::print("Work with fewer FLOP per byte of {} than the ridge waits for memory.\n", memory);
+    fmt::print("Work with fewer FLOP per byte of {} than the ridge is memory-bound.\n", memory);
   } else {
     fmt::print("The bandwidth of {} is unknown, so the ridge is too.\n", memory);
   }
@@ -108,7 +108,7 @@ void print_rest(const Machine& machine) {
   }
   if (machine.power) fmt::print("power   {:g} W\n", *machine.power);
   if (machine.price_per_hour)
-    fmt::print("price   {:.2f} dollars an hour\n", *machine.price_per_hour);
+    fmt::print("price   {:.2f} dollars per hour\n", *machine.price_per_hour);
   if (!machine.notes.empty()) fmt::print("note    {}\n", machine.notes);
 }
 
@@ -135,7 +135,7 @@ void print_sources(const Machine& machine) {
     std::vector<std::string>& line =
         lines[fmt::format("{}: {}", origin_text(*provenance), provenance->source)];
     if (rest) {
-      line.push_back("all else");
+      line.push_back("other");
     } else {
       line.insert(line.end(), paths.begin(), paths.end());
     }

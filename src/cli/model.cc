@@ -25,13 +25,13 @@ struct Options {
 constexpr const char* kFooter = R"(Examples:
   ridge model                                    the built-in models
   ridge model llama-3-70b                        dimensions, parameters, bytes, KV per token
-  ridge model meta-llama/Llama-3.1-8B-Instruct   names are forgiven
-  ridge model ./config.json                      any Hugging Face config it understands
+  ridge model meta-llama/Llama-3.1-8B-Instruct   Hugging Face names work too
+  ridge model ./config.json                      a Hugging Face config
   ridge model ~/models/Qwen3-8B                  a folder: exact bytes from its safetensors
   ridge model model-Q4_K_M.gguf                  formats and bytes from the file's own header
   ridge model --csv > models.csv
 
-Architectures it does not know are refused with the field that was not understood.
+Unknown architectures are refused; the error names the field that was not understood.
 
 JSON: the list is an array of {name, title, family, parameters, active_parameters, weight_bytes,
 kv_bytes_per_token, layers, max_context}; one model adds hidden, vocab, layer_groups, parts,
@@ -72,7 +72,7 @@ void print_list(const Options& options, const Global& global) {
 
 std::string difference(double ours, double theirs) {
   double relative = ours / theirs - 1;
-  if (ours == theirs) return "the same to the last parameter";
+  if (ours == theirs) return "exactly equal";
   if (std::abs(relative) < 5e-5) return "within 0.01 %";
   return fmt::format("{:+.2f} %", 100 * relative);
 }
@@ -83,7 +83,7 @@ void print_heading(const Model& model) {
   fmt::print("{} layers, hidden {}, vocabulary {}, {}{}\n\n", model.layers(), model.hidden,
              model.vocab,
              model.max_context > 0 ? fmt::format("context {}", model.max_context)
-                                   : std::string("no stated context"),
+                                   : std::string("context not stated"),
              model.tied_embeddings ? ", tied embeddings" : "");
   for (const LayerGroup& group : model.groups) {
     fmt::print("  {:>3} x {}\n", group.count, describe_layer(group.layer));
@@ -104,7 +104,7 @@ void print_parts(const Model& model) {
   fmt::print("{}", table.text());
   for (const Extra& extra : model.extras) {
     if (!extra.counted) {
-      fmt::print("beside it: {}, {} parameters\n", extra.name, pretty_count(extra.parameters));
+      fmt::print("not counted: {}, {} parameters\n", extra.name, pretty_count(extra.parameters));
     }
   }
   double active = active_parameters(model);
@@ -125,12 +125,12 @@ void print_parts(const Model& model) {
 void print_kv(const Model& model) {
   double full = quoted_kv(model), grown = kv_bytes_per_token(model, model.kv_format);
   if (full > 0) {
-    fmt::print("KV cache: {} a token in {}", pretty_bytes(full), model.kv_format.name);
-    if (grown < full) fmt::print(", {} past every window", pretty_bytes(grown));
+    fmt::print("KV cache: {} per token in {}", pretty_bytes(full), model.kv_format.name);
+    if (grown < full) fmt::print(", {} beyond every window", pretty_bytes(grown));
     fmt::print("\n");
   }
   double state = sequence_bytes(model, 0, model.kv_format);
-  if (state > 0) fmt::print("constant state: {} a sequence\n", pretty_bytes(state));
+  if (state > 0) fmt::print("constant state: {} per sequence\n", pretty_bytes(state));
   Table table({"context", "per sequence", "share of weights", ""});
   for (double context : kContexts) {
     double bytes = sequence_bytes(model, context, model.kv_format);

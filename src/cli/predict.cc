@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/predict_text.h"
+#include "cli/predict_training.h"
 #include "predict/json.h"
 
 namespace ridge {
@@ -19,15 +20,16 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8 --kv fp8
   ridge predict -m llama-3-8b -M h100-sxm,h200,b200 -b 1,2,4..256        a sweep
-  ridge predict -m ./my-model/config.json -M this --roofline             the plot
+  ridge predict -m ./my-model/config.json -M this --roofline             with a plot
   ridge predict -m deepseek-v3 -M 8xh200 --ops                           per operator
   ridge predict -m llama-3-70b -M 8xh100 -b 1..64 --svg batch.svg --csv
   ridge predict -m llama-3-70b -M 8xh100 --stack vllm --clients 1,2,4..64   an endpoint
+  ridge predict -m llama-3-8b -M 8xh100 --training -b 1 -c 4096          memory of training
 Numbers take sweeps: 1,2,4..256 doubles, 1..8 counts, 10,20..100 adds. Names take lists.)";
 
 struct PredictOptions {
   RequestOptions request;
-  bool ops = false, roofline = false, csv = false;
+  bool ops = false, roofline = false, csv = false, training = false;
   std::string svg;
 };
 
@@ -75,8 +77,8 @@ Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& result
   const bool endpoint = grid.requests.front().clients.has_value();
   Row header;
   for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
-  if (endpoint) header.push_back("run");
-  append(header, {"TTFT", "per token", "tok/s", "tok/s/device", "roof", "wall", "next", "MFU",
+  if (endpoint) header.push_back("running");
+  append(header, {"TTFT", "per token", "tok/s", "tok/s/device", "roof", "wall", "next wall", "MFU",
                   "MBU", "memory"});
   Table table(header);
   for (size_t i = 0; i < results.size(); ++i) {
@@ -239,12 +241,28 @@ void add_predict_command(CLI::App& app, Global& global) {
       ->group("Output");
   command->add_flag("--csv", options->csv, "Comma-separated: the sweep, or the operators")
       ->group("Output");
-  command->add_option("--svg", options->svg, "Write the picture (roofline or sweep) to a file")
+  command->add_option("--svg", options->svg, "Write the plot (roofline or sweep) to a file")
       ->group("Output");
+  CLI::Option* training =
+      command
+          ->add_flag("--training", options->training,
+                     "Memory of training with Adam, by part and sharding; --batch sequences of "
+                     "--context tokens per device")
+          ->group("Output");
+  for (const char* other : {"--ops", "--roofline", "--svg", "--clients", "--tp", "--pp", "--dp",
+                            "--ep", "--weights", "--kv", "--activations"}) {
+    training->excludes(command->get_option(other));
+  }
   command->footer(kExamples);
   command->callback([options, command, &global] {
     const RequestGrid grid = make_requests(options->request);
     check_experts(*command, grid.requests);
+    if (options->training) {
+      print_training(grid, global.json    ? TrainingOutput::json
+                           : options->csv ? TrainingOutput::csv
+                                          : TrainingOutput::text);
+      return;
+    }
     if (grid.axes.empty()) {
       print_single(grid.requests.front(), *options, global);
     } else {

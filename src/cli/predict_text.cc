@@ -51,14 +51,14 @@ std::string weights_name(const Request& r) {
 }  // namespace
 
 std::string prediction_headline(const Request& r, const Prediction& p) {
-  return fmt::format("{} on {} ({}), weights {}, KV {}, products in {}\n",
+  return fmt::format("{} on {} ({}), weights {}, KV {}, GEMMs in {}\n",
                      paint(Colour::bold, r.model->title.empty() ? r.model->name : r.model->title),
                      paint(Colour::bold, r.system.name()), plan_words(r), weights_name(r),
                      r.plan.kv ? r.plan.kv->name : r.model->kv_format.name, dtype_name(p.math));
 }
 
 std::string prediction_phases(const Request& r, const Prediction& p) {
-  Table table({"phase", "roof", "expected", "band", "wall", "next", "FLOP/B", "MFU", "MBU"});
+  Table table({"phase", "roof", "expected", "band", "wall", "next wall", "FLOP/B", "MFU", "MBU"});
   table.add(phase_row(fmt::format("prefill {} tokens", pretty_count(r.prompt)), p.prefill));
   table.add(phase_row(
       fmt::format("decode batch {} at {}", pretty_count(r.batch), pretty_count(r.context)),
@@ -69,7 +69,8 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
   }
   std::string text = table.text();
   text += fmt::format(
-      "\ntime to first token {}   per token {}   {} tok/s: {} a user, {} a device (roof {})\n",
+      "\ntime to first token {}   per token {}   {} tok/s: {} tok/s per user, {} per device (roof "
+      "{})\n",
       paint(Colour::bold, pretty_time(p.ttft_s())), paint(Colour::bold, pretty_time(p.tpot_s())),
       paint(Colour::bold, pretty_number(p.tokens_per_s)), pretty_number(1 / p.tpot_s()),
       pretty_number(p.tokens_per_s / r.plan.devices()), pretty_number(p.roof_tokens_per_s));
@@ -82,18 +83,18 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
         pretty_number(p.endpoint->tokens_per_s), pretty_count(p.endpoint->running));
   }
   if (p.tokens_per_step > 1) {
-    text += fmt::format("speculation: {:.2f} tokens a step, {} of it drafting\n", p.tokens_per_step,
-                        pretty_percent(p.draft_s / p.decode.expected_s));
+    text += fmt::format("speculation: {:.2f} tokens per step, {} of the step spent drafting\n",
+                        p.tokens_per_step, pretty_percent(p.draft_s / p.decode.expected_s));
   }
   if (p.batch_efficiency < 1) {
-    text += fmt::format("static batching: {} of the slots generate on average\n",
+    text += fmt::format("static batching: {} of the batch slots are active on average\n",
                         pretty_percent(p.batch_efficiency));
   }
   if (p.joules_per_token) {
-    text += fmt::format("at most {} J a token (board power)", pretty_number(*p.joules_per_token));
+    text += fmt::format("at most {} J per token (board power)", pretty_number(*p.joules_per_token));
     text += p.dollars_per_mtok
-                ? fmt::format(", ${} a million tokens\n", pretty_number(*p.dollars_per_mtok))
-                : std::string("; price unknown: --price gives $ a million tokens\n");
+                ? fmt::format(", ${} per million tokens\n", pretty_number(*p.dollars_per_mtok))
+                : std::string("; price unknown: --price gives $ per million tokens\n");
   }
   return text;
 }
@@ -103,7 +104,7 @@ std::string prediction_memory(const Request& r, const Prediction& p) {
   std::string text = fmt::format(
       "Memory per device: weights {}, KV {}, activations {}, overhead {}", pretty_bytes(m.weights),
       pretty_bytes(m.kv), pretty_bytes(m.activations), pretty_bytes(m.overhead));
-  if (!m.capacity) return text + "; size of the memory unknown\n";
+  if (!m.capacity) return text + "; memory size unknown\n";
   text += fmt::format(" = {} of {}\n", pretty_bytes(m.used()), pretty_bytes(*m.capacity));
   const auto part = [&](double bytes, const char* glyph) {
     std::string bar;
@@ -120,10 +121,11 @@ std::string prediction_memory(const Request& r, const Prediction& p) {
                   fmt::format("does not fit: {} too much per device\n", pretty_bytes(-m.left())));
   }
   const auto amount = [](double value) { return value > 0 ? pretty_count(value) : "none"; };
-  text += fmt::format("Largest batch at context {}: {}; largest context at batch {}: {}\n",
-                      pretty_count(r.context), amount(m.max_batch), pretty_count(r.batch),
-                      amount(m.max_context) +
-                          (m.max_context == double(r.model->max_context) ? " (the model's)" : ""));
+  text += fmt::format(
+      "Largest batch at context {}: {}; largest context at batch {}: {}\n", pretty_count(r.context),
+      amount(m.max_batch), pretty_count(r.batch),
+      amount(m.max_context) +
+          (m.max_context == double(r.model->max_context) ? " (the model's limit)" : ""));
   return text;
 }
 

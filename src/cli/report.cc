@@ -25,15 +25,15 @@ struct ReportOptions {
   std::string file, target, compare;
 };
 
-// Only what was said: the page shows the rest as it is by default.
+// Only options that were given: the page shows the others with their defaults.
 ApiOptions config_of(const ReportOptions& o) {
   ApiOptions config;
-  const RequestOptions unsaid;
+  const RequestOptions defaults;
   for (const RequestOption& option : request_options()) {
     const std::string name = option.name;
     if (option.flag) {
       if (o.request.*option.flag) config[name] = "true";
-    } else if (o.request.*option.value != unsaid.*option.value || name == "model" ||
+    } else if (o.request.*option.value != defaults.*option.value || name == "model" ||
                name == "machine") {
       config[name] = o.request.*option.value;
     }
@@ -64,7 +64,7 @@ void add_report_command(CLI::App& app, Global& global) {
   }
   command->add_option("--target", o->target, "Latency target, time per token")
       ->capture_default_str();
-  command->add_option("--compare", o->compare, "Machines to draw beside, comma-separated");
+  command->add_option("--compare", o->compare, "Machines to compare with, comma-separated");
   command->footer(kExamples);
   command->callback([o, &global] {
     check_writable(o->file);

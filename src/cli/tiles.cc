@@ -1,4 +1,4 @@
-// ridge tiles: one tile's way through the memory hierarchy, and what buffering buys.
+// ridge tiles: tiles on their way through the memory hierarchy, and the gain of more buffers.
 #include "roofline/tiles.h"
 
 #include <fmt/format.h>
@@ -46,15 +46,15 @@ std::string gantt(const PipelineResult& r, int width) {
 
 void print_tiles(const Machine& machine, const TileShape& shape) {
   const PipelineResult r = simulate_pipeline(machine, shape);
-  fmt::print("{}: {:.0f}x{:.0f}x{:.0f} {} tiles, {} a stage, one of {:.0f} units\n\n",
+  fmt::print("{}: {:.0f}x{:.0f}x{:.0f} {} tiles, {} per stage, on one of {:.0f} units\n\n",
              paint(Colour::bold, machine.title), shape.m, shape.n, shape.k, dtype_name(shape.dtype),
              pretty_binary(shape.stage_bytes()), *machine.units);
   fmt::print(
-      "A tile's life with {} stages: {} streaming from {}, {} through the cache, {} waiting "
+      "Time of a tile with {} stages: {} streaming from {}, {} through the cache, {} waiting "
       "in shared memory, {} in the matrix units\n\n",
       shape.stages, pretty_percent(r.hbm), machine.memory().name, pretty_percent(r.cache),
       pretty_percent(r.waiting), pretty_percent(r.computing));
-  Table table({"stages", "shared memory", "fits", "in flight", "of the bytes needed", "memory busy",
+  Table table({"stages", "shared memory", "fits", "in flight", "of bytes needed", "memory busy",
                "matrix units busy", "time"});
   for (const int stages : {1, 2, 3, 4, 6, 8}) {
     TileShape s = shape;

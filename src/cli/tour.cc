@@ -64,7 +64,8 @@ std::string pyramid_text(const Machine& m) {
 }
 
 std::string predictions_text(const std::vector<Stop>& stops) {
-  Table table({"", "first token", "per token", "tok/s", "roof", "wall of decode", "next", "fits"});
+  Table table(
+      {"", "first token", "per token", "tok/s", "roof", "decode wall", "next wall", "fits"});
   for (const Stop& s : stops) {
     const Prediction& p = s.prediction;
     table.add({s.request.system.name(), pretty_time(p.ttft_s()), pretty_time(p.tpot_s()),
@@ -148,7 +149,8 @@ void print_tour(const Global& global) {
     fmt::print("GPU: {}, {}\n", paint(Colour::bold, gpu.name), pretty_bytes(gpu.memory));
   }
   fmt::print("{}\n", pyramid_text(here.device));
-  fmt::print("{} writes, here and now:\n{}\n", paint(Colour::bold, words.runner->weights().source),
+  fmt::print("{} generates on this machine:\n{}\n",
+             paint(Colour::bold, words.runner->weights().source),
              wrap(kWords + words.made.text, 100));
   fmt::print("{}{}\n\n", decode_text(*words.runner, words.made, roof),
              run_line(*words.runner, words.made, roof));

@@ -27,10 +27,10 @@ Work grouped_matmul_work(const MatmulShape& s, double experts) {
   if (s.m <= 0 || experts <= 0) return Work{.launches = 0};
   const double rows = s.m / experts;  // per expert; may be fractional on average
   const double multiple = dimension_multiple(s.math);
-  const double inputs = s.m * s.k * s.in_bytes;
-  const double weights = experts * s.k * s.n * s.weight_bits / 8;
-  const double outputs = s.m * s.n * s.out_bytes * s.outputs_kept;
-  work.flops = 2 * s.m * s.k * s.n;
+  const double inputs = s.input_bytes();
+  const double weights = experts * s.weight_bytes();
+  const double outputs = s.output_bytes();
+  work.flops = s.flops();
   work.padded_flops =
       2 * experts * pad_to(rows, kTokenMultiple) * pad_to(s.k, multiple) * pad_to(s.n, multiple);
   work.weight_bytes = weights;

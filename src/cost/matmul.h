@@ -1,4 +1,4 @@
-// Dense matrix products: m x k times k x n.
+// GEMMs: m x k times k x n.
 #pragma once
 
 #include "cost/work.h"
@@ -11,7 +11,13 @@ struct MatmulShape {
   double in_bytes = 2;         // per input activation
   double out_bytes = 2;        // per output activation
   double outputs_kept = 1;     // share of n that is written (a fused SwiGLU writes half)
-  DType math = DType::bf16;
+  DType math = DType::bf16;    // what the matrix units run in
+
+  // Every operation and every operand's byte once.
+  double flops() const { return 2 * m * k * n; }
+  double weight_bytes() const { return k * n * weight_bits / 8; }
+  double input_bytes() const { return m * k * in_bytes; }
+  double output_bytes() const { return m * n * out_bytes * outputs_kept; }
 };
 
 // 2mkn FLOPs; k n weights, m k inputs and m n outputs each through device memory once.

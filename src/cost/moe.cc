@@ -56,4 +56,27 @@ double busiest_rank(const Routing& routing, double tokens, double ranks) {
   return std::min(load, most / mean);
 }
 
+MatmulShape expert_up(const ExpertBlock& block, double rows) {
+  MatmulShape s;
+  s.m = rows;
+  s.k = block.hidden;
+  s.n = (block.gated ? 2 : 1) * block.inter;
+  s.outputs_kept = block.gated ? 0.5 : 1;
+  s.weight_bits = block.weight_bits;
+  s.in_bytes = block.in_bytes;
+  s.math = block.math;
+  return s;
+}
+
+MatmulShape expert_down(const ExpertBlock& block, double rows) {
+  MatmulShape s;
+  s.m = rows;
+  s.k = block.inter;
+  s.n = block.hidden;
+  s.weight_bits = block.weight_bits;
+  s.in_bytes = block.in_bytes;
+  s.math = block.math;
+  return s;
+}
+
 }  // namespace ridge

@@ -48,33 +48,4 @@ struct Work {
   double device_bytes() const { return weight_bytes + kv_bytes + act_bytes; }
 };
 
-// The shape behind a Work, for kernel models that need more than its sums.
-struct Dims {
-  double m = 0, k = 0, n = 0;  // products: rows, inputs, outputs
-                               // experts: tokens, hidden, inner columns of one expert
-  double weight_bits = 16, in_bytes = 2;
-  double sequences = 0, fresh = 0, past = 0;  // attention: means over the batch
-  double heads = 0, kv_heads = 0, qk_dim = 0, v_dim = 0, window = 0, kv_bytes = 2;
-  double experts = 0, top_k = 0, ranks = 1;
-  double block = 1;     // share of its fused block's time (routing and both expert products)
-  bool latent = false;  // MLA
-  bool gated = true;    // experts with a gate
-  bool skewed = false;  // experts with a power-law load
-};
-
-struct Op {
-  const char* name = "";  // "qkv", "attention", "down": a static string
-  OpKind kind = OpKind::matmul;
-  DType math = DType::bf16;  // what the matrix units run in
-  Work work;                 // of one execution
-  double count = 1;          // executions per step (identical layers)
-  Dims dims{};               // default, so that tests may write an operator without it
-  double tokens = 0;         // of the whole step; 0: of no step in particular
-
-  double intensity() const {
-    const double bytes = work.device_bytes();
-    return bytes > 0 ? (work.flops + work.vector_flops) / bytes : 0;
-  }
-};
-
 }  // namespace ridge

@@ -42,6 +42,7 @@ EndpointParts endpoint_parts(const Request& request, const Load& load);
 
 // With the stack's host work. Every sequence waits for the prompts of the others: others / output
 // of a prompt per step.
-EndpointEstimate estimate_endpoint(const EndpointParts& parts, const Stack& stack, const Load& load);
+EndpointEstimate estimate_endpoint(const EndpointParts& parts, const Stack& stack,
+                                   const Load& load);
 
 }  // namespace ridge

@@ -1,32 +1,20 @@
 // Which wall is a run hitting? From numbers a person has: throughput, latencies, counters.
 //
-// The run's step is reconstructed from the observation and placed between the roof and the
-// expected band; counters say what the device did in that time. Every conclusion carries its
-// evidence, what speaks against it and what was not known.
+// The run's step is reconstructed from the observation and compared with the roof and the expected
+// band. Counters say what the device did in that time. A verdict comes with the evidence for it,
+// the evidence against it and what was not observed. diagnosis.h lists the files that do this.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "predict/levers.h"
+#include "predict/observation.h"
 #include "predict/predict.h"
 
 namespace ridge {
-
-// Shares are 0 to 1. What was not observed stays empty.
-struct Observation {
-  std::optional<double> tokens_per_s;   // output tokens of the whole endpoint
-  std::optional<double> batch;          // sequences decoding at once
-  std::optional<double> itl_s;          // mean time between a user's tokens
-  std::optional<double> ttft_s;         // time to first token
-  std::optional<double> dram_active;    // DCGM DRAM_ACTIVE
-  std::optional<double> tensor_active;  // DCGM PIPE_TENSOR_ACTIVE
-  std::optional<double> gpu_util;       // nvidia-smi: some kernel was resident
-  std::optional<double> kv_usage;       // of the cache's pages
-  std::optional<double> waiting;        // requests in the queue
-  std::optional<double> power_w;        // drawn by one device
-};
 
 enum class Verdict : uint8_t {
   impossible,     // faster than the roof: a number is wrong
@@ -62,8 +50,8 @@ struct Explanation {
   std::vector<Lever> levers;  // best first
 };
 
-// `request.batch` is ignored in favour of the observation's. Throws Error when neither tokens/s
-// nor an inter-token latency nor a time to first token was observed.
+// `request.batch` is ignored: the batch is the observed or reconstructed one. Throws Error for
+// observations that check_observation() refuses.
 Explanation explain(const Request& request, const Observation& observation);
 
 }  // namespace ridge

@@ -12,12 +12,14 @@
 namespace ridge {
 namespace {
 
+constexpr double kLeastGain = 1.005;  // less is printed as x1.00
+
 class Levers {
  public:
   Levers(const Request& request, const Prediction& now, Phase phase)
       : request_(request), now_(now), phase_(phase) {}
 
-  // `change` edits a copy of the request. A change the plan cannot take is no lever.
+  // `change` edits a copy of the request. A change that the plan refuses is no lever.
   template <typename Change>
   void consider(std::string name, std::string note, Change change) {
     Request changed = request_;
@@ -34,7 +36,9 @@ class Levers {
       lever.tpot_s = p.tpot_s();
       lever.fits = p.memory.fits;
       lever.next_wall = (phase_ == Phase::prefill ? p.prefill : p.decode).wall;
-      if (lever.fits) levers_.push_back(std::move(lever));
+      const double faster = now_.tpot_s() / lever.tpot_s;
+      const bool gains = std::max({lever.gain, lever.ttft_gain, faster}) >= kLeastGain;
+      if (lever.fits && gains) levers_.push_back(std::move(lever));
     } catch (const Error&) {
     }
   }
@@ -62,7 +66,8 @@ void consider_batch(Levers& levers, const Request& r, const Prediction& now) {
   }
   if (now.memory.capacity && most > r.batch && most < r.batch * 32) {
     levers.consider(fmt::format("batch {:.0f} -> {:.0f} (all that fits)", r.batch, most),
-                    "then KV capacity is the wall", [=](Request& c) { c.batch = most; });
+                    "the largest batch that fits; KV capacity is the next wall",
+                    [=](Request& c) { c.batch = most; });
   }
 }
 
@@ -77,8 +82,8 @@ void consider_precision(Levers& levers, const Request& r) {
           [=](Request& c) { c.plan.weights = format; });
     }
   };
-  weights("fp8", "; the gain in decode is bandwidth, not FLOPs");
-  weights("int4", ", scales counted; products run in 16 bits");
+  weights("fp8", "; decode gains from fewer bytes, not from more FLOP/s");
+  weights("int4", ", scales counted; GEMMs run in 16 bits");
   const Format kv = r.plan.kv.value_or(r.model->kv_format);
   if (kv.bits > 8.9) {
     levers.consider("kv fp8", "half the cache bytes: longer contexts, larger batches",
@@ -88,11 +93,11 @@ void consider_precision(Levers& levers, const Request& r) {
 
 void consider_techniques(Levers& levers, const Request& r) {
   if (!r.plan.graphs) {
-    levers.consider("CUDA graphs", "kernels follow each other without the host",
+    levers.consider("CUDA graphs", "no host work between kernels",
                     [](Request& c) { c.plan.graphs = true; });
   }
   if (!r.plan.flash) {
-    levers.consider("FlashAttention", "scores never leave the chip",
+    levers.consider("FlashAttention", "attention scores stay on chip",
                     [](Request& c) { c.plan.flash = true; });
   }
   if (!r.plan.fusion) {
@@ -101,13 +106,15 @@ void consider_techniques(Levers& levers, const Request& r) {
   }
   if (r.plan.speculate == 0) {
     levers.consider("speculation, 3 drafts at 70 % acceptance",
-                    "drafting taken as free; pays while decode is memory-bound", [](Request& c) {
+                    "cost of drafting not counted; gains while decode is memory-bound",
+                    [](Request& c) {
                       c.plan.speculate = 3;
                       c.plan.acceptance = 0.7;
                     });
   }
   if (r.plan.prefix_hit < 0.5) {
-    levers.consider("prefix reuse, half of each prompt", "time to first token, not decode",
+    levers.consider("prefix reuse, half of each prompt",
+                    "shortens the time to first token, not decode",
                     [](Request& c) { c.plan.prefix_hit = 0.5; });
   }
 }
@@ -115,19 +122,19 @@ void consider_techniques(Levers& levers, const Request& r) {
 void consider_parallelism(Levers& levers, const Request& r) {
   if (r.plan.tp > 1) {
     levers.consider(fmt::format("tp {} -> {} with twice the replicas", r.plan.tp, r.plan.tp / 2),
-                    "less communication, weights read by fewer devices", [](Request& c) {
+                    "less communication; each device reads more weights", [](Request& c) {
                       c.plan.tp /= 2;
                       c.plan.dp *= 2;
                     });
   }
   levers.consider(fmt::format("tp {} -> {}", r.plan.tp, r.plan.tp * 2),
-                  "gain per device; latency falls more", [](Request& c) {
+                  "throughput is per device; latency falls more", [](Request& c) {
                     c.plan.tp *= 2;
                     const int most = c.system.device.links.empty()
                                          ? c.system.devices_per_node
                                          : c.system.device.links.front().max_devices;
                     if (c.plan.devices() > c.system.devices()) {
-                      if (c.plan.tp > most) throw Error("beyond the link's domain");
+                      if (c.plan.tp > most) throw Error("more devices than the link joins");
                       c.system.devices_per_node = c.plan.devices();
                       c.system.nodes = 1;
                     }
@@ -142,13 +149,13 @@ void consider_machines(Levers& levers, const Request& r) {
     } catch (const Error&) {
       continue;  // the user's own atlas may lack it
     }
-    const Machine& mine = r.system.device;
-    if (other.name == mine.name || mine.kind != other.kind) continue;
+    const Machine& current = r.system.device;
+    if (other.name == current.name || current.kind != other.kind) continue;
     const Maybe bandwidth = other.memory().read_bandwidth, peak = other.peak_of(DType::bf16);
-    if (!bandwidth || !peak || !mine.peak_of(DType::bf16)) continue;
-    std::string note =
-        fmt::format("bandwidth x{:.2f}, 16-bit peak x{:.2f}",
-                    *bandwidth / *mine.memory().read_bandwidth, *peak / *mine.peak_of(DType::bf16));
+    if (!bandwidth || !peak || !current.peak_of(DType::bf16)) continue;
+    std::string note = fmt::format("bandwidth x{:.2f}, 16-bit peak x{:.2f}",
+                                   *bandwidth / *current.memory().read_bandwidth,
+                                   *peak / *current.peak_of(DType::bf16));
     levers.consider(fmt::format("machine {}", other.name), std::move(note),
                     [&](Request& c) { c.system.device = other; });
   }

@@ -8,10 +8,10 @@
 
 namespace ridge {
 
-// One change and what the model says it would bring, everything else kept.
+// One change and its predicted effect, everything else kept.
 struct Lever {
   std::string name;      // "batch 8 -> 64"
-  double gain = 1;       // output tokens/s after over before
+  double gain = 1;       // output tokens/s per device, after over before
   double tpot_s = 0;     // expected, after
   double ttft_gain = 1;  // time to first token, before over after
   Wall next_wall = Wall::memory;
@@ -19,10 +19,11 @@ struct Lever {
   std::string note;
 };
 
-// Which phase is asked about: its gain ranks the levers, its wall comes next.
+// The phase in question: its gain ranks the levers, and its wall is the lever's next wall.
 enum class Phase : uint8_t { prefill, decode };
 
-// All levers that apply to a request, best first.
+// The levers that fit the memory and gain something (at least 0.5 % in throughput per device, time
+// per token or time to first token), best first.
 std::vector<Lever> rank_levers(const Request& request, const Prediction& now,
                                Phase phase = Phase::decode);
 void sort_levers(std::vector<Lever>& levers, Phase phase);

@@ -13,14 +13,14 @@ using O = ObservedOptions;
 constexpr ObservedOption kOptions[] = {
     {"observed", "", "Output tokens/s of the endpoint: 280tok/s", &O::observed},
     {"batch", "b", "Sequences decoding at once", &O::batch},
-    {"itl", "", "Time between a user's tokens: 28ms", &O::itl},
+    {"itl", "", "Inter-token latency of a user: 28ms", &O::itl},
     {"ttft", "", "Time to first token: 900ms", &O::ttft},
-    {"dram-active", "", "Share of time device memory is busy", &O::dram_active},
-    {"tensor-active", "", "Share of time the tensor pipe is busy", &O::tensor_active},
+    {"dram-active", "", "Share of time device memory is active, 0 to 1", &O::dram_active},
+    {"tensor-active", "", "Share of time the tensor pipe is active, 0 to 1", &O::tensor_active},
     {"gpu-util", "", "nvidia-smi utilisation, 0 to 1", &O::gpu_util},
-    {"kv-usage", "", "Share of the KV cache in use", &O::kv_usage},
+    {"kv-usage", "", "Share of the KV cache in use, 0 to 1", &O::kv_usage},
     {"waiting", "", "Requests in the queue", &O::waiting},
-    {"power", "", "Drawn by one device: 690W", &O::power},
+    {"power", "", "Power drawn by one device: 690W", &O::power},
 };
 
 std::optional<double> read(const ObservedOptions& o, const ObservedOption& option) {
@@ -56,7 +56,7 @@ Explanation explain(const Request& request, const Observation& observation, bool
   if (!context_given) {
     x.evidence.push_back(
         {Bearing::missing,
-         fmt::format("--context: {:.0f} tokens a sequence were assumed", request.context)});
+         fmt::format("--context: {:.0f} tokens per sequence were assumed", request.context)});
   }
   return x;
 }

@@ -33,7 +33,7 @@ void check_request(const Request& r) {
   between(r.plan.offload, 0, 1, "offload");
   between(r.plan.expert_skew, 0, 4, "expert-skew");
   if (r.clients && !r.plan.continuous) {
-    throw Error("an endpoint batches continuously: --clients does not go with --no-continuous");
+    throw Error("an endpoint batches continuously: --clients excludes --no-continuous");
   }
   const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
   if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
@@ -142,13 +142,13 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
   p.notes.insert(p.notes.end(), c.notes.begin(), c.notes.end());
   const DType runs_as = c.runs_as[static_cast<int>(rank.math)];
   if (runs_as != rank.math) {
-    p.notes.push_back(fmt::format("{} has no {} matrix units: products run in {}",
+    p.notes.push_back(fmt::format("{} has no {} matrix units: GEMMs run in {}",
                                   r.system.device.name, dtype_name(rank.math),
                                   dtype_name(runs_as)));
   }
   if (!p.memory.capacity) {
-    p.notes.push_back(
-        fmt::format("memory size of {} unknown: fit not checked", r.system.device.name));
+    p.notes.push_back(fmt::format("the memory size of {} is unknown, so the fit is not checked",
+                                  r.system.device.name));
   }
   const double longest = std::max({r.context, r.prompt, r.clients ? r.prompt + r.output : 0});
   if (longest > double(r.model->max_context) && r.model->max_context > 0) {
@@ -158,7 +158,7 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
   if (r.idle > 0) {
     p.notes.push_back(fmt::format(
         "{} of {} devices used{}", r.plan.devices(), r.system.devices(),
-        r.plan.tp < r.system.devices_per_node ? ": the model's heads do not divide by more" : ""));
+        r.plan.tp < r.system.devices_per_node ? ": the model's heads do not split over more" : ""));
   }
   if (r.clients && !p.endpoint) {
     p.notes.push_back("no endpoint: not even one request fits the memory");

@@ -12,7 +12,7 @@ namespace ridge {
 namespace {
 
 constexpr double kTileBytes = 128 * 128 * 2;  // a 128 x 128 tile of 16-bit elements
-constexpr double kPageTokens = 16;            // what serving engines allocate at once
+constexpr double kPageTokens = 16;            // what inference engines allocate at once
 double layer_bytes(const Model& model) {      // mean over the layers, for hybrids
   double bytes = 0;
   for (const LayerGroup& group : model.groups) {
@@ -87,7 +87,7 @@ Json pyramid_json(const System& system, const Model& model) {
 Json residents_json(const Request& r, const Prediction& p) {
   const Machine& machine = r.system.device;
   Residents residents(machine);
-  // A product as kernels run it: the default tile in the type most products run in.
+  // A GEMM as kernels run it: the default tile in the type that most GEMMs run in.
   TileShape tile;
   tile.dtype = p.math;
   residents.add("registers", "accumulators", tile.m * tile.n * 4,
@@ -99,11 +99,11 @@ Json residents_json(const Request& r, const Prediction& p) {
   residents.add(machine.cache(), "hidden state", rows * r.model->hidden * 2,
                 fmt::format("{:.0f} rows of {} between two operators", rows, r.model->hidden));
   const Level* memory = &machine.memory();
-  residents.add(memory, "weights", p.memory.weights, "read once every step");
+  residents.add(memory, "weights", p.memory.weights, "read once per step");
   residents.add(
       memory, "KV cache", p.memory.kv,
       fmt::format("{:.0f} sequences of {:.0f} tokens", std::ceil(r.batch / r.plan.dp), r.context));
-  residents.add(memory, "activations", p.memory.activations, "at most, within a step");
+  residents.add(memory, "activations", p.memory.activations, "the most within a step");
   residents.add(memory, "overhead", p.memory.overhead, "context, graphs, workspaces");
   residents.add("host", "offloaded weights",
                 r.plan.offload * make_rank(*r.model, r.plan).weight_bytes,

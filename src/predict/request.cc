@@ -44,7 +44,7 @@ std::string label_of(double value) {
                                                               : fmt::format("{}", value);
 }
 
-// Whatever goes wrong in `work` is the fault of that option.
+// Errors of `work` are reported as errors of that option.
 template <typename Work>
 auto naming(const char* option, Work work) {
   try {
@@ -171,7 +171,7 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   const auto given = [](const std::string& text) { return text == kAuto ? std::string() : text; };
   if (!o.clients.empty() && !(given(o.batch) + given(o.context)).empty()) {
     throw OptionError("clients",
-                      "--clients leads to a batch and context of its own: leave out "
+                      "--clients determines batch and context: leave out "
                       "--batch and --context");
   }
   axes.number("batch", given(o.batch), 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
@@ -221,13 +221,14 @@ constexpr RequestOption kOptions[] = {
     text("context", "c", kLoad, "Tokens in each sequence's cache; default 2048 or the prompt",
          &O::context),
     text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
-    text("clients", "", kLoad, "An endpoint with this many requests at once, see --output",
-         &O::clients),
+    text("clients", "", kLoad,
+         "Predict an endpoint with this many concurrent requests, see --output", &O::clients),
     text("output", "", kLoad, "Tokens of an answer, with --clients", &O::output),
     text("weights", "", kPrecision, "bf16, fp8, int8, int4[-gN], nf4, mxfp4, nvfp4, q4_k ...",
          &O::weights),
     text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),
-    text("activations", "", kPrecision, "fp8 or int8 to run products in it; bf16", &O::activations),
+    text("activations", "", kPrecision,
+         "Type the GEMMs run in: bf16, fp8, int8 (default: follows the weights)", &O::activations),
     text("tp", "", kParallelism, "Tensor parallel ranks (default: the machine's devices)", &O::tp),
     text("pp", "", kParallelism, "Pipeline stages", &O::pp),
     text("dp", "", kParallelism, "Replicas that share the batch", &O::dp),
@@ -238,16 +239,17 @@ constexpr RequestOption kOptions[] = {
     text("speculate", "", kTechniques, "Draft tokens per step", &O::speculate),
     text("acceptance", "", kTechniques, "Probability that a draft token is accepted",
          &O::acceptance),
-    text("draft", "", kTechniques, "Draft model (default: drafting is free)", &O::draft),
+    text("draft", "", kTechniques, "Draft model (default: drafting costs nothing)", &O::draft),
     text("expert-skew", "", kTechniques, "Routing skew: popularity falls as rank^-S",
          &O::expert_skew),
     text("offload", "", kTechniques, "Share of the weights streamed from host memory", &O::offload),
-    flag("no-flash", "Attention that materialises n x n", &O::no_flash),
-    flag("no-fusion", "Every elementwise operator a kernel", &O::no_fusion),
-    flag("no-graphs", "Kernels launched one by one", &O::no_graphs),
-    flag("no-paging", "Every sequence reserves its maximum", &O::no_paging),
+    flag("no-flash", "Attention that materialises the n x n scores", &O::no_flash),
+    flag("no-fusion", "Every elementwise operator is a kernel of its own", &O::no_fusion),
+    flag("no-graphs", "Kernels launched one by one instead of by a graph", &O::no_graphs),
+    flag("no-paging", "Every sequence reserves its maximum KV cache", &O::no_paging),
     text("reserve", "", kTechniques, "Tokens reserved per sequence with --no-paging", &O::reserve),
-    flag("no-continuous", "A batch ends with its longest sequence", &O::no_continuous),
+    flag("no-continuous", "Static batching: a batch ends with its longest sequence",
+         &O::no_continuous),
     text("price", "", "Cost", "Dollars per device and hour", &O::price),
 };
 
@@ -284,7 +286,7 @@ Request make_request(const RequestOptions& options, Sources sources) {
   RequestGrid grid = make_requests(options, sources);
   if (!grid.axes.empty()) {
     const std::string& name = grid.axes.front().name;
-    throw OptionError(name, fmt::format("one value of --{} is asked for here", name));
+    throw OptionError(name, fmt::format("--{} takes a single value here", name));
   }
   return std::move(grid.requests.front());
 }
@@ -292,7 +294,7 @@ Request make_request(const RequestOptions& options, Sources sources) {
 System find_system(std::string_view name, Sources sources) {
   const bool path = name.ends_with(".json") || name.find('/') != std::string_view::npos;
   if (path && sources == Sources::names_only) {
-    throw Error("machines go by name here, not by file: \"{}\"", name);
+    throw Error("machines are given by name here, not by file: \"{}\"", name);
   }
   return find_system(name);
 }

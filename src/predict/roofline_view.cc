@@ -58,7 +58,7 @@ Json landmarks_json(const Request& r, const Prediction& p) {
        Json{{"name", "dense 4096"}, {"intensity", intensity(matmul_work(square))}}});
 }
 
-// What the picture needs beyond the prediction's own list: where the dot is, and both times at
+// What the plot needs beyond the prediction's own list: where the dot is, and both times at
 // full rate, from the numbers printed beside them.
 void add_op_fields(Json& ops, const Request& r, const Prediction& p) {
   const Ceilings c = make_ceilings(r.system, r.plan, r.stack);
@@ -83,17 +83,17 @@ void add_op_fields(Json& ops, const Request& r, const Prediction& p) {
 std::string_view cause(Wall wall) {
   switch (wall) {
     case Wall::compute:
-      return "arithmetic decides";
+      return "compute-bound";
     case Wall::memory:
-      return "it waits for memory";
+      return "memory-bound";
     case Wall::launch:
-      return "starting kernels takes longer than what they do";
+      return "launch-bound";
     case Wall::interconnect:
-      return "talking between devices decides";
+      return "bound by communication between devices";
     case Wall::host_link:
-      return "the host link decides";
+      return "bound by the host link";
     default:
-      return "power decides";
+      return "bound by power";
   }
 }
 
@@ -104,7 +104,7 @@ std::optional<double> ridge_batch(const Request& request) {
   for (double batch = 1; batch <= kMostBatch; batch *= 2) {
     at.batch = batch;
     const Prediction p = predict(at);
-    // What does not fit is marked so; the wall it would meet is then the next.
+    // A step that does not fit has the capacity wall; the wall it would otherwise have is the next.
     if ((p.memory.fits ? p.decode.wall : p.decode.next_wall) == Wall::compute) return batch;
   }
   return std::nullopt;
@@ -117,7 +117,7 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
   const std::string memory = machine.memory().name;
   if (c.peak[math] <= 0) {
     return fmt::format(
-        "Decode does {} FLOP for every byte of {}; the peak of {} is unknown, so "
+        "Decode does {} FLOP per byte of {}; the peak of {} is unknown, so "
         "there is no ridge to compare it with.",
         pretty_number(p.decode.intensity()), memory, machine.name);
   }
@@ -130,10 +130,10 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
   };
   std::string text;
   if (!p.memory.fits) {
-    text = fmt::format("It does not fit: {} of {} a device. If it did: ",
+    text = fmt::format("It does not fit: {} of {} per device. If it did: ",
                        pretty_bytes(p.memory.used()), pretty_bytes(*p.memory.capacity));
   }
-  // What does not fit is marked so; the wall it would meet is then the next.
+  // A step that does not fit has the capacity wall; the wall it would otherwise have is the next.
   const auto why = [&](const StepEstimate& s) {
     return cause(p.memory.fits ? s.wall : s.next_wall);
   };
@@ -145,13 +145,13 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
     const std::optional<double> batch = ridge_batch(r);
     if (!batch) {
       text +=
-          " No batch brings decode to the ridge at this context: every sequence reads a cache "
-          "of its own.";
+          " No batch brings decode to the ridge at this context: every sequence reads its own "
+          "KV cache.";
     } else if (*batch > r.batch) {
       const bool held = !p.memory.fits || !p.memory.capacity || *batch <= p.memory.max_batch;
       text += fmt::format(
-          " Decode turns compute-bound near batch {:.0f}{}.", *batch,
-          held ? "" : fmt::format(", beyond the {:.0f} that memory holds", p.memory.max_batch));
+          " Decode becomes compute-bound near batch {:.0f}{}.", *batch,
+          held ? "" : fmt::format(", beyond the {:.0f} that fit the memory", p.memory.max_batch));
     }
   }
   return text;

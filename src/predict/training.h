@@ -35,7 +35,8 @@ TrainingMemory shard(const TrainingMemory& whole, Sharding sharding, double devi
 struct ShardingFit {
   TrainingMemory device;  // on the machine's devices
   bool fits = true;       // true also where the capacity is unknown
-  // The fewest devices of this kind that hold it. Empty: no number does, or the capacity is unknown.
+  // The fewest devices of this kind that hold it. Empty: no number does, or the capacity is
+  // unknown.
   std::optional<double> fewest_devices;
 };
 

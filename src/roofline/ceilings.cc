@@ -47,8 +47,9 @@ void set_peaks(Ceilings& c, const Machine& machine) {
   }
   if (const Maybe fp32 = machine.peak_of(DType::fp32)) c.vector_s = 1 / *fp32;
   if (c.peak[static_cast<int>(DType::bf16)] == 0) {
-    c.notes.push_back(fmt::format(
-        "{}: no published 16-bit or fp32 peak, so the compute ceiling is left out", machine.name));
+    c.notes.push_back(
+        fmt::format("{}: no published 16-bit or fp32 peak, so the compute ceiling is not applied",
+                    machine.name));
   }
 }
 
@@ -88,7 +89,7 @@ void set_links(Ceilings& c, const System& system, const Plan& plan) {
   } else if (host && host->read_bandwidth) {
     c.link_s = 1 / *host->read_bandwidth;
     c.link_latency = kNetworkLatency;
-    c.notes.push_back(fmt::format("{} has no peer link: devices talk through the host ({})",
+    c.notes.push_back(fmt::format("{} has no peer link: devices communicate through the host ({})",
                                   machine.name, "host"));
   } else if (system.devices_per_node > 1) {
     throw Error("{}: no link between devices is known, so a node cannot be predicted",
@@ -128,10 +129,11 @@ Factors make_factors(const Efficiencies& kinds, bool cpu) {
   return f;
 }
 
-// What the machine does not say is no difference.
+// Whether the stack was fitted on a machine like this one. A field that either side leaves empty
+// does not count.
 bool at_home(const StackHome& home, const System& system, const Plan& plan) {
-  const auto same = [](std::string_view asked, std::string_view has) {
-    return asked.empty() || has.empty() || asked == has;
+  const auto same = [](std::string_view wanted, std::string_view has) {
+    return wanted.empty() || has.empty() || wanted == has;
   };
   const Machine& machine = system.device;
   return (!home.cpu || machine.kind == MachineKind::cpu) && same(home.vendor, machine.vendor) &&
@@ -159,7 +161,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   for (const StepEfficiencies& step : stack.steps) {
     c.small_steps.emplace_back(step.tokens, make_factors(step.kinds, cpu));
   }
-  // Without matrix units (16-bit no faster than fp32) nothing asks for whole tiles.
+  // Without matrix units (16-bit no faster than fp32) nothing is padded to whole tiles.
   const Maybe fp32 = system.device.peak_of(DType::fp32);
   const double half = c.peak[static_cast<int>(DType::bf16)];
   c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
@@ -176,8 +178,9 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
                     "efficiencies are used",
                     stack.name, system.device.name));
   } else if (!at_home(stack.home, system, plan)) {
-    c.notes.push_back(fmt::format("stack {} was fitted on {}: elsewhere its times are a guess",
-                                  stack.name, stack.home.name));
+    c.notes.push_back(
+        fmt::format("stack {} was fitted on {}: its times on other machines are extrapolated",
+                    stack.name, stack.home.name));
   }
   return c;
 }

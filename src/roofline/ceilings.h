@@ -41,12 +41,12 @@ struct Ceilings {
   double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
   bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
   double step_s = 0;
-  double low = 1, high = 1;                          // the band of what no fit covers
+  double low = 1, high = 1;                       // the band of what no fit covers
   std::shared_ptr<const MatchedKernels> kernels;  // the stack's fits for this machine, if any
-  std::array<DType, kDTypeCount> runs_as{};          // fp8 on a machine without fp8 runs as bf16
-  std::array<double, kDTypeCount> peak{};            // operations/s after that choice; 0: unknown
-  double bandwidth = 0;                              // bytes/s of that level
-  std::vector<std::string> notes;                    // what was unknown and what was done about it
+  std::array<DType, kDTypeCount> runs_as{};       // fp8 on a machine without fp8 runs as bf16
+  std::array<double, kDTypeCount> peak{};         // operations/s after that choice; 0: unknown
+  double bandwidth = 0;                           // bytes/s of that level
+  std::vector<std::string> notes;                 // what was unknown and what was done about it
 
   // Of an operator of a step of so many tokens; 0: no step in particular.
   const Factors& factors_of(double tokens) const;

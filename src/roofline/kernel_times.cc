@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cost/attention.h"
 
 namespace ridge {
 namespace {
@@ -13,75 +12,63 @@ KernelTime timed(const KernelMatch& match, KernelFamily family, const KernelCall
   return {kernel_seconds(*match.fit, call, gpu), band_of(match, stratum_of(family, call))};
 }
 
+// Weights narrower than the arithmetic are widened on the way.
+bool is_weight_only(DType math, double weight_bits) {
+  return dtype_bits(math) > 8 && weight_bits < 12;
+}
+
 std::optional<KernelTime> gemm_time(const Op& op, const MatchedKernels& k) {
-  const Dims& d = op.dims;
-  const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
+  const auto* shape = std::get_if<MatmulShape>(&op.shape);
+  if (!shape || shape->m <= 0) return std::nullopt;
+  const bool weight_only = is_weight_only(op.math, shape->weight_bits);
   const KernelMatch& match = weight_only ? k.gemm_weight_only : k.gemm[static_cast<int>(op.math)];
-  if (!match.fit || d.m <= 0) return std::nullopt;
-  GemmCall call;
-  call.m = d.m;
-  call.k = d.k;
-  call.n = d.n;
-  call.math = op.math;
-  call.weight_bits = d.weight_bits;
-  call.in_bytes = d.in_bytes;
+  if (!match.fit) return std::nullopt;
+  GemmCall call{*shape};
+  // The measured GEMMs write all their outputs in 16 bits: none has an activation fused.
+  call.out_bytes = 2;
+  call.outputs_kept = 1;
   call.quantize = dtype_bits(op.math) <= 8;
   return timed(match, KernelFamily::gemm, call, k.gpu);
 }
 
 std::optional<KernelTime> moe_time(const Op& op, const MatchedKernels& k) {
-  const Dims& d = op.dims;
-  const bool weight_only = dtype_bits(op.math) > 8 && d.weight_bits < 12;
+  const auto* block = std::get_if<ExpertBlock>(&op.shape);
+  if (!block || block->tokens <= 0) return std::nullopt;
+  const bool weight_only = is_weight_only(op.math, block->weight_bits);
   const KernelMatch& match = weight_only ? k.moe_weight_only : k.moe[static_cast<int>(op.math)];
-  if (!match.fit || d.m <= 0) return std::nullopt;
-  MoeCall call;
-  call.tokens = d.m;
-  call.hidden = d.k;
-  call.inter = d.n;
-  call.top_k = d.top_k;
-  call.experts = d.experts;
-  call.ranks = d.ranks;
-  call.gated = d.gated;
-  call.skewed = d.skewed;
-  call.math = op.math;
-  call.weight_bits = d.weight_bits;
-  call.in_bytes = d.in_bytes;
-  call.load = random_load(d.m, d.top_k, d.experts, d.ranks);
+  if (!match.fit) return std::nullopt;
+  MoeCall call{*block};
+  call.load = random_load(block->tokens, block->top_k, block->experts, block->ranks);
   KernelTime time = timed(match, KernelFamily::moe, call, k.gpu);
-  time.seconds *= d.block;
+  time.seconds *= op.block_share;
   return time;
 }
 
 std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) {
-  const Dims& d = op.dims;
-  if (d.heads <= 0) return std::nullopt;  // the sparse indexer
+  const auto* batched = std::get_if<BatchedAttention>(&op.shape);
+  if (!batched) return std::nullopt;  // the sparse indexer
+  const AttentionSpan& span = batched->span;
   const bool prefill = op.kind == OpKind::attention_prefill;
-  const bool narrow = d.kv_bytes < 1.5;
-  AttentionCall call;
-  call.batch = d.sequences;
-  call.length = prefill ? d.fresh : d.past + d.fresh;
-  call.heads = d.heads;
-  call.kv_heads = d.kv_heads;
-  call.qk_dim = d.qk_dim;
-  call.v_dim = d.v_dim;
-  call.window = d.window;
-  call.kv_bytes = d.kv_bytes;
+  const bool narrow = batched->shape.kv_bytes < 1.5;
+  AttentionCall call{batched->shape};
+  call.batch = span.count;
+  call.length = prefill ? span.fresh : span.past + span.fresh;
   call.resident = false;  // other layers' caches pass through in between
   KernelFamily family =
       prefill ? KernelFamily::context_attention : KernelFamily::generation_attention;
   const KernelMatch* match =
       prefill ? (narrow ? &k.prefill_narrow : &k.prefill) : (narrow ? &k.decode_narrow : &k.decode);
-  if (d.latent) {
+  if (batched->shape.kv_rank > 0) {
     family = prefill ? KernelFamily::context_mla : KernelFamily::generation_mla;
     match = prefill ? &k.mla_prefill : (narrow ? &k.mla_decode_narrow : &k.mla_decode);
     call = prefill ? mla_prefill_call(call) : mla_decode_call(call);
   }
   if (!match->fit) return std::nullopt;
   KernelTime time = timed(*match, family, call, k.gpu);
-  if (prefill && d.past > 0) {
+  if (prefill && span.past > 0) {
     // The tables have prompts without a past: the pairs with it come on top at the same rate.
-    time.seconds *= (d.past + (d.fresh + 1) / 2) / ((d.fresh + 1) / 2);
-  } else if (!prefill && d.fresh > 1) {
+    time.seconds *= (span.past + (span.fresh + 1) / 2) / ((span.fresh + 1) / 2);
+  } else if (!prefill && span.fresh > 1) {
     // Several queries share one pass over the cache; only the arithmetic grows.
     time.seconds = std::max(time.seconds, op.work.flops / k.gpu.peak_of(DType::bf16) / 0.5);
   }
@@ -100,7 +87,7 @@ std::optional<KernelTime> collective_time(const Op& op, const MatchedKernels& k)
   return timed(match, own ? KernelFamily::custom_allreduce : KernelFamily::nccl, call, k.gpu);
 }
 
-// The tables' names for what products run in.
+// The tables' names for the type that GEMMs run in.
 std::string_view table_dtype(DType math) {
   switch (math) {
     case DType::fp8:
@@ -171,8 +158,8 @@ std::optional<KernelTime> kernel_time(const Op& op, const MatchedKernels& kernel
     default:
       break;
   }
-  // Routing's time is part of the fitted block.
-  if (op.dims.block == 0) return KernelTime{0, {1, 1}};
+  // Routing's time is part of the fitted expert block.
+  if (op.block_share == 0) return KernelTime{0, {1, 1}};
   return std::nullopt;
 }
 

@@ -1,11 +1,11 @@
-// Operators timed by a stack's fitted kernels (calibration.h): the fits are matched once per
-// machine, so that timing an operator is one kernel formula.
+// Timing an Op by a stack's fitted kernels (kernel_fits.h). The fits are matched once per machine,
+// so that timing an operator is one kernel formula (roofline/kernels), applied to the Op's shape.
 #pragma once
 
 #include <array>
 #include <optional>
 
-#include "cost/work.h"
+#include "cost/op.h"
 #include "roofline/kernel_fits.h"
 
 namespace ridge {
@@ -17,7 +17,7 @@ struct KernelTime {
 
 struct MatchedKernels {
   GpuTraits gpu;
-  // By DType of the products; the narrow ones come with their activations' quantization.
+  // By the DType that GEMMs run in; the narrow ones include the quantization of activations.
   std::array<KernelMatch, kDTypeCount> gemm, moe;
   KernelMatch gemm_weight_only;  // 4-bit weights, 16-bit arithmetic
   KernelMatch moe_weight_only;

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "cost/work.h"
+#include "cost/op.h"
 #include "roofline/ceilings.h"
 
 namespace ridge {

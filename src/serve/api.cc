@@ -27,7 +27,7 @@ namespace {
 // What one call may cost, in forward passes lowered and timed (each tens of microseconds).
 constexpr double kMaxSteps = 50000;
 constexpr size_t kMaxPoints = 20000;
-// Predictions behind an answer beyond the one asked for: levers, bisections, the ridge's batch.
+// Predictions that an answer needs beyond its own: levers, bisections, the ridge's batch.
 constexpr double kDeepPredictions = 100;
 
 constexpr const char* kTileOptions[][2] = {
@@ -125,7 +125,7 @@ Json roofline(const ApiOptions& given) {
   if (const std::string* names = find(given, "compare")) {
     std::stringstream stream(*names);
     for (std::string name; std::getline(stream, name, ',');) {
-      if (others.size() == 8) throw OptionError("compare", "at most 8 machines beside the first");
+      if (others.size() == 8) throw OptionError("compare", "at most 8 machines to compare with");
       try {
         others.push_back(find_system(name, Sources::names_only));
       } catch (const Error& error) {
@@ -175,7 +175,7 @@ Json sweep(const ApiOptions& given) {
 
 Json users(const ApiOptions& given) {
   const std::string* target = find(given, "target");
-  if (!target) throw OptionError("target", "target: a time per token such as 50ms is asked for");
+  if (!target) throw OptionError("target", "target must be a time per token, such as 50ms");
   double seconds = 0;
   try {
     seconds = parse_seconds(*target, "--target");
@@ -216,9 +216,9 @@ constexpr ApiEndpoint kEndpoints[] = {
     {"/api/explain", "Which wall is that: ridge explain --json", OptionSet::explain, "", "",
      explanation},
     {"/api/roofline", "Roofs, ridges and every operator's place", OptionSet::request, "compare",
-     "Machines to draw beside the first, comma-separated", roofline},
-    {"/api/pyramid", "Memory levels, and what of the model lives where", OptionSet::request, "", "",
-     pyramid},
+     "Machines to compare with, comma-separated", roofline},
+    {"/api/pyramid", "Memory levels, and which parts of the model each holds", OptionSet::request,
+     "", "", pyramid},
     {"/api/tiles", "Tiles on their way to the matrix units: ridge tiles --json", OptionSet::tiles,
      "", "", tiles},
     {"/api/sweep", "Many predictions, one line each", OptionSet::request, "", "", sweep},

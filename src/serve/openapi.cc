@@ -12,7 +12,7 @@ Json response(const char* text, const char* schema) {
 
 Json responses() {
   return {{"200", response("The answer", "Answer")},
-          {"400", response("An option is wrong: the message says how", "Error")},
+          {"400", response("An option is wrong; the message says why", "Error")},
           {"413", response("The body is too large", "Error")}};
 }
 

@@ -65,10 +65,10 @@ class Writer {
     return push(name, kind, work, math, count_);
   }
   Op& push(const char* name, OpKind kind, const Work& work, DType math, double count) {
-    return ops_.emplace_back(Op{name, kind, math, work, count, {}, tokens_});
+    return ops_.emplace_back(name, kind, math, work, count, OpShape(), tokens_);
   }
 
-  // With fusion the residual add rides along; without it is a kernel of its own.
+  // With fusion the norm adds the residual; without fusion that is a kernel of its own.
   void norm(const char* name, double tokens) {
     if (!plan_.fusion) {
       push("residual", OpKind::elementwise, residual_work(tokens, rank_.hidden, rank_.act_bytes));
@@ -118,38 +118,30 @@ class Writer {
     if (!p.present()) return;
     before(p, rows);
     MatmulShape s = shape_of(p, rows);
-    // Apart, every matrix is a kernel and reads the input again.
+    // Not fused, every matrix is a kernel of its own and reads the input again.
     const double kernels = plan_.fusion ? 1 : p.matrices;
     s.n = p.out / kernels;
     Work work = matmul_work(s);
     offload(work);
-    Dims& dims = push(p.name, OpKind::matmul, work, p.math, count_ * kernels).dims;
-    dims.m = s.m;
-    dims.k = s.k;
-    dims.n = s.n;
-    dims.weight_bits = s.weight_bits;
-    dims.in_bytes = s.in_bytes;
+    push(p.name, OpKind::matmul, work, p.math, count_ * kernels).shape.emplace<MatmulShape>(s);
     after(p, rows);
   }
 
+  // Tokens that the experts of this rank choose from: those of all replicas where experts are
+  // shared.
+  double expert_tokens() const { return tokens_ * (plan_.ep > 1 ? plan_.dp : 1); }
+
   void project_experts(const RankGroup& g, const Projection& p, double rows, double experts,
-                       double block) {
+                       double block_share) {
     before(p, rows);
     const MatmulShape s = shape_of(p, rows);
     Work work = grouped_matmul_work(s, experts);
     offload(work);
-    Dims& dims = push(p.name, OpKind::expert_matmul, work, p.math).dims;
-    dims.m = tokens_ * (plan_.ep > 1 ? plan_.dp : 1);
-    dims.k = rank_.hidden;
-    dims.n = g.expert_in.inner;
-    dims.weight_bits = s.weight_bits;
-    dims.in_bytes = s.in_bytes;
-    dims.experts = g.routing.experts;
-    dims.top_k = g.routing.top_k;
-    dims.ranks = plan_.ep;
-    dims.block = block;
-    dims.gated = g.expert_in.gated;
-    dims.skewed = g.routing.skew > 0;
+    Op& op = push(p.name, OpKind::expert_matmul, work, p.math);
+    op.shape = ExpertBlock{expert_tokens(), rank_.hidden,     g.expert_in.inner, g.routing.experts,
+                           g.routing.top_k, double(plan_.ep), g.expert_in.gated, g.routing.skew > 0,
+                           p.math,          s.weight_bits,    s.in_bytes};
+    op.block_share = block_share;
     after(p, rows);
   }
 
@@ -188,30 +180,17 @@ class Writer {
     }
   }
 
-  static Dims attention_dims(const RankGroup& g) {
-    const AttentionShape& a = g.attention;
-    Dims dims;
-    dims.heads = a.heads;
-    dims.kv_heads = a.kv_heads;
-    dims.qk_dim = a.head_dim;
-    dims.v_dim = a.v_head_dim;
-    dims.window = a.window;
-    dims.kv_bytes = a.kv_bytes;
-    dims.latent = g.kind == MixerKind::mla;
-    return dims;
-  }
-
   // Means over the sequences that one kernel serves.
-  static void add_span(Dims& dims, const Sequences& s) {
-    const double all = dims.sequences + s.count;
-    dims.fresh = (dims.fresh * dims.sequences + s.fresh * s.count) / all;
-    dims.past = (dims.past * dims.sequences + s.past * s.count) / all;
-    dims.sequences = all;
+  static void add_span(AttentionSpan& span, const Sequences& s) {
+    const double all = span.count + s.count;
+    span.fresh = (span.fresh * span.count + s.fresh * s.count) / all;
+    span.past = (span.past * span.count + s.past * s.count) / all;
+    span.count = all;
   }
 
   void attend(const RankGroup& g) {
     Work prefill{.launches = 0}, decode{.launches = 0}, index{.launches = 0};
-    Dims prefill_dims = attention_dims(g), decode_dims = prefill_dims;
+    AttentionSpan prefill_span{0, 0, 0}, decode_span{0, 0, 0};
     double expanded = 0;  // tokens whose compressed KV is expanded
     const bool mla = g.kind == MixerKind::mla;
     const bool sparse = g.attention.index_topk > 0;
@@ -219,7 +198,7 @@ class Writer {
       const AttentionSpan span{s.count, s.fresh, s.past};
       const bool decoding = s.fresh <= kDecodeTokens && s.past > 0;
       Work& sum = decoding ? decode : prefill;
-      add_span(decoding ? decode_dims : prefill_dims, s);
+      add_span(decoding ? decode_span : prefill_span, s);
       // Sparse picks differ per query, so sparse prefill runs on the compressed cache too.
       if (mla && (decoding || sparse)) {
         add(sum, mla_absorbed_work(g.attention, span));
@@ -235,10 +214,12 @@ class Writer {
     if (mla) project(g.mla_up_kv, std::max(expanded, tokens_));
     if (index.launches > 0) push("indexer", OpKind::attention_decode, index, DType::fp8);
     if (prefill.launches > 0) {
-      push("attention", OpKind::attention_prefill, prefill).dims = prefill_dims;
+      push("attention", OpKind::attention_prefill, prefill).shape =
+          BatchedAttention{g.attention, prefill_span};
     }
     if (decode.launches > 0) {
-      push("attention", OpKind::attention_decode, decode).dims = decode_dims;
+      push("attention", OpKind::attention_decode, decode).shape =
+          BatchedAttention{g.attention, decode_span};
     }
   }
 
@@ -268,20 +249,20 @@ class Writer {
     push("route", OpKind::elementwise,
          elementwise_work(tokens_ * g.routing.experts, tokens_ * g.routing.top_k, 4,
                           4 * g.routing.experts / g.routing.top_k))
-        .dims.block = 0;  // a fused block's time counts with its products
+        .block_share = 0;  // a fitted block's time counts with its GEMMs
     project(g.shared_in, tokens_);
     project(g.shared_out, tokens_);
 
-    const double all = tokens_ * (plan_.ep > 1 ? plan_.dp : 1);
+    const double all = expert_tokens();
     const double here = std::ceil(g.routing.experts / plan_.ep);
     const double load = busiest_rank(g.routing, all, plan_.ep);
     const double pairs = all * g.routing.top_k / plan_.ep * load;
-    const double awake =
+    const double active =
         std::min({here, pairs, distinct_experts(g.routing, all) / plan_.ep * load});
     if (spread()) exchange("dispatch", g, input_bytes(g.expert_in));
     const double in_share = g.expert_in.gated ? 2.0 / 3 : 0.5;  // of the block's FLOPs
-    project_experts(g, g.expert_in, pairs, awake, in_share);
-    project_experts(g, g.expert_out, pairs, awake, 1 - in_share);
+    project_experts(g, g.expert_in, pairs, active, in_share);
+    project_experts(g, g.expert_out, pairs, active, 1 - in_share);
     if (spread()) exchange("combine", g, rank_.act_bytes);
     if (!plan_.fusion) {
       push("combine_sum", OpKind::elementwise,

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "cost/work.h"
+#include "cost/op.h"
 #include "step/rank.h"
 #include "step/step.h"
 

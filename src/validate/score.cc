@@ -33,7 +33,7 @@ class FitCache {
 
   const KernelMatch& of(const Measurement& row) {
     const auto* attention = std::get_if<AttentionCall>(&row.call);
-    const double dim = attention ? attention->qk_dim : 0;
+    const double dim = attention ? attention->head_dim : 0;
     Entry& entry = entries_[{row.dtype, row.kernel, dim}];
     if (!entry) {
       const bool plain = file_.table == KernelFamily::context_attention ||

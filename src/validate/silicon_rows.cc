@@ -122,7 +122,7 @@ RowReader attention_rows(const Columns& columns, bool decode) {
     call.heads = positive(csv, heads);
     call.kv_heads = number(csv, kv_heads);
     if (call.kv_heads <= 0 || call.kv_heads > call.heads) call.kv_heads = call.heads;
-    call.qk_dim = call.v_dim = positive(csv, dim);
+    call.head_dim = call.v_head_dim = positive(csv, dim);
     call.window =
         window < 0 || csv.field(static_cast<size_t>(window)).empty() ? 0 : number(csv, window);
     call.math = numeric(csv, dtype).math;
@@ -130,7 +130,7 @@ RowReader attention_rows(const Columns& columns, bool decode) {
     row.call = call;
     row.dtype = fmt::format("{}/{}", csv.field(static_cast<size_t>(dtype)),
                             csv.field(static_cast<size_t>(kv)));
-    row.site = site_of({call.heads, call.kv_heads, call.qk_dim});
+    row.site = site_of({call.heads, call.kv_heads, call.head_dim});
   };
 }
 

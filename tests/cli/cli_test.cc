@@ -341,6 +341,38 @@ TEST_F(Cli, SweepsOverClientsShowTheEndpoint) {
   EXPECT_TRUE(has(run(options).out, "none"));
 }
 
+TEST_F(Cli, TrainingShowsMemoryByPartAndWhatFits) {
+  const std::string options = "predict -m llama-3-8b -M 8xh100-sxm --training -b 2 -c 4096";
+  const Json fit = json(options);
+  const double n = fit["parameters"];
+  EXPECT_EQ(fit["whole"]["weights_bytes"], 2 * n);
+  EXPECT_EQ(fit["whole"]["gradients_bytes"], 2 * n);
+  EXPECT_EQ(fit["whole"]["master_weights_bytes"], 4 * n);
+  EXPECT_EQ(fit["whole"]["moments_bytes"], 8 * n);
+  EXPECT_EQ(fit["whole"]["activation_bytes"], 34.0 * 4096 * 2 * 4096 * 32);
+  EXPECT_EQ(fit["devices"], 8);
+  ASSERT_EQ(fit["per_device"].size(), 4u);
+  EXPECT_EQ(fit["per_device"][0]["sharding"], "none");
+  EXPECT_EQ(fit["per_device"][0]["fits"], false);  // 16 bytes x 8 billion in 80 GB
+  EXPECT_TRUE(fit["per_device"][0]["fewest_devices"].is_null());
+  EXPECT_EQ(fit["per_device"][3]["sharding"], "zero3");
+  EXPECT_EQ(fit["per_device"][3]["fits"], true);
+  EXPECT_EQ(fit["per_device"][3]["weights_bytes"], 2 * n / 8);
+  const std::string text = run(options).out;
+  for (const char* word : {"gradients", "master weights", "Adam moments", "activations", "ZeRO-3",
+                           "fewest devices", "8xh100-sxm"}) {
+    EXPECT_TRUE(has(text, word)) << word;
+  }
+  const std::vector<std::string> rows = lines_of(run(options + " --csv").out);
+  ASSERT_EQ(rows.size(), 1u + 4);
+  for (const std::string& row : rows) EXPECT_EQ(columns_of(row), columns_of(rows[0]));
+  const Json sweep = json("predict -m llama-3-8b -M h100-sxm,b200 --training");
+  EXPECT_EQ(sweep["points"].size(), 2u);
+  EXPECT_EQ(sweep["points"][1]["machine"], "b200");
+  refused("predict --training --tp 2");
+  refused("predict --training --ops");
+}
+
 TEST_F(Cli, LoadThatIsNotGivenFollowsFromTheRest) {
   EXPECT_EQ(json("predict")["decode"]["context"], 2048);
   const Json long_prompt = json("predict -m llama-3-8b -p 100000");

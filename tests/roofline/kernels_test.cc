@@ -27,6 +27,7 @@ AttentionCall attention(double batch, double length, double heads = 32, double k
   call.length = length;
   call.heads = heads;
   call.kv_heads = kv_heads;
+  call.head_dim = call.v_head_dim = 128;
   call.resident = false;
   return call;
 }
@@ -138,9 +139,9 @@ TEST(AttentionKernel, AWindowCapsTheWork) {
 TEST(AttentionKernel, MlaDecodesOneSharedHead) {
   const AttentionCall call = mla_decode_call(attention(8, 4096, 128, 128));
   EXPECT_EQ(call.kv_heads, 1);
-  EXPECT_EQ(call.qk_dim, 576);
+  EXPECT_EQ(call.head_dim, 576);
   EXPECT_TRUE(call.shared_kv);
-  EXPECT_EQ(mla_prefill_call(attention(1, 64)).qk_dim, 192);
+  EXPECT_EQ(mla_prefill_call(attention(1, 64)).head_dim, 192);
 }
 
 TEST(MoeKernel, LoadsCountEveryRow) {

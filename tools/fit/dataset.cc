@@ -53,7 +53,7 @@ Dataset load_dataset(const std::string& folder, const std::string& only) {
           }
           if (file.table == KernelFamily::context_attention ||
               file.table == KernelFamily::generation_attention) {
-            const double dim = std::get<AttentionCall>(row.call).qk_dim;
+            const double dim = std::get<AttentionCall>(row.call).head_dim;
             auto& dims = group.head_dims;
             const auto place = std::lower_bound(dims.begin(), dims.end(), dim);
             if (place == dims.end() || *place != dim) dims.insert(place, dim);

@@ -228,7 +228,7 @@ void leave_out(const Dataset& data, const Options& options) {
     KernelKey key{group.family, group.stack, group.dtype, group.kernel, group.arch, 0};
     for (const FitRow& row : group.rows) {
       if (row.gpu != gpu) continue;
-      if (!group.head_dims.empty()) key.head_dim = std::get<AttentionCall>(row.call).qk_dim;
+      if (!group.head_dims.empty()) key.head_dim = std::get<AttentionCall>(row.call).head_dim;
       const KernelMatch match = find_fit(fits, key);
       if (!match.fit) continue;
       const double predicted = kernel_seconds(*match.fit, row.call, data.traits[gpu]);

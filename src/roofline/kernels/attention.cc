@@ -68,18 +68,19 @@ double prefill_seconds(const AttentionCall& c, const GpuTraits& gpu, const Prefi
       (span * span / 2 + reach * span) / c.length +
       (c.window > 0 && reach > 0 ? p.window_waste : 0.5) * std::min(p.tile, c.length);
   const double ideal_s =
-      c.batch * c.heads * c.length * keys * 2 * (c.qk_dim + c.v_dim) / gpu.peak_of(c.math);
+      c.batch * c.heads * c.length * keys * 2 * (c.head_dim + c.v_head_dim) / gpu.peak_of(c.math);
   const double peak =
       gpu.peak_of(c.math) / gpu.sms * p.compute * power_share(ideal_s, p.throttle_s, p.throttle, 0);
-  // One (tile x key) column: both products and the softmax of its pairs.
-  const double key_s = p.tile * (2 * (c.qk_dim + c.v_dim) / peak *
-                                     head_loss((c.qk_dim + c.v_dim) / 2, p.wide, p.narrow) +
+  // One (tile x key) column: QK^T, PV and the softmax of its pairs.
+  const double key_s = p.tile * (2 * (c.head_dim + c.v_head_dim) / peak *
+                                     head_loss((c.head_dim + c.v_head_dim) / 2, p.wide, p.narrow) +
                                  p.pair / 128 / gpu.clock);
   const double count = c.batch * c.heads * tiles;
   const double all = count * (keys * key_s + p.block * gpu.tick) / gpu.sms;
   const double longest = p.longest * (span * key_s) + p.block * gpu.tick;
   const double qkv =
-      c.batch * c.length * 2 * (c.heads * (c.qk_dim + c.v_dim) + c.kv_heads * (c.qk_dim + c.v_dim));
+      c.batch * c.length * 2 *
+      (c.heads * (c.head_dim + c.v_head_dim) + c.kv_heads * (c.head_dim + c.v_head_dim));
   const double fit = std::min(1.0, gpu.l2_bytes / qkv);
   const double bytes_s = p.prepass * qkv * (1 - fit * (1 - 1 / p.l2_speed)) / gpu.stream;
   return p.t0 * gpu.tick + bytes_s + smooth_max(all, longest, p.overlap);
@@ -91,7 +92,7 @@ double decode_seconds(const AttentionCall& c, const GpuTraits& gpu, const Decode
   const bool grouped = heads_per_kv <= p.group_most && (!windowed || p.window_groups >= 0.5);
   const double group = grouped ? heads_per_kv : 1, repeats = grouped ? 1 : heads_per_kv;
   const double tokens = windowed ? std::min(c.length, c.window) : c.length;
-  const double dims = c.shared_kv ? c.qk_dim : c.qk_dim + c.v_dim;
+  const double dims = c.shared_kv ? c.head_dim : c.head_dim + c.v_head_dim;
   const double token_bytes = dims * c.kv_bytes;
   const double kv = c.batch * c.kv_heads * tokens * token_bytes;
   const double fit = c.resident ? p.l2 * gpu.l2_bytes / kv : 0;
@@ -107,13 +108,14 @@ double decode_seconds(const AttentionCall& c, const GpuTraits& gpu, const Decode
   splits = std::max(1.0, std::min(splits, whole(tokens / p.chunk)));
   const double per_block = tokens / splits;
   const double rows = std::max(p.rows, std::min(group, 64.0));
-  const double token_s =
-      std::max(token_bytes / (p.sm_rate * gpu.clock),
-               rows * 2 * (c.qk_dim + c.v_dim) * gpu.sms / (gpu.peak_of(c.math) * p.compute));
+  const double token_s = std::max(
+      token_bytes / (p.sm_rate * gpu.clock),
+      rows * 2 * (c.head_dim + c.v_head_dim) * gpu.sms / (gpu.peak_of(c.math) * p.compute));
   const double total = units * splits / gpu.sms;
   const double waves = total <= 1 ? 1 : total + p.wave * (round_up(total) - total);
   const double blocks_s = waves * (per_block * token_s + p.block * gpu.tick);
-  const double fixed = p.t0 + p.sequence * c.batch * c.heads * (c.qk_dim + c.v_dim) / (64 * 256) +
+  const double fixed = p.t0 +
+                       p.sequence * c.batch * c.heads * (c.head_dim + c.v_head_dim) / (64 * 256) +
                        p.unit * c.batch * c.kv_heads + (splits > 1 ? p.combine : 0);
   return fixed * gpu.tick + smooth_max(bytes_s, blocks_s, p.overlap);
 }

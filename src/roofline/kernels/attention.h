@@ -2,19 +2,17 @@
 // prompts and for decoding. MLA is the same with its own widths, see mla.h.
 #pragma once
 
+#include "cost/attention.h"
 #include "roofline/kernels/params.h"
 #include "roofline/kernels/traits.h"
 
 namespace ridge {
 
-struct AttentionCall {
+// A shape, a batch and the conditions under which the kernel runs.
+struct AttentionCall : AttentionShape {
   double batch = 1;
   double length = 1;  // prompt: tokens of one sequence; decode: cached tokens + 1
-  double heads = 1, kv_heads = 1;
-  double qk_dim = 128, v_dim = 128;
-  double window = 0;  // tokens a query may look back on; 0: all
   DType math = DType::bf16;
-  double kv_bytes = 2;     // per cached element
   bool shared_kv = false;  // V is a part of K's bytes (absorbed MLA)
   bool resident = true;    // the cache may still be in L2 from the last step
 };

@@ -4,9 +4,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "cost/attention.h"
 #include "cost/collective.h"
-#include "cost/matmul.h"
 
 namespace ridge {
 namespace {
@@ -24,45 +22,22 @@ double roof_of(const Work& work, DType math, const GpuTraits& gpu) {
 }
 
 double gemm_roof(const GemmCall& call, const GpuTraits& gpu) {
-  MatmulShape shape;
-  shape.m = call.m;
-  shape.k = call.k;
-  shape.n = call.n;
-  shape.weight_bits = call.weight_bits;
-  shape.in_bytes = call.in_bytes;
-  shape.out_bytes = call.out_bytes;
-  shape.math = call.math;
-  return roof_of(matmul_work(shape), call.math, gpu);
+  return roof_of(matmul_work(call), call.math, gpu);
 }
 
 double attention_roof(const AttentionCall& call, bool decode, const GpuTraits& gpu) {
-  AttentionShape shape;
-  shape.heads = call.heads;
-  shape.kv_heads = call.kv_heads;
-  shape.head_dim = call.qk_dim;
-  shape.v_head_dim = call.v_dim;
-  shape.window = call.window;
-  shape.kv_bytes = call.kv_bytes;
   AttentionSpan span{call.batch, call.length, 0};
   if (decode) span = {call.batch, 1, call.length - 1};
-  if (!call.shared_kv) return roof_of(flash_attention_work(shape, span), call.math, gpu);
-  shape.kv_rank = call.v_dim;
-  shape.rope_dim = call.qk_dim - call.v_dim;
-  return roof_of(mla_absorbed_work(shape, span), call.math, gpu);
+  const Work work =
+      call.shared_kv ? mla_absorbed_work(call, span) : flash_attention_work(call, span);
+  return roof_of(work, call.math, gpu);
 }
 
 double moe_roof(const MoeCall& call, const GpuTraits& gpu) {
-  MatmulShape up, down;
-  up.m = down.m = call.load.pairs;
-  up.k = down.n = call.hidden;
-  up.n = (call.gated ? 2 : 1) * call.inter;
-  up.outputs_kept = call.gated ? 0.5 : 1;
-  down.k = call.inter;
-  up.weight_bits = down.weight_bits = call.weight_bits;
-  up.in_bytes = down.in_bytes = call.in_bytes;
-  up.math = down.math = call.math;
-  return roof_of(grouped_matmul_work(up, call.load.active), call.math, gpu) +
-         roof_of(grouped_matmul_work(down, call.load.active), call.math, gpu);
+  const auto roof = [&](const MatmulShape& gemm) {
+    return roof_of(grouped_matmul_work(gemm, call.load.active), call.math, gpu);
+  };
+  return roof(expert_up(call, call.load.pairs)) + roof(expert_down(call, call.load.pairs));
 }
 
 }  // namespace

@@ -52,21 +52,21 @@ bool in_row_range(const Tile& tile, double m, int dispatch) {
 std::span<const Field<GemmParams>> GemmParams::fields() { return kFields; }
 
 double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p) {
-  const double weight_bytes = s.weight_bits / 8;
-  const double weights = s.n * s.k * weight_bytes;
-  const double acts = s.m * (s.k * s.in_bytes + s.n * s.out_bytes);
+  const double element_bytes = s.weight_bits / 8;
+  const double weights = s.weight_bytes();
+  const double acts = s.input_bytes() + s.output_bytes();
   // Weights come from L2 where everything touched between two uses fits; activations were just
   // written by the operator before and count against it.
   const double fit = p.l2 * gpu.l2_bytes / (std::min(s.reuse_bytes, 1e15) + acts);
   const double fit2 = fit * fit, resident = fit2 * fit2 / (1 + fit2 * fit2);
   const double act_kept = std::min(1.0, p.l2 * gpu.l2_bytes / (acts + weights));
-  const double moved = s.m * (s.k * s.in_bytes + s.n * s.out_bytes * p.write);
+  const double moved = s.input_bytes() + s.output_bytes() * p.write;
   const double bytes_s = (weights * (1 - resident * (1 - 1 / p.l2_speed)) +
                           moved * (1 - act_kept * (1 - 1 / p.l2_speed))) /
                          (gpu.stream * p.memory);
 
   // Long kernels run into the power limit and lose clock.
-  const double ideal_s = 2 * s.m * s.n * s.k / gpu.peak_of(s.math);
+  const double ideal_s = s.flops() / gpu.peak_of(s.math);
   const double sm_flop = gpu.peak_of(s.math) / gpu.sms * p.compute *
                          power_share(ideal_s, p.throttle_s, p.throttle, p.decline);
   const double sm_feed = p.feed * gpu.clock;
@@ -79,7 +79,7 @@ double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p
     if (dispatch > 0 && !in_row_range(tile, s.m, dispatch)) continue;
     const double ctas = blocks(s.m, tile.m) * blocks(s.n, tile.n);
     const double per_k = std::max(2 * tile.m * tile.n / (sm_flop * (1 - p.small * tile.halvings)),
-                                  (tile.m * s.in_bytes + tile.n * weight_bytes) / sm_feed);
+                                  (tile.m * s.in_bytes + tile.n * element_bytes) / sm_feed);
     double splits = 1, extra = 0;
     for (int pass = 0; pass < 2; ++pass) {
       const double total = ctas * splits * per_sm;

@@ -1,20 +1,17 @@
-// The expected time of one dense matrix product as a serving stack runs it.
+// The expected time of one dense GEMM as a stack runs it.
 #pragma once
 
+#include "cost/matmul.h"
 #include "roofline/kernels/params.h"
 #include "roofline/kernels/traits.h"
 
 namespace ridge {
 
-struct GemmCall {
-  double m = 1, n = 1, k = 1;  // tokens, outputs, inputs
-  DType math = DType::bf16;    // what the tensor cores run in
-  double weight_bits = 16;     // per weight, scales included
-  double in_bytes = 2;         // per input activation as the tensor cores read it
-  double out_bytes = 2;        // per output activation
-  bool quantize = false;       // 16-bit activations are converted first, in their own pass
-  double reuse_bytes = 1e18;   // bytes touched before the same weights are read again: a layer
-                               // of a model sees all other layers in between (cold)
+// A shape and the conditions under which the kernel runs.
+struct GemmCall : MatmulShape {
+  bool quantize = false;      // 16-bit activations are converted first, in their own pass
+  double reuse_bytes = 1e18;  // bytes touched before the same weights are read again: a layer of a
+                              // model sees all other layers in between (cold)
 };
 
 // t = t0 + quantize + smooth_max(tiles on SMs, bytes through memory) (+ split-K reduction).
@@ -45,6 +42,6 @@ struct GemmParams {
   static std::span<const Field<GemmParams>> fields();
 };
 
-double gemm_seconds(const GemmCall& shape, const GpuTraits& gpu, const GemmParams& params);
+double gemm_seconds(const GemmCall& call, const GpuTraits& gpu, const GemmParams& params);
 
 }  // namespace ridge

@@ -108,35 +108,34 @@ ExpertLoad power_law_load(double tokens, double top_k, double experts, double ra
 std::span<const Field<MoeParams>> MoeParams::fields() { return kFields; }
 
 double moe_seconds(const MoeCall& c, const GpuTraits& gpu, const MoeParams& p) {
-  const double weight_bytes = c.weight_bits / 8;
-  const double up = (c.gated ? 2 : 1) * c.inter;
+  const double element_bytes = c.weight_bits / 8;
   const double rows = c.load.pairs, local = std::max(1.0, c.experts / c.ranks);
-  const double ideal_s = 2 * rows * c.hidden * (up + c.inter) / gpu.peak_of(c.math);
+  const MatmulShape gemms[] = {expert_up(c, rows), expert_down(c, rows)};
+  const double ideal_s = (gemms[0].flops() + gemms[1].flops()) / gpu.peak_of(c.math);
   const double sm_flop =
       gpu.peak_of(c.math) / gpu.sms * p.compute * power_share(ideal_s, p.throttle_s, p.throttle, 0);
   const double sm_feed = p.feed * gpu.clock;
-  const double weights = c.load.active * c.hidden * (up + c.inter) * weight_bytes;
+  const double weights = c.load.active * (gemms[0].weight_bytes() + gemms[1].weight_bytes());
   const double fit = p.l2 * gpu.l2_bytes / std::max({1.0, std::min(c.reuse_bytes, 1e15), weights});
   const double fit2 = fit * fit, kept = fit2 * fit2 / (1 + fit2 * fit2);
   const double stream = (1 - kept * (1 - 1 / p.l2_speed)) / (gpu.stream * p.memory);
 
   double total = 0;
-  for (int stage = 0; stage < 2; ++stage) {
-    const double n = stage == 0 ? up : c.hidden, k = stage == 0 ? c.hidden : c.inter;
-    const double bytes_s = c.load.active * n * k * weight_bytes * stream;
+  for (const MatmulShape& gemm : gemms) {
+    const double bytes_s = c.load.active * gemm.weight_bytes() * stream;
     double best = 1e30, best_sms = 0, best_mem = 0;
     for (int i = 0; i < ExpertLoad::kTileSizes; ++i) {
       const double tm = ExpertLoad::kTile[i];
       if (tm < p.smallest * 0.999 && i + 1 < ExpertLoad::kTileSizes) continue;
       if (tm > p.largest * 1.001 && best < 1e29) continue;
       for (double tn : {64.0, 128.0}) {
-        const double ctas = c.load.tiles[i] * blocks(n, tn);
+        const double ctas = c.load.tiles[i] * blocks(gemm.n, tn);
         const double halvings = (4 - i) + (tn < 128 ? 1 : 0);
         const double per_k = std::max(2 * tm * tn / (sm_flop * (1 - p.small * halvings)),
-                                      (tm * c.in_bytes + tn * weight_bytes) / sm_feed);
+                                      (tm * c.in_bytes + tn * element_bytes) / sm_feed);
         const double share = ctas / gpu.sms;
         const double waves = share <= 1 ? 1 : share + p.wave * (round_up(share) - share);
-        const double sms_s = waves * (k + p.fill) * per_k;
+        const double sms_s = waves * (gemm.k + p.fill) * per_k;
         const double mem = bytes_s / std::min(1.0, share / p.busy);
         if (std::max(sms_s, mem) < best)
           best = std::max(sms_s, mem), best_sms = sms_s, best_mem = mem;
@@ -144,7 +143,7 @@ double moe_seconds(const MoeCall& c, const GpuTraits& gpu, const MoeParams& p) {
     }
     if (rows > 0) total += smooth_max(best_sms, best_mem, p.overlap);
   }
-  const double pass_s = rows * (c.hidden + 0.5 * up) * 2 * p.pass / gpu.stream;
+  const double pass_s = rows * (c.hidden + 0.5 * gemms[0].n) * 2 * p.pass / gpu.stream;
   return (p.t0 + p.token * c.tokens + p.expert * local) * gpu.tick + total + pass_s;
 }
 

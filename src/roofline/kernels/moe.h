@@ -1,7 +1,8 @@
 // The expected time of one mixture-of-experts block on one rank: routing, permutation, two grouped
-// products, combination.
+// GEMMs, combination.
 #pragma once
 
+#include "cost/moe.h"
 #include "roofline/kernels/params.h"
 #include "roofline/kernels/traits.h"
 
@@ -24,16 +25,10 @@ ExpertLoad power_law_load(double tokens, double top_k, double experts, double ra
 // Independent uniform choices, as a well-trained router makes them.
 ExpertLoad random_load(double tokens, double top_k, double experts, double ranks);
 
-struct MoeCall {
-  double tokens = 1, hidden = 1, inter = 1;  // inter: columns of one expert on this rank
-  double top_k = 1, experts = 1, ranks = 1;
-  bool gated = true;
-  bool skewed = false;  // the load is a power law's
-  DType math = DType::bf16;
-  double weight_bits = 16;
-  double in_bytes = 2;
+// A block and the conditions under which its kernels run.
+struct MoeCall : ExpertBlock {
   double reuse_bytes = 1e18;  // bytes touched between two uses of the same weights
-  ExpertLoad load;
+  ExpertLoad load{};
 };
 
 struct MoeParams {

@@ -1,4 +1,4 @@
-// Batch and context: what a user gets against what a device yields, up to the cliffs.
+// Batch and context: speed per user against throughput per device, up to the memory limit.
 import { plain, useView } from "../api";
 import { Axes, Chart, frame, path, spread } from "../axes";
 import { NumberField } from "../controls";
@@ -13,7 +13,7 @@ type Pick = (p: SweepPoint) => number;
 const perDevice: Pick = (p) => p.tokens_per_s_per_device;
 const perUser: Pick = (p) => p.tokens_per_s_per_user;
 const formats = (sweep: Sweep) => sweep.axes.find((a) => a.name === "weights")?.labels ?? [];
-const tip = (p: SweepPoint) => `batch ${p.batch}, ${p.weights ?? ""}: ${count(p.tokens_per_s_per_device)} tok/s a device, ${count(p.tokens_per_s_per_user)} a user, ${seconds(p.tpot_s)} a token, ${kWalls[p.wall].label}${p.fits ? "" : ", does not fit"}`;
+const tip = (p: SweepPoint) => `batch ${p.batch}, ${p.weights ?? ""}: ${count(p.tokens_per_s_per_device)} tok/s per device, ${count(p.tokens_per_s_per_user)} per user, ${seconds(p.tpot_s)} per token, ${kWalls[p.wall].label}${p.fits ? "" : ", does not fit"}`;
 
 function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; width: number; pick: Pick; title: string; now: Prediction | null; target?: number | undefined }) {
   const f = frame(width, 300, 52, 58);
@@ -35,7 +35,7 @@ function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; widt
       {cliff !== null && (
         <g class="cliff"><rect x={cliff} y={f.top} width={Math.max(0, f.right - cliff)} height={f.bottom - f.top} /><line x1={cliff} x2={cliff} y1={f.top} y2={f.bottom} /><text x={cliff - 4} y={f.bottom - 6} text-anchor="end">memory full</text></g>
       )}
-      {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} a token</text></g>}
+      {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} per token</text></g>}
       {lines.map((line, i) => line.length > 0 && (
         <g key={names[i]} class={`precision p${i}`}>
           <path d={path(line.map((p) => [x(Number(p.batch)), y(pick(p))] as const))} />
@@ -56,8 +56,8 @@ function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target:
   const y = logScale(...logDomain(points.map(perDevice), 2.5), f.bottom, f.top);
   const front = points.filter((p) => p.pareto).sort((a, b) => perUser(a) - perUser(b));
   return (
-    <Chart frame={f} label="Tokens per second of a device against those of a user">
-      <Axes frame={f} x={x} y={y} xTitle="tok/s a user" yTitle="tok/s a device" xFormat={axis} yFormat={axis} />
+    <Chart frame={f} label="Tokens per second per device over tokens per second per user">
+      <Axes frame={f} x={x} y={y} xTitle="tok/s per user" yTitle="tok/s per device" xFormat={axis} yFormat={axis} />
       <g class="target"><line x1={x(target)} x2={x(target)} y1={f.top + 16} y2={f.bottom} /><text x={x(target) + 4} y={f.bottom - 6}>target</text></g>
       <path class="front" d={path(front.map((p) => [x(perUser(p)), y(perDevice(p))] as const))} />
       {points.map((p) => <g key={`${p.weights}${p.batch}`} class={p.pareto ? "on-front" : "off-front"} transform={`translate(${x(perUser(p))} ${y(perDevice(p))})`}><WallMark wall={p.wall} r={p.pareto ? 3.6 : 2.4} hollow={!p.pareto} /><title>{tip(p)}</title></g>)}
@@ -101,15 +101,15 @@ export function BatchPanel() {
     <section class="panel">
       <p class="sentence">
         {crossing ? <>In {first} decode turns <WallTag wall="compute" />-bound at batch {crossing.batch}. </> : <>No batch that fits makes {first} decode compute-bound at this context: every sequence brings its own cache. </>}
-        {users.data && <>Within {get("target")} a token the machine serves {count(users.data.users)} users; <WallTag wall={users.data.decides} /> is what stops it.</>}
+        {users.data && <>Within {get("target")} per token the machine serves {count(users.data.users)} users; the limit is <WallTag wall={users.data.decides} />.</>}
       </p>
       <div class="toolbar"><div class="inline"><NumberField option="target" label="Latency target" unit="per token" /></div></div>
       {error && <p class="note error">{plain(error)}</p>}
       <div class="two">
-        <Figure name="batch-device" title="A device's yield" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perDevice} title="tok/s a device" now={now} />} />
-        <Figure name="batch-user" title="A user's speed" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perUser} title="tok/s a user" now={now} target={target} />} />
-        <Figure name="pareto" title="The trade: Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
-        <Figure name="context" title="Context makes every token dearer" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
+        <Figure name="batch-device" title="Throughput per device" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perDevice} title="tok/s per device" now={now} />} />
+        <Figure name="batch-user" title="Speed per user" rows={batch.data.points} json={batch.data} draw={(w) => <Curves sweep={batch.data as Sweep} width={w} pick={perUser} title="tok/s per user" now={now} target={target} />} />
+        <Figure name="pareto" title="Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
+        <Figure name="context" title="A longer context makes every token more expensive" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
       </div>
       <p class="note">Lines are weight precisions; the ring is this configuration; points that do not fit are left out. A mark tells the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}</p>
     </section>

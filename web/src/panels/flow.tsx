@@ -61,7 +61,7 @@ export function Flow({ data, width, now }: { data: Tiles; width: number; now: nu
         );
       })}
       {!busy && finished < data.steps.length && <text class="bubble" x={unit.x + unit.w / 2} y={middle + 4} text-anchor="middle">waiting</text>}
-      <text class="dim" x={f.left} y={f.bottom + 16}>{binary(data.stage_bytes)} a stage</text>
+      <text class="dim" x={f.left} y={f.bottom + 16}>{binary(data.stage_bytes)} per stage</text>
       <text class="dim" x={f.right} y={f.bottom + 16} text-anchor="end">{finished} of {data.steps.length} steps done</text>
     </Chart>
   );

@@ -1,4 +1,4 @@
-// KV and memory: what fills a device, and how many users that leaves room for.
+// KV cache and memory: what fills a device, and how many users fit.
 import { plain, useView } from "../api";
 import { Chart, frame } from "../axes";
 import { NumberField } from "../controls";
@@ -52,13 +52,13 @@ export function MemoryPanel() {
   return (
     <section class="panel">
       <p class="sentence">
-        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are taken{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} are asked for, {bytes(m.capacity_bytes)} are there.</>}{" "}
+        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are used{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} needed, {bytes(m.capacity_bytes)} available.</>}{" "}
         {m.max_batch !== null && <>At context {count(p.decode.context)} at most {count(m.max_batch)} sequences fit; at batch {count(p.decode.batch)} each may hold {count(m.max_context)} tokens.</>}
       </p>
       <Figure name="memory" title="One device's memory" json={m} rows={parts(m).map(([part, value]) => ({ part, bytes: value }))} draw={(w) => <Fill memory={m} width={w} />} />
       <div class="two">
         <div>
-          <h3>Every part</h3>
+          <h3>By use</h3>
           <table class="partlist">
             <tbody>
               {parts(m).map(([name, value]) => <tr key={name}><td><i class={`swatch ${name}`} />{name.replace("-", " ")}</td><td class="n">{bytes(value)}</td><td class="n dim">{m.capacity_bytes ? percent(value / m.capacity_bytes) : ""}</td></tr>)}
@@ -67,11 +67,11 @@ export function MemoryPanel() {
           </table>
           {model && (
             <>
-              <h3>The cache of {model.title}</h3>
-              <p class="note">{model.kv_bytes_per_token > 0 ? <><b>{bytes(model.kv_bytes_per_token)}</b> a token in {model.kv_format}, before any window cuts it.</> : "No KV cache: a constant state."} Layers, exactly:</p>
+              <h3>KV cache of {model.title}</h3>
+              <p class="note">{model.kv_bytes_per_token > 0 ? <><b>{bytes(model.kv_bytes_per_token)}</b> per token in {model.kv_format}, before any sliding window limits it.</> : "No KV cache: a constant state per sequence."} Layers:</p>
               <ul class="layers">{model.layer_groups.map((g) => <li key={`${g.kind}${g.count}`}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
               <table class="partlist">
-                <thead><tr><th>context</th><th class="n">a sequence</th><th class="n">of the weights</th></tr></thead>
+                <thead><tr><th>context</th><th class="n">per sequence</th><th class="n">share of weights</th></tr></thead>
                 <tbody>{model.kv.map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>
               </table>
             </>
@@ -89,7 +89,7 @@ export function MemoryPanel() {
                 <div><dt>users</dt><dd data-users="users">{count(u.users)}</dd></div>
               </dl>
               <p class="note">
-                Within {get("target")} a token. {u.users >= 1 ? <><WallTag wall={u.decides} /> decides; at that load {count(u.tokens_per_s)} tok/s in all, {seconds(u.tpot_s)} a token.</> : "Not even one user is served that fast."}
+                Within {get("target")} per token. {u.users >= 1 ? <>The limit is <WallTag wall={u.decides} />; at that load {count(u.tokens_per_s)} tok/s in total, {seconds(u.tpot_s)} per token.</> : "Not even one user is served that fast."}
               </p>
             </>
           )}

@@ -16,10 +16,10 @@ export function OpCard({ op, left, top, width }: { op: PlacedOp; left: number; t
         <dt>memory</dt>
         <dd>{bytes(op.bytes)} ÷ {rate(op.bandwidth)} = <b>{seconds(op.at_bandwidth_s)}</b>, expected {seconds(op.on_s["memory"])}</dd>
         {rest.map((w) => [<dt key={w}>{w}</dt>, <dd key={`${w}d`}>{seconds(op.on_s[w])}</dd>])}
-        <dt>in all</dt>
+        <dt>total</dt>
         <dd><b>{seconds(op.expected_s)}</b>, roof {seconds(op.roof_s)}, {percent(op.share)} of {op.phase}</dd>
       </dl>
-      <p>{count(op.intensity)} FLOP per byte: <WallTag wall={op.wall} /> decides.</p>
+      <p>{count(op.intensity)} FLOP per byte; wall: <WallTag wall={op.wall} />.</p>
     </div>
   );
 }

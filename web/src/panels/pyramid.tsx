@@ -88,8 +88,8 @@ function Detail({ data, level }: { data: Pyramid; level: Level }) {
         <Fact machine={data.machine} level={level} field="read_bandwidth" label="bandwidth" text={rate(level.read_bandwidth)} />
         <Fact machine={data.machine} level={level} field="latency" label="latency" text={seconds(level.latency)} />
       </dl>
-      <h4>What of {data.fits.model} lives here</h4>
-      {residents.length === 0 && <p class="note">Nothing stays: it only passes through.</p>}
+      <h4>What of {data.fits.model} is here</h4>
+      {residents.length === 0 && <p class="note">Nothing stays here; data only passes through.</p>}
       <ul class="residents">
         {residents.map((r) => (
           <li key={r.name}>
@@ -117,12 +117,12 @@ export function PyramidPanel() {
   return (
     <section class="panel">
       <p class="sentence">
-        {data.machine.title}: every step outward holds more and gives less.
+        {data.machine.title}: every level outward is larger and slower.
         {inner?.read_bandwidth && memory?.read_bandwidth ? ` From ${inner.name} to ${memory.name} bandwidth falls ${count(inner.read_bandwidth / memory.read_bandwidth)} times` : ""}
         {inner && memory && total(inner) && total(memory) ? ` while capacity grows ${count((total(memory) as number) / (total(inner) as number))} times.` : "."}
       </p>
       <Figure name="pyramid" title={`The memory of ${data.machine.name}`} rows={levels} json={data} draw={(w) => <Levels data={data} width={w} chosen={chosen?.name ?? ""} choose={pick} />}
-        note="Log scales. Bandwidth is the device's whole; a dot marks levels where part of the model lives. Choose a level for sources and what it holds." />
+        note="Log scales. Bandwidth is that of the whole device. A dot marks levels that hold part of the model. Choose a level for its sources and contents." />
       <div class="two">
         {chosen && <Detail data={data} level={chosen} />}
         <Figure name="die" title="The die, schematically" draw={(w) => <Die data={data} width={w} chosen={chosen?.name ?? ""} choose={pick} />}

@@ -207,11 +207,11 @@ export function RooflinePanel() {
       <div class="toolbar">
         <Toggles option="roofs" label="Roofs" all={machine.roofs.map((r) => r.dtype)} shown={dtypes} />
         <Toggles option="levels" label="Levels" all={allLevels} shown={levels} />
-        <Toggles option="compare" label="Beside" all={["a100-sxm-80gb", "h100-sxm", "h200", "b200", "mi300x", "rtx-4090"].filter((n) => n !== machine.name)} shown={listed("compare", [])} />
+        <Toggles option="compare" label="Compare" all={["a100-sxm-80gb", "h100-sxm", "h200", "b200", "mi300x", "rtx-4090"].filter((n) => n !== machine.name)} shown={listed("compare", [])} />
         <div class="chips">
           <button type="button" class="chip" aria-pressed={pin !== null} disabled={frozen !== null}
             onClick={() => set({ pin: pin ? undefined : new URLSearchParams(kRequest.filter((n) => config.value[n]).map((n) => [n, config.value[n] as string])).toString() })}>
-            {pin ? "Unpin the before" : "Pin as before"}
+            {pin ? "Clear the pinned comparison" : "Pin for comparison"}
           </button>
         </div>
       </div>
@@ -219,7 +219,7 @@ export function RooflinePanel() {
         draw={(width) => <Plot data={data} before={pin ? before.data : null} width={width} dtypes={dtypes} levels={levels} />}
         note={<>
           Dots: {walls.map((w) => <WallTag key={w} wall={w} />)} filled decode, hollow prefill; size is the share of the phase's time. Thin roofs are datasheet, thick ones measured.
-          Drag a decode dot to change the batch (with shift: the context), a prefill dot to change the prompt. Pin, then switch a technique, to see before and after.
+          Drag a decode dot to change the batch (with shift: the context), a prefill dot to change the prompt. Pin this configuration, then change it, to compare the two.
         </>} />
     </section>
   );

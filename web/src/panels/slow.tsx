@@ -1,4 +1,4 @@
-// Why slow: what was seen, which wall that is, what each lever would bring.
+// Why slow: the observation, the wall it means, and the gain of each lever.
 import { useEffect } from "preact/hooks";
 import { fieldErrors, plain, useView } from "../api";
 import { NumberField } from "../controls";
@@ -11,7 +11,7 @@ import { WallTag } from "../walls";
 const kFields: [string, string, string][] = [
   ["observed", "Output tokens/s", "280"],
   ["seen-batch", "Running sequences", "8"],
-  ["itl", "Time per token", "28ms"],
+  ["itl", "Inter-token latency", "28ms"],
   ["ttft", "First token", "900ms"],
   ["gpu-util", "GPU utilisation", "0 – 1"],
   ["dram-active", "DRAM active", "0 – 1"],
@@ -21,9 +21,9 @@ const kFields: [string, string, string][] = [
   ["power", "Power per device", "690W"],
 ];
 const kBearings = [
-  ["supports", "Evidence", "+"],
-  ["contradicts", "Against, or also possible", "−"],
-  ["missing", "Would settle it", "?"],
+  ["supports", "Evidence for it", "+"],
+  ["contradicts", "Against it, or other causes", "−"],
+  ["missing", "Not observed; would decide it", "?"],
 ] as const;
 
 function Answer({ x }: { x: Explanation }) {
@@ -34,12 +34,12 @@ function Answer({ x }: { x: Explanation }) {
       <p class="sentence verdict" data-verdict={x.verdict}>{x.sentence}</p>
       <dl class="facts">
         <div><dt>wall</dt><dd><WallTag wall={x.wall} /></dd></div>
-        <div><dt>next</dt><dd><WallTag wall={x.next_wall} /></dd></div>
+        <div><dt>next wall</dt><dd><WallTag wall={x.next_wall} /></dd></div>
         <div><dt>step</dt><dd>{seconds(x.observed.step_s)}</dd></div>
         <div><dt>of the roof</dt><dd>{percent(x.observed.share_of_roof)}</dd></div>
         <div><dt>over expected</dt><dd>{times(x.observed.over_expected)}</dd></div>
-        <div><dt>bandwidth used</dt><dd>{percent(x.observed.mbu)}</dd></div>
-        <div><dt>FLOPs used</dt><dd>{percent(x.observed.mfu)}</dd></div>
+        <div><dt>MBU</dt><dd>{percent(x.observed.mbu)}</dd></div>
+        <div><dt>MFU</dt><dd>{percent(x.observed.mfu)}</dd></div>
         <div><dt>useful batch</dt><dd>{count(x.useful_batch)}</dd></div>
       </dl>
       <div class="evidence">
@@ -53,7 +53,7 @@ function Answer({ x }: { x: Explanation }) {
       <h3>Levers, by predicted gain</h3>
       <div class="scroll">
         <table class="levers">
-          <thead><tr><th>lever</th><th class="n">tok/s per device</th><th aria-hidden="true" class="wide" /><th class="n">per token</th><th class="n">first token</th><th>then</th><th>why</th></tr></thead>
+          <thead><tr><th>lever</th><th class="n">tok/s per device</th><th aria-hidden="true" class="wide" /><th class="n">per token</th><th class="n">first token</th><th>next wall</th><th>why</th></tr></thead>
           <tbody>
             {x.levers.map((l) => (
               <tr key={l.name}>

@@ -86,11 +86,11 @@ export function TilesPanel() {
             <output>{seconds(player.at * data.seconds)} <span class="dim">of {seconds(data.seconds)}</span></output>
           </div>
           <Figure name="tiles-flow" title={`${data.tile.join(" × ")} ${data.dtype} on one of ${count(data.units)} units of ${data.machine}`} json={data} draw={(w) => <Flow data={data} width={w} now={player.at * data.seconds} />} />
-          <Figure name="tiles-gantt" title="When each step's tiles were where" rows={data.steps} json={data} draw={(w) => <Gantt data={data} width={w} now={player.at * data.seconds} />}
-            note={<>A tile's life: {kZones.map(([zone, label]) => <span key={zone} class={`zone ${zone}`}><i /> {percent(data.life[zone])} {label}</span>)}</>} />
+          <Figure name="tiles-gantt" title="Where each step's tiles are over time" rows={data.steps} json={data} draw={(w) => <Gantt data={data} width={w} now={player.at * data.seconds} />}
+            note={<>Time of a tile: {kZones.map(([zone, label]) => <span key={zone} class={`zone ${zone}`}><i /> {percent(data.life[zone])} {label}</span>)}</>} />
           <div class="two">
             <div class="scroll">
-              <h3>What stages buy</h3>
+              <h3>Gain of more stages</h3>
               <table>
                 <thead><tr><th class="n">stages</th><th class="n">shared memory</th><th>fits</th><th class="n">in flight</th><th class="n">memory busy</th><th class="n">units busy</th><th class="n">time</th></tr></thead>
                 <tbody>{data.ladder.map((l) => <tr key={l.stages} class={l.stages === data.stages ? "here" : ""}><td class="n">{l.stages}</td><td class="n">{binary(l.shared_bytes)}</td><td>{l.fits ? "yes" : "no"}</td><td class="n">{bytes(l.in_flight_bytes)}</td><td class="n">{percent(l.memory_busy)}</td><td class="n">{percent(l.compute_busy)}</td><td class="n">{seconds(l.seconds)}</td></tr>)}</tbody>

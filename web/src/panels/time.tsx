@@ -43,7 +43,7 @@ function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; titl
           </g>
         );
       })}
-      <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 32} y2={f.bottom} /><text x={x(phase.roof_s)} y={f.top - 24} {...side(phase.roof_s)}>floor {seconds(phase.roof_s)}</text></g>
+      <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 32} y2={f.bottom} /><text x={x(phase.roof_s)} y={f.top - 24} {...side(phase.roof_s)}>roof {seconds(phase.roof_s)}</text></g>
       <g class="rule expected"><line x1={x(phase.expected_s)} x2={x(phase.expected_s)} y1={f.top - 14} y2={f.bottom} /><text x={x(phase.expected_s)} y={f.top - 6} {...side(phase.expected_s)}>expected {seconds(phase.expected_s)}</text></g>
       {seen !== null && <g class="rule seen"><line x1={x(seen)} x2={x(seen)} y1={f.top + 4} y2={f.bottom} /><text x={x(seen)} y={f.top + 2} dx={x(seen) > width * 0.7 ? -5 : 5} text-anchor={x(seen) > width * 0.7 ? "end" : "start"}>observed {seconds(seen)}</text></g>}
     </Chart>
@@ -102,7 +102,7 @@ export function TimePanel() {
         A prompt of {count(p.prefill.prompt)} tokens takes {seconds(p.prefill.expected_s)}; <WallTag wall={p.prefill.wall} /> decides.
       </p>
       <div class="two">
-        <Figure name="time-decode" title={`Decode: ${seconds(p.tpot_s)} a token${tokens > 1 ? `, ${count(tokens)} tokens a step` : ""}`} json={p.decode}
+        <Figure name="time-decode" title={`Decode: ${seconds(p.tpot_s)} per token${tokens > 1 ? `, ${count(tokens)} tokens per step` : ""}`} json={p.decode}
           draw={(w) => <PhaseBars phase={p.decode} title="Decode" seen={itlStep} width={w} scaleMax={reach(p.decode, itlStep)} />} />
         <Figure name="time-prefill" title={`Prefill: ${seconds(p.ttft_s)} to the first token`} json={p.prefill}
           draw={(w) => <PhaseBars phase={p.prefill} title="Prefill" seen={ttft} width={w} scaleMax={reach(p.prefill, ttft)} />} />
@@ -115,7 +115,7 @@ export function TimePanel() {
       </div>
       <Figure name={`operators-${which}`} title={`Operators of ${which}, all layers`} rows={ops.map(({ on_s, ...op }) => ({ ...op, ...Object.fromEntries(Object.entries(on_s as Record<Wall, number>).map(([k, v]) => [`${k}_s`, v])) }))} json={ops}
         draw={(w) => <OpBars ops={ops} width={w} />}
-        note="Ceilings work at the same time, so an operator takes the longest of compute, memory and link, plus what starting its kernels costs. The floor has neither launches nor losses." />
+        note="Ceilings work at the same time, so an operator takes the longest of compute, memory and link, plus what starting its kernels costs. The roof has neither launches nor losses." />
     </section>
   );
 }
