@@ -13,7 +13,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kAppFooter = R"(Examples:
   ridge                                          what this machine can do, at a glance
   ridge run "The memory of a computer"           text from the model inside the program
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
@@ -45,7 +45,7 @@ int run_command_line(int argc, char** argv) {
   CLI::App app(
       "Ridge: measures, predicts, runs and explains language models at the speed of memory.",
       "ridge");
-  app.footer(kFooter);
+  app.footer(kAppFooter);
   app.set_version_flag("--version", version());
   app.require_subcommand(0, 1);
   app.get_formatter()->column_width(34);
@@ -69,6 +69,7 @@ int run_command_line(int argc, char** argv) {
   add_serve_command(app, global);
   add_report_command(app, global);
   add_tokenize_command(app, global);
+  add_completion_command(app, global);
   // Options are known before any command runs.
   app.parse_complete_callback([&] {
     check_values(app);

@@ -27,6 +27,7 @@ void add_perplexity_command(CLI::App& app, Global& global);
 void add_serve_command(CLI::App& app, Global& global);
 void add_report_command(CLI::App& app, Global& global);
 void add_tokenize_command(CLI::App& app, Global& global);
+void add_completion_command(CLI::App& app, Global& global);
 
 // One screen about this machine; what bare `ridge` and `./run` print.
 void print_tour(const Global& global);

@@ -12,7 +12,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kServeExamples = R"(Examples:
   ridge serve                       the page on http://127.0.0.1:8080
   ridge serve --port 9000 --open    another port, and the browser opened on it
   curl 'localhost:8080/api/predict?model=llama-3-8b&machine=h200&batch=32'
@@ -65,7 +65,7 @@ void add_serve_command(CLI::App& app, Global&) {
       ->capture_default_str();
   command->add_option("--host", o->serve.host, "Address to listen on")->capture_default_str();
   command->add_flag("--open", o->open, "Open the page in the browser");
-  command->footer(kExamples);
+  command->footer(kServeExamples);
   command->callback([o] { serve(o->serve, o->open); });
 }
 
