@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kDotsX = 2, kDotsY = 4;  // of one braille character
 
-constexpr std::array kColours = {Colour::cyan,  Colour::yellow, Colour::magenta,
-                                 Colour::green, Colour::blue,   Colour::red};
+constexpr std::array kSeriesColours = {Colour::cyan,  Colour::yellow, Colour::magenta,
+                                       Colour::green, Colour::blue,   Colour::red};
 
-Colour series_colour(size_t series) { return kColours[series % kColours.size()]; }
+Colour series_colour(size_t series) { return kSeriesColours[series % kSeriesColours.size()]; }
 
 std::string series_letter(size_t series) {
   return std::string(1, static_cast<char>('A' + series % 26));

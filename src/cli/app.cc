@@ -13,14 +13,14 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
-  ridge                                          what this machine can do, at a glance
-  ridge run "The memory of a computer"           text from the model inside the program
+constexpr const char* kAppFooter = R"(Examples:
+  ridge                                          what this machine can do, on one screen
+  ridge run "The memory of a computer"           generates text with the built-in model
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
   ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
   ridge machine compare h100-sxm h200
-Every command has --help with its own examples, and all but serve have --json.
-Bad input ends with one line and exit code 2.)";
+Every command has --help with its own examples. All but serve and completion have --json.
+Bad input prints one line and exits with code 2.)";
 
 std::string version() {
   const std::string cuda = RIDGE_CUDA_TOOLKIT;
@@ -28,7 +28,7 @@ std::string version() {
                      cuda.empty() ? "built without CUDA" : "CUDA toolkit " + cuda);
 }
 
-// An option given as "" (an unset shell variable) is not an option left out.
+// An option given as "" (an unset shell variable) is an error, not an option left out.
 void check_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -42,10 +42,9 @@ void check_values(const CLI::App& app) {
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  CLI::App app(
-      "Ridge: measures, predicts, runs and explains language models at the speed of memory.",
-      "ridge");
-  app.footer(kFooter);
+  CLI::App app("Ridge measures, predicts, runs and explains the inference of language models.",
+               "ridge");
+  app.footer(kAppFooter);
   app.set_version_flag("--version", version());
   app.require_subcommand(0, 1);
   app.get_formatter()->column_width(34);
@@ -69,6 +68,7 @@ int run_command_line(int argc, char** argv) {
   add_serve_command(app, global);
   add_report_command(app, global);
   add_tokenize_command(app, global);
+  add_completion_command(app, global);
   // Options are known before any command runs.
   app.parse_complete_callback([&] {
     check_values(app);

@@ -18,7 +18,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kBenchFooter = R"(Examples:
   ridge bench                                       the model inside the program
   ridge bench model.gguf -p 512 -n 32
   ridge bench tinyllama-1.1b --weights random:1 --format q4_0
@@ -36,14 +36,14 @@ JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{tes
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
 share_of_roof, wall}]}; seconds, roof_s and expected_s are of one step.)";
 
-struct Options {
+struct BenchCommandOptions {
   EngineOptions engine;
   std::string prompt = "512", batch = "1", context = "128";
   int tokens = 32, repeats = 3;
   bool csv = false;
 };
 
-struct Row {
+struct BenchRow {
   const char* test;
   int batch, context, tokens;   // tokens of one step, all sequences
   std::vector<double> seconds;  // of each step
@@ -76,17 +76,17 @@ std::vector<Token> some_tokens(int count, int vocab, uint32_t salt) {
   return tokens;
 }
 
-void settle(Row& row, const Runner& runner, const System& system, const Sequences& work) {
+void settle(BenchRow& row, const Runner& runner, const System& system, const Sequences& work) {
   Ledger ledger;
   ledger.record({&work, 1}, row.median());
   // Generation is held against what the memory gave between its own steps.
-  const double rate = row.rates.empty() ? 0 : Row::quantile_of(row.rates, 0.5);
+  const double rate = row.rates.empty() ? 0 : BenchRow::quantile_of(row.rates, 0.5);
   row.account = ledger.account(runner.weights().model, runner.plan(),
                                with_read_rate(system, runner, rate), engine_stack(system), nullptr);
 }
 
-Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
-  Row row{"prompt", 1, 0, tokens, {}, {}, {}};
+BenchRow bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
+  BenchRow row{"prompt", 1, 0, tokens, {}, {}, {}};
   const std::vector<Token> prompt = some_tokens(tokens, runner.weights().architecture.vocab, 1);
   for (int r = 0; r <= repeats; ++r) {  // the first warms up
     Ledger ledger;
@@ -98,8 +98,8 @@ Row bench_prompt(Runner& runner, const System& system, int tokens, int repeats) 
   return row;
 }
 
-Row bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
-  Row row{"generate", batch, context, batch, {}, {}, {}};
+BenchRow bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
+  BenchRow row{"generate", batch, context, batch, {}, {}, {}};
   std::vector<std::unique_ptr<CachedSequence>> sequences;
   for (int s = 0; s < batch; ++s) {
     sequences.push_back(std::make_unique<CachedSequence>(runner.pool()));
@@ -126,9 +126,9 @@ Row bench_generate(Runner& runner, const System& system, int batch, int context,
   return row;
 }
 
-double spread(const Row& row) { return row.quantile(0.75) / row.median() - 1; }
+double spread(const BenchRow& row) { return row.quantile(0.75) / row.median() - 1; }
 
-Json row_json(const Row& row) {
+Json row_json(const BenchRow& row) {
   const Account& a = row.account;
   return {{"test", row.test},
           {"batch", row.batch},
@@ -146,7 +146,7 @@ Json row_json(const Row& row) {
           {"wall", wall_name(a.wall)}};
 }
 
-void bench(const Options& options, const Global& global) {
+void bench(const BenchCommandOptions& options, const Global& global) {
   const std::vector<int> prompts = counts(options.prompt, "prompt");
   const std::vector<int> batches = counts(options.batch, "batch");
   const std::vector<int> contexts = counts(options.context, "context");
@@ -165,7 +165,7 @@ void bench(const Options& options, const Global& global) {
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
   const System system = roof_system(options.engine, *runner);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
-  std::vector<Row> rows;
+  std::vector<BenchRow> rows;
   for (int tokens : prompts) {
     if (shown) fmt::print(stderr, "\rprompt {} ...\033[K", tokens);
     rows.push_back(bench_prompt(*runner, system, tokens, options.repeats));
@@ -181,7 +181,7 @@ void bench(const Options& options, const Global& global) {
 
   const Weights& weights = runner->weights();
   Json list = Json::array();
-  for (const Row& row : rows) list.push_back(row_json(row));
+  for (const BenchRow& row : rows) list.push_back(row_json(row));
   if (global.json) {
     fmt::print("{}\n", Json{{"model", weights.source},
                             {"device", runner->device()},
@@ -199,7 +199,7 @@ void bench(const Options& options, const Global& global) {
   }
   Table table({"test", "batch", "context", "tok/s", "step", "spread", "rate", "work", "roof",
                "of roof", "predicted", "wall"});
-  for (const Row& row : rows) {
+  for (const BenchRow& row : rows) {
     const Account& a = row.account;
     const bool prompt = row.context == 0;
     table.add({prompt ? fmt::format("prompt {}", row.tokens) : "generate",
@@ -227,9 +227,9 @@ void bench(const Options& options, const Global& global) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchCommandOptions>();
   CLI::App* command = app.add_subcommand("bench", "Time prompts and generation against the roof");
-  command->footer(kFooter);
+  command->footer(kBenchFooter);
   command->add_option("model", options->engine.model, "As for ridge run");
   command->add_option("-p,--prompt", options->prompt, "Prompt tokens, a list or sweep")
       ->capture_default_str();

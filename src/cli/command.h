@@ -1,4 +1,4 @@
-// A command: adds itself to the application; its callback does the work and prints.
+// Each command adds itself to the application; its callback does the work and prints.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@ namespace ridge {
 struct Global {
   bool json = false;
   std::string atlas;
-  int exit_code = 0;  // 1: the answer to a check is no
+  int exit_code = 0;  // 1: a check failed, such as a comparison
 };
 
 void add_machine_command(CLI::App& app, Global& global);
@@ -27,11 +27,12 @@ void add_perplexity_command(CLI::App& app, Global& global);
 void add_serve_command(CLI::App& app, Global& global);
 void add_report_command(CLI::App& app, Global& global);
 void add_tokenize_command(CLI::App& app, Global& global);
+void add_completion_command(CLI::App& app, Global& global);
 
-// One screen about this machine; what bare `ridge` and `./run` print.
+// Prints one screen about this machine: the output of `ridge` and `./run` without arguments.
 void print_tour(const Global& global);
 
-// Parses and runs. Throws Error for what a user can mend; returns the exit code otherwise.
+// Parses and runs. Throws Error for what a user can correct; returns the exit code otherwise.
 int run_command_line(int argc, char** argv);
 
 }  // namespace ridge

@@ -17,11 +17,11 @@
 namespace ridge {
 namespace {
 
-struct Options {
+struct ConvertCommandOptions {
   std::string model, out, to, format, weights;
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kConvertFooter = R"(Examples:
   ridge convert ~/models/Qwen3-8B --to q4_k qwen3-8b-q4_k.gguf
   ridge convert model-f16.gguf --to q8_0 model-q8_0.gguf
   ridge convert ~/models/Llama-3.2-1B --to bf16 --format safetensors llama-bf16
@@ -35,7 +35,7 @@ is refused. Safetensors hold f32, f16 or bf16 and are made from a folder.
 
 JSON: {source, path, storage, format, source_bytes, bytes, bits_per_weight, seconds}.)";
 
-FileKind kind_of(const Options& options) {
+FileKind kind_of(const ConvertCommandOptions& options) {
   if (options.format == "gguf") return FileKind::gguf;
   if (options.format == "safetensors") return FileKind::safetensors;
   if (!options.format.empty()) {
@@ -45,12 +45,12 @@ FileKind kind_of(const Options& options) {
   throw Error("{}: name it *.gguf, or say --format safetensors for a folder", options.out);
 }
 
-Weights weights_of(const Options& options, Storage storage) {
+Weights weights_of(const ConvertCommandOptions& options, Storage storage) {
   if (options.weights.empty()) return load_weights(options.model);
   return random_weights(options.model, storage, random_seed(options.weights), 0);
 }
 
-void run(const Options& options, const Global& global) {
+void run_convert(const ConvertCommandOptions& options, const Global& global) {
   const FileKind kind = kind_of(options);
   const Storage storage = storage_from_name(options.to);
   const Weights weights = weights_of(options, storage);
@@ -95,11 +95,11 @@ void run(const Options& options, const Global& global) {
 }  // namespace
 
 void add_convert_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "convert", "Write a model's weights in another storage, as GGUF or safetensors");
   command->fallthrough();
-  command->footer(kFooter);
+  command->footer(kConvertFooter);
   command->add_option("model", options->model, "Folder, *.gguf, ridge-7m or ridge-1m")->required();
   command->add_option("out", options->out, "File (*.gguf) or folder to write")->required();
   command
@@ -109,7 +109,7 @@ void add_convert_command(CLI::App& app, Global& global) {
   command->add_option("--format", options->format, "gguf or safetensors (default: by the name)");
   command->add_option("--weights", options->weights,
                       "random:SEED writes a described model that has no files");
-  command->callback([options, &global] { run(*options, global); });
+  command->callback([options, &global] { run_convert(*options, global); });
 }
 
 }  // namespace ridge

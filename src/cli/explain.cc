@@ -13,7 +13,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kExplainExamples = R"(Examples:
   ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --batch 8
   ridge explain -m llama-3-70b -M 8xh100-sxm --observed 280tok/s --gpu-util 0.38
   ridge explain -m llama-3-8b -M h100-sxm --itl 9ms --batch 16 --dram-active 0.72 --tensor-active 0.06
@@ -102,7 +102,7 @@ void add_explain_command(CLI::App& app, Global& global) {
   command->add_option("--levers", o->most, "How many levers to print")
       ->check(CLI::Range(0, 1000))
       ->group("Output");
-  command->footer(kExamples);
+  command->footer(kExplainExamples);
   command->callback([o, command, &global] {
     const Request request = make_request(o->request);
     const Observation seen = make_observation(o->seen);

@@ -16,7 +16,7 @@
 namespace ridge {
 namespace {
 
-struct Options {
+struct MachineCommandOptions {
   std::string name;
   std::string model = "llama-3-8b";
   bool history = false;
@@ -24,7 +24,7 @@ struct Options {
   std::string first, second;  // of compare
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kMachineFooter = R"(Examples:
   ridge machine                       every machine of the atlas, by year
   ridge machine h100-sxm              its memory pyramid, ridge points, links and sources
   ridge machine this                  the machine you are on
@@ -63,7 +63,7 @@ void print_found_gpus() {
   }
 }
 
-void run(const Options& options, const Global& global, bool named) {
+void run_machine(const MachineCommandOptions& options, const Global& global, bool named) {
   if (named && options.name.empty()) throw Error("the machine's name is empty");
   MachineView view = options.view;
   view.json = global.json;
@@ -112,11 +112,11 @@ void print_machine_list(const std::vector<Machine>& machines, const MachineView&
 }
 
 void add_machine_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MachineCommandOptions>();
   CLI::App* command =
       app.add_subcommand("machine", "What can this hardware do? Memory pyramid, peaks, ridge");
   command->fallthrough();
-  command->footer(kFooter);
+  command->footer(kMachineFooter);
   command->add_option("name", options->name, "Machine, node (8xh100-sxm), file, or \"this\"");
   command->add_option("--model", options->model, "Model whose parts are placed in the pyramid")
       ->capture_default_str();
@@ -136,7 +136,8 @@ void add_machine_command(CLI::App& app, Global& global) {
     print_machine_comparison(find_system(options->first), find_system(options->second), view);
   });
   command->callback([options, command, &global] {
-    if (command->get_subcommands().empty()) run(*options, global, command->count("name") > 0);
+    if (command->get_subcommands().empty())
+      run_machine(*options, global, command->count("name") > 0);
   });
 }
 

@@ -11,7 +11,7 @@
 namespace ridge {
 namespace {
 
-struct Row {
+struct ComparedRow {
   std::string what;
   Maybe a, b;
   std::string (*format)(double);
@@ -28,10 +28,10 @@ Maybe total(const Maybe& value, const System& system) {
 
 const Maybe kUnknown;
 
-std::vector<Row> rows_of(const System& a, const System& b) {
+std::vector<ComparedRow> rows_of(const System& a, const System& b) {
   const Machine& one = a.device;
   const Machine& two = b.device;
-  std::vector<Row> rows;
+  std::vector<ComparedRow> rows;
   const auto add = [&](std::string what, const Maybe& left, const Maybe& right,
                        std::string (*format)(double)) {
     if (left || right) rows.push_back({std::move(what), left, right, format});
@@ -86,7 +86,7 @@ std::string speed(const Maybe& ratio, const std::string& subject, const char* un
 }  // namespace
 
 void print_machine_comparison(const System& a, const System& b, const MachineView& view) {
-  const std::vector<Row> rows = rows_of(a, b);
+  const std::vector<ComparedRow> rows = rows_of(a, b);
   const Maybe decode = decode_ratio(a, b);
   const Maybe prefill = prefill_ratio(a, b);
   if (view.json) {
@@ -95,7 +95,7 @@ void print_machine_comparison(const System& a, const System& b, const MachineVie
     out["a"] = a.name();
     out["b"] = b.name();
     out["rows"] = Json::array();
-    for (const Row& row : rows) {
+    for (const ComparedRow& row : rows) {
       out["rows"].push_back({{"what", row.what},
                              {"a", or_null(row.a)},
                              {"b", or_null(row.b)},
@@ -107,7 +107,7 @@ void print_machine_comparison(const System& a, const System& b, const MachineVie
     return;
   }
   Table table({"", a.name(), b.name(), "ratio"});
-  for (const Row& row : rows) {
+  for (const ComparedRow& row : rows) {
     table.add({row.what, or_unknown(row.a, row.format), or_unknown(row.b, row.format),
                or_unknown(row.ratio(), [](double ratio) { return "x" + pretty_number(ratio); })});
   }

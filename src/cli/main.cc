@@ -11,11 +11,11 @@
 
 namespace {
 
-// Where a standard stream is closed, the next file opened would take its place.
+// If a standard stream is closed, the next file that is opened would take its descriptor.
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // Not to be written to, so that lost output is an error.
+    // Standard output opens read-only, so that writing to it fails and lost output is an error.
     [[maybe_unused]] const int held = ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
   }
 }
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     return say(error.what());
   } catch (const std::filesystem::filesystem_error& error) {
     return say(error.path1().string() + ": " + error.code().message());
-  } catch (const std::system_error& error) {  // fmt's, when output cannot be written
+  } catch (const std::system_error& error) {  // fmt throws it when output cannot be written
     return say(error.what());
   } catch (const std::bad_alloc&) {
     return say("out of memory");

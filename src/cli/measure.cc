@@ -33,7 +33,7 @@ struct MeasureOptions {
   Effort effort() const { return full ? Effort::full : Effort::quick; }
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kMeasureFooter = R"(Examples:
   ridge measure                              this CPU and every GPU, about 20 s each
   ridge measure --device cpu --full          longer, closer steps
   ridge measure --device cuda:0 -o h200.json
@@ -191,7 +191,7 @@ void add_measure_command(CLI::App& app, Global& global) {
   auto options = std::make_shared<MeasureOptions>();
   CLI::App* command =
       app.add_subcommand("measure", "What this machine really does: measured pyramid and peaks");
-  command->footer(kFooter);
+  command->footer(kMeasureFooter);
   command->add_option("--device", options->device, "cpu, cuda:N or all")->capture_default_str();
   CLI::Option* quick =
       command->add_flag("--quick", options->quick, "Within 20 s a device (the default)");

@@ -16,12 +16,12 @@ namespace {
 
 constexpr int kPlotWidth = 900, kPlotHeight = 480;
 
-std::string painted(Verdict verdict) {
-  const Colour colour = verdict == Verdict::good          ? Colour::green
-                        : verdict == Verdict::slow        ? Colour::yellow
-                        : verdict == Verdict::implausible ? Colour::red
-                                                          : Colour::none;
-  return paint(colour, verdict_name(verdict));
+std::string painted(ReadingVerdict verdict) {
+  const Colour colour = verdict == ReadingVerdict::good          ? Colour::green
+                        : verdict == ReadingVerdict::slow        ? Colour::yellow
+                        : verdict == ReadingVerdict::implausible ? Colour::red
+                                                                 : Colour::none;
+  return paint(colour, reading_verdict_name(verdict));
 }
 
 // The head of the id: L1, DRAM, peak, launch. A rule separates them in the table.
@@ -109,7 +109,7 @@ void print_report(const Report& report) {
   fmt::print("* goes into the machine file.  ? in doubt, see below.\n");
   for (const Reading& reading : report.readings) {
     const Judgement judgement = judge(reading, report.base);
-    if (judgement.verdict == Verdict::implausible) {
+    if (judgement.verdict == ReadingVerdict::implausible) {
       fmt::print("{}: {} is {}; left out of the machine file\n", paint(Colour::red, reading.id),
                  quantity_text(reading.quantity, reading.value), judgement.reason);
     }

@@ -17,12 +17,12 @@
 namespace ridge {
 namespace {
 
-struct Options {
+struct ModelCommandOptions {
   std::string name;
   bool csv = false;
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kModelFooter = R"(Examples:
   ridge model                                    the built-in models
   ridge model llama-3-70b                        dimensions, parameters, bytes, KV per token
   ridge model meta-llama/Llama-3.1-8B-Instruct   Hugging Face names work too
@@ -38,12 +38,12 @@ kv_bytes_per_token, layers, max_context}; one model adds hidden, vocab, layer_gr
 formats, kv, extras, notes and published. Bytes; kv_bytes_per_token counts every layer that keeps
 KV, before any window cuts it.)";
 
-constexpr int kBarWidth = 24;
+constexpr int kPartsBarWidth = 24;
 constexpr double kContexts[] = {4096, 32768, 131072};
 
 double quoted_kv(const Model& model) { return kv_bytes_per_token_full(model, model.kv_format); }
 
-void print_list(const Options& options, const Global& global) {
+void print_list(const ModelCommandOptions& options, const Global& global) {
   Json list = Json::array();
   Table table({"name", "parameters", "active", "weights", "KV/token", "layers", "context"});
   size_t count = 0;
@@ -97,7 +97,7 @@ void print_parts(const Model& model) {
   for (const ParameterGroup& part : parameter_groups(model)) {
     double share = part.parameters / total;
     table.add({part.name, pretty_count(part.parameters), pretty_bytes(part.bytes),
-               pretty_percent(share), bar(share, kBarWidth)});
+               pretty_percent(share), bar(share, kPartsBarWidth)});
   }
   table.rule();
   table.add({"total", pretty_count(total), pretty_bytes(weight_bytes(model)), "", ""});
@@ -156,7 +156,7 @@ void print_model(const Model& model) {
   for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
 }
 
-void run(const Options& options, const Global& global, bool named) {
+void run_model(const ModelCommandOptions& options, const Global& global, bool named) {
   if (named && options.name.empty()) throw Error("the model's name is empty");
   if (options.name.empty()) return print_list(options, global);
   if (options.csv) throw Error("--csv is for the list; `ridge model --csv`, or --json here");
@@ -172,17 +172,17 @@ void run(const Options& options, const Global& global, bool named) {
 }  // namespace
 
 void add_model_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ModelCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "model", "What does this model need? Dimensions, parameters, bytes, KV per token");
   command->fallthrough();
-  command->footer(kFooter);
+  command->footer(kModelFooter);
   command->add_option("name", options->name,
                       "Built-in name, config.json, folder, *.gguf or *.safetensors");
   command->add_flag("--csv", options->csv,
                     "The list as comma-separated values, fields as in --json");
   command->callback(
-      [options, command, &global] { run(*options, global, command->count("name") > 0); });
+      [options, command, &global] { run_model(*options, global, command->count("name") > 0); });
 }
 
 }  // namespace ridge

@@ -18,7 +18,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kPerplexityFooter = R"(Examples:
   ridge perplexity model.gguf text.txt
   ridge perplexity model-q4_0.gguf text.txt --window 1024
   ridge perplexity "" text.txt                   the model inside the program
@@ -31,13 +31,13 @@ seconds, tokens_per_s}; nll is the mean negative log likelihood per scored token
 
 constexpr size_t kMaxText = size_t{256} << 20;
 
-struct Options {
+struct PerplexityCommandOptions {
   EngineOptions engine;
   std::string file;
   int window = 512;
 };
 
-void perplexity(const Options& options, const Global& global) {
+void perplexity(const PerplexityCommandOptions& options, const Global& global) {
   const std::string text = read_file(options.file, kMaxText);
   EngineOptions engine = options.engine;
   engine.chunk = std::min(chunk_of(engine), options.window);
@@ -76,9 +76,9 @@ void perplexity(const Options& options, const Global& global) {
 }  // namespace
 
 void add_perplexity_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PerplexityCommandOptions>();
   CLI::App* command = app.add_subcommand("perplexity", "Score a text with a model");
-  command->footer(kFooter);
+  command->footer(kPerplexityFooter);
   command->add_option("model", options->engine.model, "As for ridge run; \"\": the one inside")
       ->required();
   command->add_option("file", options->file, "A text")->required();

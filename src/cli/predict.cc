@@ -17,7 +17,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPredictExamples = R"(Examples:
   ridge predict -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8 --kv fp8
   ridge predict -m llama-3-8b -M h100-sxm,h200,b200 -b 1,2,4..256        a sweep
   ridge predict -m ./my-model/config.json -M this --roofline             with a plot
@@ -61,21 +61,23 @@ std::optional<Rates> rates(const Request& r, const Prediction& p) {
   return Rates{p.ttft_s(), p.tpot_s(), p.tokens_per_s};
 }
 
-using Row = std::vector<std::string>;
+using SweepRow = std::vector<std::string>;
 
-Row axis_labels(const RequestGrid& grid, size_t point) {
-  Row row;
+SweepRow axis_labels(const RequestGrid& grid, size_t point) {
+  SweepRow row;
   for (size_t a = 0; a < grid.axes.size(); ++a) {
     row.push_back(grid.axes[a].labels[grid.at[point][a]]);
   }
   return row;
 }
 
-void append(Row& row, const Row& more) { row.insert(row.end(), more.begin(), more.end()); }
+void append(SweepRow& row, const SweepRow& more) {
+  row.insert(row.end(), more.begin(), more.end());
+}
 
 Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& results) {
   const bool endpoint = grid.requests.front().clients.has_value();
-  Row header;
+  SweepRow header;
   for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
   if (endpoint) header.push_back("running");
   append(header, {"TTFT", "per token", "tok/s", "tok/s/device", "roof", "wall", "next wall", "MFU",
@@ -83,7 +85,7 @@ Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& result
   Table table(header);
   for (size_t i = 0; i < results.size(); ++i) {
     const Prediction& p = results[i];
-    Row row = axis_labels(grid, i);
+    SweepRow row = axis_labels(grid, i);
     if (endpoint) row.push_back(p.endpoint ? pretty_count(p.endpoint->running) : "none");
     if (const std::optional<Rates> r = rates(grid.requests[i], p)) {
       append(row, {pretty_time(r->ttft_s), pretty_time(r->tpot_s), pretty_number(r->tokens_per_s),
@@ -103,7 +105,7 @@ Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& result
 // For programs: the columns keep their meaning, an endpoint's follow.
 Table sweep_csv(const RequestGrid& grid, const std::vector<Prediction>& results) {
   const bool endpoint = grid.requests.front().clients.has_value();
-  Row header;
+  SweepRow header;
   for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
   append(header, {"ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device",
                   "roof_tokens_per_s", "wall", "next_wall", "mfu", "mbu", "memory_bytes", "fits"});
@@ -114,7 +116,7 @@ Table sweep_csv(const RequestGrid& grid, const std::vector<Prediction>& results)
   const auto number = [](double v) { return fmt::format("{:.6g}", v); };
   for (size_t i = 0; i < results.size(); ++i) {
     const Prediction& p = results[i];
-    Row row = axis_labels(grid, i);
+    SweepRow row = axis_labels(grid, i);
     append(row, {number(p.ttft_s()), number(p.tpot_s()), number(p.tokens_per_s),
                  number(p.tokens_per_s / grid.requests[i].plan.devices()),
                  number(p.roof_tokens_per_s), std::string(wall_name(p.decode.wall)),
@@ -253,7 +255,7 @@ void add_predict_command(CLI::App& app, Global& global) {
                             "--ep", "--weights", "--kv", "--activations"}) {
     training->excludes(command->get_option(other));
   }
-  command->footer(kExamples);
+  command->footer(kPredictExamples);
   command->callback([options, command, &global] {
     const RequestGrid grid = make_requests(options->request);
     check_experts(*command, grid.requests);

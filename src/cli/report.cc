@@ -14,7 +14,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReportExamples = R"(Examples:
   ridge report -o report.html -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
   ridge report -o slow.html -m llama-3-70b -M 8xh100-sxm -b 8 --observed 280tok/s --gpu-util 0.38
 The file holds the whole page and needs neither Ridge nor a network. Machines and models by name.)";
@@ -65,7 +65,7 @@ void add_report_command(CLI::App& app, Global& global) {
   command->add_option("--target", o->target, "Latency target, time per token")
       ->capture_default_str();
   command->add_option("--compare", o->compare, "Machines to compare with, comma-separated");
-  command->footer(kExamples);
+  command->footer(kReportExamples);
   command->callback([o, &global] {
     check_writable(o->file);
     const std::string made = fmt::format("{:%Y-%m-%d %H:%M} UTC, ridge {}",

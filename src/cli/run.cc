@@ -19,7 +19,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kRunFooter = R"(Examples:
   ridge run                                      the model inside the program, offline
   ridge run "The memory of a computer"           the same, with your words
   ridge run ~/models/Llama-3.2-1B-Instruct --chat "What is a roofline?"
@@ -38,7 +38,7 @@ expected_s, measured_s, wall}]}. sampled: [{token, text, logprob, best: [{token,
 
 constexpr const char* kDefaultPrompt = "The memory of a computer";
 
-struct Options {
+struct RunCommandOptions {
   EngineOptions engine;
   GenerateOptions generate;
   std::string first, second;  // MODEL PROMPT, or one of them
@@ -49,7 +49,7 @@ struct Options {
 };
 
 // One word alone is the model when it names one, else the prompt.
-std::string take_prompt(Options& options) {
+std::string take_prompt(RunCommandOptions& options) {
   const bool random = !options.engine.weights.empty();
   std::error_code ignored;  // a prompt may be too long for a path
   const auto names_model = [&](const std::string& name) {
@@ -88,7 +88,7 @@ LogitBias parse_bias(const std::string& text) {
   throw OptionError("logit-bias", fmt::format("--logit-bias {}: ID=BIAS, such as 13=-5", text));
 }
 
-std::vector<Token> prompt_tokens(const Runner& runner, const Options& options,
+std::vector<Token> prompt_tokens(const Runner& runner, const RunCommandOptions& options,
                                  const std::string& prompt) {
   const Tokenizer* tokenizer = runner.weights().tokenizer.get();
   if (tokenizer == nullptr) {  // random weights: any tokens will do, one per word or so
@@ -115,7 +115,7 @@ void show_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-void converse(Runner& runner, const Options& options) {
+void converse(Runner& runner, const RunCommandOptions& options) {
   const Tokenizer* tokenizer = runner.weights().tokenizer.get();
   if (tokenizer == nullptr)
     throw Error("a conversation needs a tokenizer; random weights have none");
@@ -147,7 +147,7 @@ void converse(Runner& runner, const Options& options) {
   fmt::print(stderr, "\n");
 }
 
-void run(Options& options, const Global& global) {
+void generate_text(RunCommandOptions& options, const Global& global) {
   if (options.interactive && global.json) throw Error("a conversation has no --json");
   if (options.generate.sampler.logprobs > 0 && !global.json) throw Error("--logprobs needs --json");
   if (!options.system.empty() && !options.chat && !options.interactive) {
@@ -196,13 +196,13 @@ void run(Options& options, const Global& global) {
 }  // namespace
 
 void add_run_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunCommandOptions>();
   // What reads well from small models; equal seeds still give equal text.
   options->generate.sampler.temperature = 0.7;
   options->generate.sampler.top_p = 0.95;
   options->generate.sampler.repetition_penalty = 1.1;
   CLI::App* command = app.add_subcommand("run", "Generate text, with achieved against roof");
-  command->footer(kFooter);
+  command->footer(kRunFooter);
   command->add_option("model", options->first,
                       "A folder with config.json and safetensors, a *.gguf; none: the one inside");
   command->add_option("prompt", options->second, "What to continue, or to answer with --chat");
@@ -256,7 +256,7 @@ void add_run_command(CLI::App& app, Global& global) {
       ->group(kSampling);
   command->add_option("--logprobs", sampler.logprobs, "With --json: the n best of each token")
       ->group(kSampling);
-  command->callback([options, &global] { run(*options, global); });
+  command->callback([options, &global] { generate_text(*options, global); });
 }
 
 }  // namespace ridge

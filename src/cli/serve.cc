@@ -12,14 +12,14 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kServeExamples = R"(Examples:
   ridge serve                       the page on http://127.0.0.1:8080
-  ridge serve --port 9000 --open    another port, and the browser opened on it
+  ridge serve --port 9000 --open    another port, and opens the browser
   curl 'localhost:8080/api/predict?model=llama-3-8b&machine=h200&batch=32'
-Listens on this machine only unless --host says otherwise; it has no passwords, so let it face
-people you trust. Needs no internet. The API is described at /api/openapi.json.)";
+Listens on this machine only, unless --host names another address. There is no authentication, so
+expose it only to people you trust. It needs no internet. /api/openapi.json describes the API.)";
 
-// A browser, without waiting for it and without its chatter.
+// Opens the browser without waiting for it, and discards its output.
 void open_browser(const std::string& url) {
   if (fork() != 0) return;
   if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(1);
@@ -32,7 +32,7 @@ void serve(const ServeOptions& options, bool open) {
   const int port = server.bind(options.host, options.port);
   const std::string url = fmt::format("http://{}:{}/", options.host, port);
   fmt::print("Ridge on {}\n", paint(Colour::bold, url));
-  fmt::print("Ctrl-C ends it.\n");
+  fmt::print("Press Ctrl-C to stop.\n");
   fflush(stdout);
   if (open) open_browser(url);
 
@@ -59,13 +59,13 @@ void add_serve_command(CLI::App& app, Global&) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("serve", "See it: the page and the JSON API, on this machine");
-  command->add_option("--port", o->serve.port, "Port; 0 takes a free one")
+      app.add_subcommand("serve", "Serve the page and the JSON API on this machine");
+  command->add_option("--port", o->serve.port, "Port; 0 picks a free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command->add_option("--host", o->serve.host, "Address to listen on")->capture_default_str();
   command->add_flag("--open", o->open, "Open the page in the browser");
-  command->footer(kExamples);
+  command->footer(kServeExamples);
   command->callback([o] { serve(o->serve, o->open); });
 }
 

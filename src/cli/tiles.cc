@@ -17,7 +17,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTilesExamples = R"(Examples:
   ridge tiles                                        128x128x64 tiles on an H100
   ridge tiles -M h200 --tile 128x256x64 --stages 4
   ridge tiles -M a100 --reuse 0.9                    most loads hit the cache, as in a large GEMM)";
@@ -104,7 +104,7 @@ void add_tiles_command(CLI::App& app, Global& global) {
   command->add_option("--stages", o->stages, "Buffers in shared memory");
   command->add_option("--steps", o->steps, "Steps along K");
   command->add_option("--reuse", o->reuse, "Share of loads that hit the cache");
-  command->footer(kExamples);
+  command->footer(kTilesExamples);
   command->callback([o, command, &global] {
     const Machine machine = find_machine(o->machine);
     if (command->count("--dtype") == 0) o->dtype = dtype_name(tile_dtype(machine));

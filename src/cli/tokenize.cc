@@ -15,12 +15,12 @@
 namespace ridge {
 namespace {
 
-struct Options {
+struct TokenizeCommandOptions {
   std::string model, text, decode;
   bool special = false;
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kTokenizeFooter = R"(Examples:
   ridge tokenize "Hello world"                                     the model inside the program
   ridge tokenize --model model-Q4_0.gguf "Hello world"
   ridge tokenize --model ~/models/Qwen3-8B --json "Hello world"    a folder with tokenizer.json
@@ -34,9 +34,9 @@ the text, and special tokens written in it are text, unless --special.
 JSON: {ids, tokens}: integers, and the piece of each (bytes that are not UTF-8 as U+FFFD). With
 --decode {text}.)";
 
-constexpr size_t kMaxText = size_t{1} << 30;
+constexpr size_t kMaxTokenizeText = size_t{1} << 30;
 
-std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
+std::unique_ptr<Tokenizer> tokenizer_of(const TokenizeCommandOptions& options) {
   const std::string_view inside = embedded_model(options.model);
   if (!inside.empty()) return tokenizer_from_gguf(inside, "the model inside the program");
   return load_tokenizer(options.model);
@@ -81,7 +81,7 @@ std::string shown(std::string_view piece) {
   return out;
 }
 
-void decode(const Options& options, const Global& global) {
+void decode(const TokenizeCommandOptions& options, const Global& global) {
   const auto tokenizer = tokenizer_of(options);
   const std::vector<Token> ids = parse_ids(options.decode, *tokenizer);
   const std::string text = tokenizer->decode(std::span(ids), options.special);
@@ -91,9 +91,10 @@ void decode(const Options& options, const Global& global) {
   print(dump(json));
 }
 
-void encode(const Options& options, const Global& global) {
+void encode(const TokenizeCommandOptions& options, const Global& global) {
   const auto tokenizer = tokenizer_of(options);
-  const std::string text = options.text == "-" ? read_file("/dev/stdin", kMaxText) : options.text;
+  const std::string text =
+      options.text == "-" ? read_file("/dev/stdin", kMaxTokenizeText) : options.text;
   std::vector<Token> ids = tokenizer->encode(text, options.special);
   if (options.special && tokenizer->adds_bos) ids.insert(ids.begin(), *tokenizer->bos);
   if (options.special && tokenizer->adds_eos) ids.push_back(*tokenizer->eos);
@@ -115,11 +116,11 @@ void encode(const Options& options, const Global& global) {
 }  // namespace
 
 void add_tokenize_command(CLI::App& app, Global& global) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeCommandOptions>();
   CLI::App* command =
       app.add_subcommand("tokenize", "What does the model read? A text as tokens, and back");
   command->fallthrough();
-  command->footer(kFooter);
+  command->footer(kTokenizeFooter);
   command->add_option(
       "--model,-m", options->model,
       "Folder with tokenizer.json, a tokenizer.json, a *.gguf; none: the one inside");

@@ -16,7 +16,7 @@ namespace ridge {
 
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kValidateExamples = R"(Examples:
   ridge validate ../shared/silicon/calib             every kernel table below a folder
   ridge validate data --strata                       also by size
   ridge validate data --json | jq .totals
@@ -131,7 +131,7 @@ void add_validate_command(CLI::App& app, Global& global) {
   command->add_option("folder", o->folder, "Folder of measured tables")->required();
   command->add_flag("--csv", o->csv, "Groups as comma-separated values");
   command->add_flag("--strata", o->strata, "Also a row per size class");
-  command->footer(kExamples);
+  command->footer(kValidateExamples);
   command->callback([o, &global] {
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const auto complain = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };

@@ -32,7 +32,7 @@ constexpr Range kPower{0.01, 1e6};      // W
 constexpr Range kPrice{0, 1e6};         // dollars
 constexpr Range kSpread{0, 100};
 constexpr double kMaxInstances = 1e7;
-constexpr int64_t kMaxDevices = 100'000;
+constexpr int64_t kMaxNodeDevices = 100'000;
 
 Maybe number(const json& object, std::string_view key, std::string_view where, Range range) {
   return number_field(object, key, where, range.low, range.high);
@@ -121,7 +121,7 @@ Link read_link(const json& object, const std::string& where) {
   link.bandwidth = number(object, "bandwidth", where, kBandwidth);
   link.latency = number(object, "latency", where, kSeconds);
   link.max_devices =
-      static_cast<int>(integer_field(object, "max_devices", where, 1, kMaxDevices).value_or(1));
+      static_cast<int>(integer_field(object, "max_devices", where, 1, kMaxNodeDevices).value_or(1));
   return link;
 }
 

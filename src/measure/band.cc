@@ -91,15 +91,15 @@ Judgement against(const Reading& reading, const Rule& rule, double reference) {
   const double share = reading.value / reference;
   const bool smaller_is_better = reading.quantity == Quantity::time;
   if (share < rule.least || share > rule.most) {
-    judgement.verdict = Verdict::implausible;
+    judgement.verdict = ReadingVerdict::implausible;
     judgement.reason = fmt::format("{:.3g} of the reference; possible is {:g} to {:g}", share,
                                    rule.least, rule.most);
   } else if (share < rule.low) {
-    judgement.verdict = smaller_is_better ? Verdict::fast : Verdict::slow;
+    judgement.verdict = smaller_is_better ? ReadingVerdict::fast : ReadingVerdict::slow;
   } else if (share > rule.high) {
-    judgement.verdict = smaller_is_better ? Verdict::slow : Verdict::fast;
+    judgement.verdict = smaller_is_better ? ReadingVerdict::slow : ReadingVerdict::fast;
   } else {
-    judgement.verdict = Verdict::good;
+    judgement.verdict = ReadingVerdict::good;
   }
   return judgement;
 }
@@ -127,7 +127,7 @@ Judgement judge_cpu_level(const Reading& reading, const Machine& base) {
     } else {
       return judgement;
     }
-    judgement.verdict = Verdict::implausible;
+    judgement.verdict = ReadingVerdict::implausible;
     return judgement;
   }
   return judgement;
@@ -137,7 +137,7 @@ Judgement judge_cpu_level(const Reading& reading, const Machine& base) {
 
 Judgement judge(const Reading& reading, const Machine& base) {
   if (!(reading.value > 0)) {  // NaN too
-    return {Verdict::implausible, {}, 0, 0, "not a positive number"};
+    return {ReadingVerdict::implausible, {}, 0, 0, "not a positive number"};
   }
   if (reading.quantity == Quantity::size || reading.quantity == Quantity::clock) return {};
   const bool cpu = base.kind == MachineKind::cpu;
@@ -178,7 +178,7 @@ std::vector<std::string> contradictions(const Report& report) {
   return lines;
 }
 
-std::string verdict_name(Verdict verdict) {
+std::string reading_verdict_name(ReadingVerdict verdict) {
   constexpr std::array kNames = {"good", "slow", "fast", "implausible", "-"};
   return kNames[static_cast<size_t>(verdict)];
 }

@@ -12,7 +12,7 @@
 
 namespace ridge {
 
-enum class Verdict : uint8_t {
+enum class ReadingVerdict : uint8_t {
   good,         // inside the typical range
   slow,         // worse than typical
   fast,         // better than typical, and possible
@@ -21,7 +21,7 @@ enum class Verdict : uint8_t {
 };
 
 struct Judgement {
-  Verdict verdict = Verdict::unknown;
+  ReadingVerdict verdict = ReadingVerdict::unknown;
   Maybe reference;                           // what the reading is held against
   double typical_low = 0, typical_high = 0;  // shares of the reference; 0: none known
   std::string reason;                        // for implausible: which limit it broke
@@ -34,6 +34,6 @@ Judgement judge(const Reading& reading, const Machine& base);
 // nothing; returns one line for each contradiction.
 std::vector<std::string> contradictions(const Report& report);
 
-std::string verdict_name(Verdict verdict);
+std::string reading_verdict_name(ReadingVerdict verdict);
 
 }  // namespace ridge

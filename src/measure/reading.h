@@ -53,7 +53,7 @@ struct Report {
 
 enum class Effort : uint8_t { quick, full };  // about 15 s and 2 minutes a device
 
-using Progress = std::function<void(const std::string& step)>;
+using StepProgress = std::function<void(const std::string& step)>;
 
 // The measured numbers alone, under the base's name, ready to lie over it: readings that have a
 // path and are not implausible (band.h).

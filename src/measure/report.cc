@@ -58,7 +58,7 @@ json reading_to_json(const Reading& reading, const Judgement& judgement) {
       {"id", reading.id},       {"quantity", kQuantities[static_cast<int>(reading.quantity)]},
       {"value", reading.value}, {"p10", reading.low},
       {"p90", reading.high},    {"samples", reading.samples},
-      {"how", reading.how},     {"verdict", verdict_name(judgement.verdict)}};
+      {"how", reading.how},     {"verdict", reading_verdict_name(judgement.verdict)}};
   if (!reading.path.empty()) item["path"] = reading.path;
   if (!reading.doubt.empty()) item["doubt"] = reading.doubt;
   if (judgement.reference) item["reference"] = *judgement.reference;
@@ -111,7 +111,8 @@ Machine measured_machine(const Report& report, const std::string& date) {
   machine.kind = report.base.kind;
   for (const Level& level : report.base.levels) level_of(machine, report.base, level.name);
   for (const Reading& reading : report.readings) {
-    if (reading.path.empty() || judge(reading, report.base).verdict == Verdict::implausible) {
+    if (reading.path.empty() ||
+        judge(reading, report.base).verdict == ReadingVerdict::implausible) {
       continue;
     }
     Maybe* number = number_of(machine, report.base, reading.path);

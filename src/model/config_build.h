@@ -1,8 +1,10 @@
 // Building layers from a config: the parts shared by the config_*.cc files.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/config_family.h"
@@ -34,6 +36,17 @@ struct ConfigContext {
 Linear column(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards = 0);
 Linear row(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards = 0);
 Linear replicated(const char* name, Stage stage, int64_t in, int64_t out);
+inline void add_linear(Layer& layer, Linear linear, bool bias = false) {
+  linear.bias = bias;
+  layer.linears.push_back(std::move(linear));
+}
+
+// The largest state of a recurrent layer (Mamba, linear attention) that a config may ask for.
+inline constexpr int64_t kMaxState = 1 << 20;
+
+inline bool contains(const std::vector<int64_t>& list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 double norm_parameters(NormKind kind, int64_t channels);
 // Sets `norms` and adds their parameters.

@@ -9,22 +9,11 @@ namespace ridge {
 
 namespace {
 
-constexpr int64_t kMaxState = 1 << 20;
-
-void push(Layer& layer, Linear linear, bool bias = false) {
-  linear.bias = bias;
-  layer.linears.push_back(std::move(linear));
-}
-
 void check_width(const ConfigContext& context, int64_t width) {
   if (width < 1 || width > kMaxWidth) {
     throw Error("{}: the Mamba projection is {} wide, not from 1 to {}", context.fields.where(),
                 width, kMaxWidth);
   }
-}
-
-bool listed(const std::vector<int64_t>& list, int64_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 // The names of Mamba's dimensions differ between families.
@@ -45,12 +34,12 @@ void add_mamba2(Layer& layer, const ConfigContext& context, const Mamba2Shape& s
   mixer.value_dim = int(shape.head_dim);
   mixer.conv_kernel = int(shape.kernel);
   mixer.conv_channels = int(channels);
-  push(layer,
-       column("in_proj", Stage::mixer_in, context.hidden, inner + channels + shape.heads,
-              shape.heads),
-       shape.proj_bias);
-  push(layer, row("out_proj", Stage::mixer_out, inner, context.hidden, shape.heads),
-       shape.out_bias);
+  add_linear(layer,
+             column("in_proj", Stage::mixer_in, context.hidden, inner + channels + shape.heads,
+                    shape.heads),
+             shape.proj_bias);
+  add_linear(layer, row("out_proj", Stage::mixer_out, inner, context.hidden, shape.heads),
+             shape.out_bias);
   // Convolution, then A, D and the bias of dt per head, then the gated norm.
   layer.other_parameters += double(channels) * double(shape.kernel + (shape.conv_bias ? 1 : 0)) +
                             3.0 * double(shape.heads) + (shape.norm ? double(inner) : 0);
@@ -92,8 +81,10 @@ void add_mamba1(Layer& layer, const ConfigContext& context, const Mamba1Shape& s
   mixer.value_dim = int(shape.inner);
   mixer.conv_kernel = int(shape.kernel);
   mixer.conv_channels = int(shape.inner);
-  push(layer, column("in_proj", Stage::mixer_in, context.hidden, 2 * shape.inner), shape.proj_bias);
-  push(layer, row("out_proj", Stage::mixer_out, shape.inner, context.hidden), shape.proj_bias);
+  add_linear(layer, column("in_proj", Stage::mixer_in, context.hidden, 2 * shape.inner),
+             shape.proj_bias);
+  add_linear(layer, row("out_proj", Stage::mixer_out, shape.inner, context.hidden),
+             shape.proj_bias);
   // x_proj and dt_proj run on the inner width between the two: small, counted with the rest.
   double between = double(shape.inner) * double(shape.rank + 2 * shape.state) +
                    double(shape.rank) * double(shape.inner) + double(shape.inner);
@@ -154,7 +145,7 @@ Layer nemotron_h_layer(const ConfigContext& context, int index) {
 
 Layer bamba_layer(const ConfigContext& context, int index) {
   Layer layer;
-  if (listed(context.fields.integers("attn_layer_indices", 0, kMaxLayers), index)) {
+  if (contains(context.fields.integers("attn_layer_indices", 0, kMaxLayers), index)) {
     add_attention(layer, context, read_attention(context));
   } else {
     add_mamba2(layer, context, read_mamba2(context));

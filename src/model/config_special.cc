@@ -7,15 +7,6 @@
 
 namespace ridge {
 
-namespace {
-
-void push(Layer& layer, Linear linear, bool bias = false) {
-  linear.bias = bias;
-  layer.linears.push_back(std::move(linear));
-}
-
-}  // namespace
-
 // Sinks: one learned logit per head. Router and experts carry biases.
 Layer gpt_oss_layer(const ConfigContext& context, int index) {
   Layer layer;
@@ -213,11 +204,11 @@ Layer step3_layer(const ConfigContext& context, int index) {
   mixer.kv_heads = int(groups);
   mixer.head_dim = mixer.v_head_dim = int(dim);
   mixer.q_rank = int(rank);
-  push(layer, replicated("q_proj", Stage::mixer_down, context.hidden, rank));
-  push(layer, replicated("k_proj", Stage::mixer_down, context.hidden, groups * dim));
-  push(layer, replicated("v_proj", Stage::mixer_down, context.hidden, groups * dim));
-  push(layer, column("wq", Stage::mixer_up_q, rank, heads * dim, heads));
-  push(layer, row("o_proj", Stage::mixer_out, heads * dim, context.hidden, heads));
+  add_linear(layer, replicated("q_proj", Stage::mixer_down, context.hidden, rank));
+  add_linear(layer, replicated("k_proj", Stage::mixer_down, context.hidden, groups * dim));
+  add_linear(layer, replicated("v_proj", Stage::mixer_down, context.hidden, groups * dim));
+  add_linear(layer, column("wq", Stage::mixer_up_q, rank, heads * dim, heads));
+  add_linear(layer, row("o_proj", Stage::mixer_out, heads * dim, context.hidden, heads));
   layer.other_parameters += norm_parameters(NormKind::rms, rank);
 
   // "4,5,6,...": the layers with experts; absent: all but the first.

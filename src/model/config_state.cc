@@ -9,13 +9,6 @@ namespace ridge {
 
 namespace {
 
-constexpr int64_t kMaxState = 1 << 20;
-
-void push(Layer& layer, Linear linear, bool bias = false) {
-  linear.bias = bias;
-  layer.linears.push_back(std::move(linear));
-}
-
 void check_width(const ConfigContext& context, int64_t width, const char* what) {
   if (width < 1 || width > kMaxWidth) {
     throw Error("{}: {} is {}, not from 1 to {}", context.fields.where(), what, width, kMaxWidth);
@@ -45,10 +38,12 @@ void add_delta(Layer& layer, const ConfigContext& context) {
   mixer.conv_kernel = int(kernel);
   mixer.conv_channels = int(2 * keys + values);
   mixer.output_gate = true;
-  push(layer, column("in_proj_qkv", Stage::mixer_in, context.hidden, 2 * keys + values, key_heads));
-  push(layer, column("in_proj_z", Stage::mixer_in, context.hidden, values, value_heads));
-  push(layer, column("in_proj_ba", Stage::mixer_in, context.hidden, 2 * value_heads, value_heads));
-  push(layer, row("out_proj", Stage::mixer_out, values, context.hidden, value_heads));
+  add_linear(layer,
+             column("in_proj_qkv", Stage::mixer_in, context.hidden, 2 * keys + values, key_heads));
+  add_linear(layer, column("in_proj_z", Stage::mixer_in, context.hidden, values, value_heads));
+  add_linear(layer,
+             column("in_proj_ba", Stage::mixer_in, context.hidden, 2 * value_heads, value_heads));
+  add_linear(layer, row("out_proj", Stage::mixer_out, values, context.hidden, value_heads));
   layer.other_parameters +=
       double(2 * keys + values) * double(kernel) + 2.0 * double(value_heads) + double(value_dim);
 }
@@ -63,9 +58,9 @@ void add_lightning(Layer& layer, const ConfigContext& context) {
   mixer.key_heads = mixer.value_heads = int(shape.heads);
   mixer.state_dim = mixer.value_dim = int(shape.head_dim);
   mixer.output_gate = true;
-  push(layer, column("qkv_proj", Stage::mixer_in, context.hidden, 3 * width, shape.heads));
-  push(layer, column("output_gate", Stage::mixer_in, context.hidden, width, shape.heads));
-  push(layer, row("out_proj", Stage::mixer_out, width, context.hidden, shape.heads));
+  add_linear(layer, column("qkv_proj", Stage::mixer_in, context.hidden, 3 * width, shape.heads));
+  add_linear(layer, column("output_gate", Stage::mixer_in, context.hidden, width, shape.heads));
+  add_linear(layer, row("out_proj", Stage::mixer_out, width, context.hidden, shape.heads));
   layer.other_parameters += norm_parameters(NormKind::rms, width);
 }
 
@@ -83,19 +78,15 @@ void add_kimi_delta(Layer& layer, const ConfigContext& context, const Fields& li
   mixer.conv_kernel = int(kernel);
   mixer.conv_channels = int(3 * width);
   mixer.output_gate = true;
-  push(layer, column("qkv_proj", Stage::mixer_in, context.hidden, 3 * width, heads));
-  push(layer, replicated("f_a_proj", Stage::mixer_in, context.hidden, dim));
-  push(layer, replicated("g_a_proj", Stage::mixer_in, context.hidden, dim));
-  push(layer, column("b_proj", Stage::mixer_in, context.hidden, heads, heads));
-  push(layer, column("f_b_proj", Stage::mixer_up_q, dim, width, heads));
-  push(layer, column("g_b_proj", Stage::mixer_up_q, dim, width, heads));
-  push(layer, row("o_proj", Stage::mixer_out, width, context.hidden, heads));
+  add_linear(layer, column("qkv_proj", Stage::mixer_in, context.hidden, 3 * width, heads));
+  add_linear(layer, replicated("f_a_proj", Stage::mixer_in, context.hidden, dim));
+  add_linear(layer, replicated("g_a_proj", Stage::mixer_in, context.hidden, dim));
+  add_linear(layer, column("b_proj", Stage::mixer_in, context.hidden, heads, heads));
+  add_linear(layer, column("f_b_proj", Stage::mixer_up_q, dim, width, heads));
+  add_linear(layer, column("g_b_proj", Stage::mixer_up_q, dim, width, heads));
+  add_linear(layer, row("o_proj", Stage::mixer_out, width, context.hidden, heads));
   layer.other_parameters +=
       3.0 * double(width) * double(kernel) + double(heads) + double(width) + double(dim);
-}
-
-bool listed(const std::vector<int64_t>& list, int64_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 [[noreturn]] void unknown_type(const ConfigContext& context, std::string_view type) {
@@ -156,8 +147,8 @@ Layer kimi_linear_layer(const ConfigContext& context, int index) {
   Fields linear = context.fields.object("linear_attn_config");
   if (linear.json().empty()) context.fields.missing({"linear_attn_config"});
   // Both lists count layers from one.
-  bool full = listed(linear.integers("full_attn_layers", 1, kMaxLayers), index + 1);
-  bool delta = listed(linear.integers("kda_layers", 1, kMaxLayers), index + 1);
+  bool full = contains(linear.integers("full_attn_layers", 1, kMaxLayers), index + 1);
+  bool delta = contains(linear.integers("kda_layers", 1, kMaxLayers), index + 1);
   if (full == delta) {
     throw Error("{}: layer {} must be in one of full_attn_layers and kda_layers", linear.where(),
                 index + 1);
@@ -196,7 +187,7 @@ Layer lfm2_layer(const ConfigContext& context, int index) {
   if (type.empty() && !fields.has("full_attn_idxs")) {
     fields.missing({"layer_types", "full_attn_idxs"});
   }
-  bool full = type.empty() ? listed(fields.integers("full_attn_idxs", 0, kMaxLayers), index)
+  bool full = type.empty() ? contains(fields.integers("full_attn_idxs", 0, kMaxLayers), index)
                            : type == "full_attention";
   if (full) {
     add_attention(layer, context, read_attention(context));
@@ -206,8 +197,8 @@ Layer lfm2_layer(const ConfigContext& context, int index) {
     layer.mixer.kind = MixerKind::conv;
     layer.mixer.conv_kernel = int(kernel);
     layer.mixer.conv_channels = int(context.hidden);
-    push(layer, column("in_proj", Stage::mixer_in, context.hidden, 3 * context.hidden), bias);
-    push(layer, row("out_proj", Stage::mixer_out, context.hidden, context.hidden), bias);
+    add_linear(layer, column("in_proj", Stage::mixer_in, context.hidden, 3 * context.hidden), bias);
+    add_linear(layer, row("out_proj", Stage::mixer_out, context.hidden, context.hidden), bias);
     layer.other_parameters += double(context.hidden) * double(kernel + (bias ? 1 : 0));
   }
   bool sparse = fields.has("num_experts") &&

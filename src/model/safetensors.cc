@@ -21,14 +21,14 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
 constexpr size_t kMaxShards = 4096;
-constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+constexpr uint64_t kMaxTensorElements = uint64_t{1} << 48;
 
 struct TypeBits {
   std::string_view name;
   uint64_t bits;
 };
 
-constexpr std::array kTypes = {
+constexpr std::array kElementTypes = {
     TypeBits{"F64", 64},    TypeBits{"F32", 32},    TypeBits{"F16", 16},    TypeBits{"BF16", 16},
     TypeBits{"F8_E4M3", 8}, TypeBits{"F8_E5M2", 8}, TypeBits{"F8_E8M0", 8}, TypeBits{"F4", 4},
     TypeBits{"F6_E2M3", 6}, TypeBits{"F6_E3M2", 6}, TypeBits{"I64", 64},    TypeBits{"I32", 32},
@@ -37,7 +37,7 @@ constexpr std::array kTypes = {
 };
 
 uint64_t bits_of(const std::string& dtype, const std::string& where) {
-  for (const TypeBits& type : kTypes) {
+  for (const TypeBits& type : kElementTypes) {
     if (type.name == dtype) return type.bits;
   }
   throw Error("{}: dtype \"{}\" is not known", where, dtype.substr(0, 40));
@@ -72,7 +72,7 @@ SafeTensor read_entry(const std::string& name, const json& entry, uint64_t data,
   uint64_t elements = 1;
   for (size_t d = 0; d < shape.size(); ++d) {
     uint64_t size = unsigned_at(shape, d, where, "shape");
-    if (size > kMaxElements || (size > 0 && elements > kMaxElements / size)) {
+    if (size > kMaxTensorElements || (size > 0 && elements > kMaxTensorElements / size)) {
       throw Error("{}: its shape has more than 2^48 elements", where);
     }
     elements *= size;

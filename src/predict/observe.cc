@@ -8,19 +8,19 @@
 namespace ridge {
 namespace {
 
-using O = ObservedOptions;
-
-constexpr ObservedOption kOptions[] = {
-    {"observed", "", "Output tokens/s of the endpoint: 280tok/s", &O::observed},
-    {"batch", "b", "Sequences decoding at once", &O::batch},
-    {"itl", "", "Inter-token latency of a user: 28ms", &O::itl},
-    {"ttft", "", "Time to first token: 900ms", &O::ttft},
-    {"dram-active", "", "Share of time device memory is active, 0 to 1", &O::dram_active},
-    {"tensor-active", "", "Share of time the tensor pipe is active, 0 to 1", &O::tensor_active},
-    {"gpu-util", "", "nvidia-smi utilisation, 0 to 1", &O::gpu_util},
-    {"kv-usage", "", "Share of the KV cache in use, 0 to 1", &O::kv_usage},
-    {"waiting", "", "Requests in the queue", &O::waiting},
-    {"power", "", "Power drawn by one device: 690W", &O::power},
+constexpr ObservedOption kObservedOptions[] = {
+    {"observed", "", "Output tokens/s of the endpoint: 280tok/s", &ObservedOptions::observed},
+    {"batch", "b", "Sequences decoding at once", &ObservedOptions::batch},
+    {"itl", "", "Inter-token latency of a user: 28ms", &ObservedOptions::itl},
+    {"ttft", "", "Time to first token: 900ms", &ObservedOptions::ttft},
+    {"dram-active", "", "Share of time device memory is active, 0 to 1",
+     &ObservedOptions::dram_active},
+    {"tensor-active", "", "Share of time the tensor pipe is active, 0 to 1",
+     &ObservedOptions::tensor_active},
+    {"gpu-util", "", "nvidia-smi utilisation, 0 to 1", &ObservedOptions::gpu_util},
+    {"kv-usage", "", "Share of the KV cache in use, 0 to 1", &ObservedOptions::kv_usage},
+    {"waiting", "", "Requests in the queue", &ObservedOptions::waiting},
+    {"power", "", "Power drawn by one device: 690W", &ObservedOptions::power},
 };
 
 std::optional<double> read(const ObservedOptions& o, const ObservedOption& option) {
@@ -39,15 +39,15 @@ std::optional<double> read(const ObservedOptions& o, const ObservedOption& optio
 
 }  // namespace
 
-std::span<const ObservedOption> observed_options() { return kOptions; }
+std::span<const ObservedOption> observed_options() { return kObservedOptions; }
 
 Observation make_observation(const ObservedOptions& o) {
   Observation seen;
   std::optional<double>* const into[] = {
       &seen.tokens_per_s,  &seen.batch,    &seen.itl_s,    &seen.ttft_s,  &seen.dram_active,
       &seen.tensor_active, &seen.gpu_util, &seen.kv_usage, &seen.waiting, &seen.power_w};
-  static_assert(std::size(kOptions) == std::size(into));
-  for (size_t i = 0; i < std::size(kOptions); ++i) *into[i] = read(o, kOptions[i]);
+  static_assert(std::size(kObservedOptions) == std::size(into));
+  for (size_t i = 0; i < std::size(kObservedOptions); ++i) *into[i] = read(o, kObservedOptions[i]);
   return seen;
 }
 

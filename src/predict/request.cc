@@ -210,7 +210,7 @@ constexpr RequestOption flag(const char* name, const char* help, bool O::*value)
   return {name, "", kTechniques, help, nullptr, value};
 }
 
-constexpr RequestOption kOptions[] = {
+constexpr RequestOption kRequestOptions[] = {
     text("model", "m", kWhere, "Built-in name, config.json, GGUF or safetensors path", &O::model),
     text("machine", "M", kWhere, "Machine: h200, 8xh100-sxm, 2x8xh100-sxm, this, a file",
          &O::machine),
@@ -255,7 +255,7 @@ constexpr RequestOption kOptions[] = {
 
 }  // namespace
 
-std::span<const RequestOption> request_options() { return kOptions; }
+std::span<const RequestOption> request_options() { return kRequestOptions; }
 
 RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_points) {
   // An option given as "" (an unset shell variable) is not an option left out.

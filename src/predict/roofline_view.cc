@@ -13,7 +13,7 @@ namespace {
 constexpr double kMostBatch = 65536;
 constexpr double kDenseSide = 4096;  // the square product people know from GEMM benchmarks
 
-Json or_null(const Maybe& value) { return value ? Json(*value) : Json(); }
+Json or_json_null(const Maybe& value) { return value ? Json(*value) : Json(); }
 
 Json machine_json(const System& system) {
   const Machine& m = system.device;
@@ -23,8 +23,8 @@ Json machine_json(const System& system) {
     const DType dtype = static_cast<DType>(i);
     roofs.push_back({{"dtype", dtype_name(dtype)},
                      {"peak", *m.peak[i]},
-                     {"sustained", or_null(m.sustained[i])},
-                     {"ridge", or_null(m.ridge(dtype))}});
+                     {"sustained", or_json_null(m.sustained[i])},
+                     {"ridge", or_json_null(m.ridge(dtype))}});
   }
   for (const Level& level : m.levels) {
     if (!level.read_bandwidth) continue;

@@ -138,19 +138,19 @@ TEST(Plausibility, RealReadsPassAndBrokenOnesDoNot) {
     reading.doubt = rates.doubt;
     return std::pair(judge(reading, machine).verdict, reading.doubt);
   };
-  EXPECT_NE(judged(real).first, Verdict::implausible);
+  EXPECT_NE(judged(real).first, ReadingVerdict::implausible);
   EXPECT_EQ(judged(real).second.find("checksum"), std::string::npos);
   // What a compiler does to a loop whose result nobody uses.
   KernelSet dropped = real;
   dropped.read = [](const float*, size_t, long) { return uint32_t{0}; };
-  EXPECT_EQ(judged(dropped).first, Verdict::implausible);
+  EXPECT_EQ(judged(dropped).first, ReadingVerdict::implausible);
   EXPECT_NE(judged(dropped).second.find("checksum"), std::string::npos);
   // One pass instead of all: the right sum for one, far too fast for many.
   KernelSet hoisted = real;
   hoisted.read = [](const float* a, size_t n, long repeats) {
     return kernel_sets().front().read(a, n, 1) * static_cast<uint32_t>(repeats);
   };
-  EXPECT_EQ(judged(hoisted).first, Verdict::implausible);
+  EXPECT_EQ(judged(hoisted).first, ReadingVerdict::implausible);
 }
 
 TEST(Plausibility, MergedChainsAreCaught) {
@@ -164,7 +164,7 @@ TEST(Plausibility, MergedChainsAreCaught) {
   const Samples samples = sample(team, kShort, [&](int, long repeats) { set.fma32(repeats / 12); });
   const double rate = set.fma32_ops() / median(samples.seconds);
   const Reading reading = summarize("peak.fp32.test", "peak.fp32", Quantity::rate, {rate}, "");
-  EXPECT_EQ(judge(reading, machine).verdict, Verdict::implausible);
+  EXPECT_EQ(judge(reading, machine).verdict, ReadingVerdict::implausible);
 }
 
 TEST(Latency, GrowsWithTheWorkingSetAndIsSane) {

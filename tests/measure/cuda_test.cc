@@ -29,7 +29,8 @@ TEST(GpuMeasure, EveryReadingIsPlausibleAndUndoubted) {
   }
   for (const Reading& reading : report.readings) {
     const Judgement judgement = judge(reading, report.base);
-    EXPECT_NE(judgement.verdict, Verdict::implausible) << reading.id << ": " << judgement.reason;
+    EXPECT_NE(judgement.verdict, ReadingVerdict::implausible)
+        << reading.id << ": " << judgement.reason;
     EXPECT_EQ(reading.doubt.find("wrong"), std::string::npos)
         << reading.id << ": " << reading.doubt;
   }

@@ -34,16 +34,16 @@ TEST(Band, HoldsAReadingAgainstTheDatasheet) {
     return judge(reading("HBM.read", "levels.HBM.read_bandwidth", Quantity::bandwidth, value), h200)
         .verdict;
   };
-  EXPECT_EQ(verdict(4.65e12), Verdict::good);
-  EXPECT_EQ(verdict(3.0e12), Verdict::slow);
-  EXPECT_EQ(verdict(9.9e12), Verdict::implausible);  // the L2 answered
-  EXPECT_EQ(verdict(0.1e12), Verdict::implausible);
-  EXPECT_EQ(verdict(0), Verdict::implausible);
+  EXPECT_EQ(verdict(4.65e12), ReadingVerdict::good);
+  EXPECT_EQ(verdict(3.0e12), ReadingVerdict::slow);
+  EXPECT_EQ(verdict(9.9e12), ReadingVerdict::implausible);  // the L2 answered
+  EXPECT_EQ(verdict(0.1e12), ReadingVerdict::implausible);
+  EXPECT_EQ(verdict(0), ReadingVerdict::implausible);
   const auto launch = [&](double value) {
     return judge(reading("launch.graph", "launch.graph", Quantity::time, value), h200).verdict;
   };
-  EXPECT_EQ(launch(550e-9), Verdict::good);
-  EXPECT_EQ(launch(2e-6), Verdict::slow);
+  EXPECT_EQ(launch(550e-9), ReadingVerdict::good);
+  EXPECT_EQ(launch(2e-6), ReadingVerdict::slow);
 }
 
 TEST(Band, NamesLevelsThatContradictEachOther) {

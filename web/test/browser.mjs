@@ -6,18 +6,12 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { launch } from "./chromium.mjs";
 
 const [ridge, screenshots] = process.argv.slice(2);
 const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 if (!chromium) {
   console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
-let playwright;
-try {
-  playwright = await import("playwright-core");
-} catch {
-  console.log("skipped: playwright-core is not installed (npm ci in web/)");
   process.exit(77);
 }
 mkdirSync(screenshots, { recursive: true });
@@ -35,28 +29,17 @@ const base = await new Promise((resolve, reject) => {
 });
 const cli = (...words) => JSON.parse(execFileSync(ridge, [...words, "--json"], { encoding: "utf8" }));
 
-const browser = await playwright.chromium.launchPersistentContext(profile, {
-  executablePath: chromium,
-  headless: true,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"],
-  viewport: { width: 1440, height: 1000 },
-});
 const faults = [];
-const watch = (page) => {
-  page.setDefaultTimeout(15000);
-  page.on("console", (message) => {
-    // A refused option is a 400, which the browser reports by itself; the page must not.
-    if (message.type() === "error" && !/status of 400/.test(message.text())) faults.push(`console: ${message.text()}`);
-  });
-  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-  page.on("request", (request) => {
-    const url = request.url();
-    if (!url.startsWith(base) && !/^(data|blob|file):/.test(url)) faults.push(`left the host: ${url}`);
-  });
-  return page;
-};
-const page = watch(browser.pages()[0] ?? (await browser.newPage()));
+const requests = [];
+const { page, close } = await launch(chromium, profile, {
+  // A refused option is a 400, which the browser reports by itself; the page must not.
+  fault: (text) => /status of 400/.test(text) || faults.push(text),
+  request: (url) => {
+    requests.push(url);
+    if (!url.startsWith(base) && !/^(data|blob|file|about):/.test(url)) faults.push(`left the host: ${url}`);
+  },
+});
+await page.setViewport(1440, 1000);
 const open = async (hash) => {
   await page.goto("about:blank");
   await page.goto(base + hash);
@@ -73,7 +56,7 @@ const tests = {
   async "every panel renders, with its figures"() {
     for (const [name, mark] of Object.entries(panels)) {
       await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096`);
-      await page.waitForSelector(`[data-panel=${name}] ${mark}`, { state: "attached" });
+      await page.waitForSelector(`[data-panel=${name}] ${mark}`, "attached");
     }
   },
   async "numbers equal the command line's for five configurations"() {
@@ -105,54 +88,54 @@ const tests = {
     await page.fill("input[name=batch]", "64");
     await page.waitForFunction((old) => Number(document.querySelector('output[data-name="tokens/s"]').dataset.value) !== old, before);
     assert.ok((await reading("tokens/s")) > before * 2);
-    assert.match(page.url(), /batch=64/);
+    assert.match(await page.url(), /batch=64/);
     await page.selectOption("select[name=weights]", "int4");
     await page.waitForFunction(() => location.hash.includes("weights=int4"));
-    await page.uncheck("input[name=no-flash]");
-    assert.match(page.url(), /no-flash=true/);
-    const slider = page.locator("input[aria-label='Context, slider']");
-    await slider.focus();
-    await page.keyboard.press("End");
+    await page.click("input[name=no-flash]");
+    assert.match(await page.url(), /no-flash=true/);
+    await page.focus("input[aria-label='Context, slider']");
+    await page.press("End");
     await page.waitForFunction(() => location.hash.includes("context=131072"));
     await settled();
   },
   async "a dragged dot changes the batch"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
-    const box = await (await page.waitForSelector(".dot.decode")).boundingBox();
-    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    await page.waitForSelector(".dot.decode");
+    const box = await page.boundingBox(".dot.decode");
+    await page.moveMouse(box.x + box.width / 2, box.y + box.height / 2);
     await page.waitForSelector(".card dl");
-    await page.mouse.down();
-    await page.mouse.move(box.x + 130, box.y + 4, { steps: 4 });
-    await page.mouse.up();
+    await page.mouse("mousePressed");
+    for (let step = 1; step <= 4; ++step) await page.moveMouse(box.x + (130 * step) / 4, box.y + 4);
+    await page.mouse("mouseReleased");
     await page.waitForFunction(() => Number(new URLSearchParams(location.hash.split("?")[1]).get("batch")) > 16);
   },
   async "the address round-trips"() {
     const hash = "#/batch?model=qwen3-32b&machine=2xh100-sxm&batch=24&context=8192&weights=fp8&target=30ms";
     await open(hash);
-    assert.equal(new URL(page.url()).hash, hash);
+    assert.equal(new URL(await page.url()).hash, hash);
     assert.equal(await page.inputValue("input[name=batch]"), "24");
     assert.equal(await page.inputValue("select[name=machine]"), "h100-sxm");
     assert.equal(await page.inputValue("select[name=devices]"), "2x");
-    await page.click("role=tab[name='Time']");
-    assert.match(page.url(), /#\/time\?model=qwen3-32b/);
+    await page.clickText("[role=tab]", "Time");
+    assert.match(await page.url(), /#\/time\?model=qwen3-32b/);
     await page.goBack();
     await page.waitForSelector("[data-panel=batch]");
-    assert.equal(new URL(page.url()).hash, hash);
+    assert.equal(new URL(await page.url()).hash, hash);
     await open("#/pyramid?gpu=b200");
     assert.equal(await page.inputValue("select[name=machine]"), "b200");
   },
   async "a bad value is told beside its field and the rest stays"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
     await page.fill("input[name=batch]", "many");
-    const error = await page.waitForSelector(".field.bad .error");
-    assert.match(await error.textContent(), /not a number/);
+    await page.waitForSelector(".field.bad .error");
+    assert.match(await page.textContent(".field.bad .error"), /not a number/);
     assert.equal(await page.getAttribute("input[name=batch]", "aria-invalid"), "true");
-    assert.ok((await page.locator(".dot").count()) > 3);
+    assert.ok((await page.count(".dot")) > 3);
     await page.fill("input[name=batch]", "16");
-    await page.waitForSelector(".field.bad", { state: "detached" });
+    await page.waitForSelector(".field.bad", "detached");
     await page.goto("about:blank");
     await page.goto(`${base}#/roofline?machine=h1000`);
-    assert.match(await (await page.waitForSelector(".headline .error")).textContent(), /did you mean h100/);
+    assert.match(await page.textContent(".headline .error"), /did you mean h100/);
   },
   async "why slow answers"() {
     const seen = cli("explain", "--model", "llama-3-70b", "--machine", "8xh100-sxm", "--observed", "280", "--gpu-util", "0.38", "--context", "4096");
@@ -164,10 +147,10 @@ const tests = {
     const command = await page.textContent("code.command");
     assert.equal(command, "ridge explain --model llama-3-70b --machine 8xh100-sxm --context 4096 --observed 280 --gpu-util 0.38");
     assert.equal(cli(...command.split(" ").slice(1)).sentence, seen.sentence);
-    await page.setViewportSize({ width: 1200, height: 900 });
+    await page.setViewport(1200, 900);
     const hidden = await page.evaluate(() => { const box = document.querySelector(".levers").parentElement; return box.scrollWidth - box.clientWidth; });
     assert.ok(hidden <= 0, `${hidden} px of the levers are cut off`);
-    await page.setViewportSize({ width: 1440, height: 1000 });
+    await page.setViewport(1440, 1000);
     await page.fill("input[name=itl]", "soon");
     await page.waitForSelector(".observed .field.bad .error");
   },
@@ -175,62 +158,59 @@ const tests = {
     await open("#/tiles?machine=h100-sxm&stages=4");
     await page.waitForSelector(".sentence");
     const four = await page.textContent(".sentence");
-    await page.locator("#stages").focus();
-    await page.keyboard.press("Home");
+    await page.focus("#stages");
+    await page.press("Home");
     await page.waitForFunction((old) => document.querySelector(".sentence").textContent !== old, four);
     assert.match(await page.textContent(".sentence"), /With 1 stage /);
-    await page.click("text=step");
+    await page.clickText("button", "step");
   },
   async "panels by keyboard"() {
     await open("#/roofline");
     await page.focus("[role=tab][aria-selected=true]");
-    await page.keyboard.press("ArrowRight");
+    await page.press("ArrowRight");
     await page.waitForSelector("[data-panel=pyramid]");
     await page.focus("[data-level=L2]");
-    await page.keyboard.press("Enter");
+    await page.press("Enter");
     await page.waitForSelector("[data-detail=L2]");
   },
   async "a figure is saved as SVG, CSV, PNG and JSON"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=32");
     await page.waitForSelector(".dot");
     for (const kind of ["SVG", "CSV", "PNG", "JSON"]) {
-      const [file] = await Promise.all([page.waitForEvent("download"), page.click(`.save >> text=${kind}`)]);
-      assert.equal(file.suggestedFilename(), `roofline.${kind.toLowerCase()}`);
+      const name = await page.download(() => page.clickText(".save *", kind));
+      assert.equal(name, `roofline.${kind.toLowerCase()}`);
     }
   },
   async "a report stands alone"() {
     const file = join(profile, "report.html");
     execFileSync(ridge, ["report", "-o", file, "--model", "llama-3-8b", "--machine", "h200", "--batch", "32", "--observed", "900"]);
     const expected = cli("predict", "--model", "llama-3-8b", "--machine", "h200", "--batch", "32");
-    const asked = [];
-    const listen = (request) => asked.push(request.url());
-    page.on("request", listen);
+    requests.length = 0;
     for (const [name, mark] of Object.entries(panels)) {
       await page.goto("about:blank");
       await page.goto(`${pathToFileURL(file)}#/${name}`);
-      await page.waitForSelector(`[data-panel=${name}] ${mark}`, { state: "attached" });
+      await page.waitForSelector(`[data-panel=${name}] ${mark}`, "attached");
     }
     assert.equal(await reading("per token"), expected.tpot_s);
-    page.off("request", listen);
-    assert.deepEqual(asked.filter((url) => url.startsWith("http")), []);
+    assert.deepEqual(requests.filter((url) => url.startsWith("http")), []);
   },
   async "screenshots for a person"() {
     for (const theme of ["light", "dark"]) {
       for (const width of [1440, 390]) {
-        await page.setViewportSize({ width, height: width > 1000 ? 1000 : 844 });
-        await page.emulateMedia({ colorScheme: theme, reducedMotion: "no-preference" });
+        await page.setViewport(width, width > 1000 ? 1000 : 844);
+        await page.emulateMedia({ "prefers-color-scheme": theme, "prefers-reduced-motion": "no-preference" });
         for (const name of Object.keys(panels)) {
           const extra = name === "slow" ? "&observed=600&seen-batch=8&gpu-util=0.4" : name === "roofline" ? "&compare=b200" : "";
           await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096${extra}`);
-          await page.waitForSelector(`[data-panel=${name}] ${panels[name]}`, { state: "attached" });
-          await page.waitForTimeout(name === "tiles" ? 900 : 120);
-          await page.screenshot({ path: join(screenshots, `${name}-${width}-${theme}.png`), fullPage: true });
+          await page.waitForSelector(`[data-panel=${name}] ${panels[name]}`, "attached");
+          await page.wait(name === "tiles" ? 900 : 120);
+          await page.screenshot(join(screenshots, `${name}-${width}-${theme}.png`));
           const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
           assert.ok(wide <= 0, `${name} at ${width} px is ${wide} px too wide`);
         }
       }
     }
-    await page.setViewportSize({ width: 1440, height: 1000 });
+    await page.setViewport(1440, 1000);
   },
 };
 
@@ -246,11 +226,11 @@ for (const [name, test] of Object.entries(tests)) {
   } catch (error) {
     ++failed;
     console.log(`FAIL  ${name}: ${error.stack}`);
-    await page.screenshot({ path: join(screenshots, "failed.png") }).catch(() => {});
+    await page.screenshot(join(screenshots, "failed.png")).catch(() => {});
     faults.length = 0;
   }
 }
-await browser.close();
+await close();
 server.kill("SIGTERM");
 rmSync(profile, { recursive: true, force: true });
 writeFileSync(join(screenshots, "README.txt"), "Written by web/test/browser.mjs.\n");

@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kMaxTokens = 1 << 24;
 
-class Reader {
+class GgufTokenizerReader {
  public:
-  Reader(std::string_view file, const std::string& where)
+  GgufTokenizerReader(std::string_view file, const std::string& where)
       : file_(file), where_(where), header_(parse_gguf(file, where)) {}
 
   std::unique_ptr<Tokenizer> read() {
@@ -225,7 +225,7 @@ class Reader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_from_gguf(std::string_view file, const std::string& where) {
-  return Reader(file, where).read();
+  return GgufTokenizerReader(file, where).read();
 }
 
 }  // namespace ridge

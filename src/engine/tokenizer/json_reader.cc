@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-class Reader {
+class JsonTokenizerReader {
  public:
-  Reader(const json& root, const std::string& where) : root_(root), where_(where) {}
+  JsonTokenizerReader(const json& root, const std::string& where) : root_(root), where_(where) {}
 
   std::unique_ptr<Tokenizer> read() {
     if (!root_.is_object()) throw Error("{}: must be an object", where_);
@@ -308,7 +308,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(std::string_view tokenizer_json,
                                                const std::string& where) {
   const json root = parse_json(tokenizer_json, where);
   try {
-    return Reader(root, where).read();
+    return JsonTokenizerReader(root, where).read();
   } catch (const json::exception& error) {
     throw Error("{}: {}", where, error.what());
   }

@@ -11,7 +11,7 @@ namespace {
 
 // A pattern from a file may backtrack without end. Real ones need about a step a byte where they
 // backtrack at all; a text of 100 MB stays below.
-constexpr uint32_t kMaxSteps = 1u << 28;
+constexpr uint32_t kMaxMatchSteps = 1u << 28;
 constexpr uint32_t kMaxHeapKib = 1u << 20;
 constexpr size_t kJitStackStart = 64 << 10, kJitStackMost = 64 << 20;
 constexpr size_t kMaxPattern = 64 << 10;
@@ -23,7 +23,7 @@ struct Scratch {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr);
 
   Scratch() {
-    pcre2_set_match_limit(context, kMaxSteps);
+    pcre2_set_match_limit(context, kMaxMatchSteps);
     pcre2_set_heap_limit(context, kMaxHeapKib);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }

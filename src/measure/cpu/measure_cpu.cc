@@ -42,7 +42,7 @@ constexpr Settings kFull = {{15, 0.04, 1.5}, {7, 0.015, 0.5}, 1.4142135623730951
 
 class CpuRun {
  public:
-  CpuRun(const CpuOptions& options, const Progress& progress)
+  CpuRun(const CpuOptions& options, const StepProgress& progress)
       : options_(options),
         settings_(options.effort == Effort::quick ? kQuick : kFull),
         progress_(progress),
@@ -377,7 +377,7 @@ class CpuRun {
 
   const CpuOptions& options_;
   const Settings settings_;
-  const Progress& progress_;
+  const StepProgress& progress_;
   const std::vector<int> all_;
   std::vector<int> core_;
   double clock_ = 0;
@@ -386,7 +386,7 @@ class CpuRun {
 
 }  // namespace
 
-Report measure_cpu(const CpuOptions& options, const Progress& progress) {
+Report measure_cpu(const CpuOptions& options, const StepProgress& progress) {
   try {
     return CpuRun(options, progress).run();
   } catch (const std::system_error& error) {

@@ -11,6 +11,6 @@ struct CpuOptions {
 };
 
 // What cannot be tried (no memory, no threads, no huge pages) is listed in `missing`.
-Report measure_cpu(const CpuOptions& options, const Progress& progress);
+Report measure_cpu(const CpuOptions& options, const StepProgress& progress);
 
 }  // namespace ridge

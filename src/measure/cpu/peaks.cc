@@ -38,7 +38,8 @@ void give_path_to_fastest(const std::string& dtype, std::vector<Reading>& readin
 }  // namespace
 
 std::vector<Reading> measure_peaks(ThreadTeam& team, const Sampling& sampling, double clock,
-                                   const Progress& progress, std::vector<std::string>& missing) {
+                                   const StepProgress& progress,
+                                   std::vector<std::string>& missing) {
   std::vector<Reading> found;
   for (const KernelSet& set : kernel_sets()) {
     if (set.vector_bytes < 32 && kernel_sets().size() > 1) continue;  // SSE2 where there is more

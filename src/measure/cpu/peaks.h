@@ -10,7 +10,7 @@ namespace ridge {
 // fastest of each format carries the path of the machine's number. `clock` (Hz) only serves the
 // words; `missing` gains what could not be tried.
 std::vector<Reading> measure_peaks(ThreadTeam& team, const Sampling& sampling, double clock,
-                                   const Progress& progress, std::vector<std::string>& missing);
+                                   const StepProgress& progress, std::vector<std::string>& missing);
 
 // "core.fp32": the widest instruction set on a team of one.
 Reading measure_core_peak(ThreadTeam& one, const Sampling& sampling, double clock);

@@ -81,7 +81,7 @@ CudaDevices cuda_devices() {
   return devices;
 }
 
-Report measure_cuda(int index, Effort effort, const Progress& progress) {
+Report measure_cuda(int index, Effort effort, const StepProgress& progress) {
   CudaRun run(index, effort, progress);
   run.report.base = base_of(run.properties);
   run.note_conditions("before");

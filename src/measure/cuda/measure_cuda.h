@@ -16,6 +16,6 @@ struct CudaDevices {
 CudaDevices cuda_devices();
 
 // Throws Error when the device fails; what one benchmark could not do is in `missing`.
-Report measure_cuda(int index, Effort effort, const Progress& progress);
+Report measure_cuda(int index, Effort effort, const StepProgress& progress);
 
 }  // namespace ridge

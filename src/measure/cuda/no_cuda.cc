@@ -8,7 +8,9 @@ namespace ridge {
 
 CudaDevices cuda_devices() { return {{}, "this ridge was built without the CUDA toolkit"}; }
 
-Report measure_cuda(int, Effort, const Progress&) { throw Error("{}", cuda_devices().why_none); }
+Report measure_cuda(int, Effort, const StepProgress&) {
+  throw Error("{}", cuda_devices().why_none);
+}
 
 }  // namespace ridge
 

@@ -36,7 +36,7 @@ std::vector<double> rates(double amount, const std::vector<double>& seconds) {
   return values;
 }
 
-CudaRun::CudaRun(int index, Effort how_much, const Progress& on_step)
+CudaRun::CudaRun(int index, Effort how_much, const StepProgress& on_step)
     : effort(how_much), progress(on_step) {
   check(cudaSetDevice(index), "choosing the device");
   check(cudaGetDeviceProperties(&properties, index), "asking for its properties");

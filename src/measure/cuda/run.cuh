@@ -60,7 +60,7 @@ Telemetry telemetry(const std::string& pci_bus_id);
 
 // One measuring of one device.
 struct CudaRun {
-  CudaRun(int index, Effort how_much, const Progress& on_step);
+  CudaRun(int index, Effort how_much, const StepProgress& on_step);
   ~CudaRun();
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
@@ -80,7 +80,7 @@ struct CudaRun {
   void note_conditions(const std::string& when);  // clock, power and limits at this moment
 
   Effort effort;
-  const Progress& progress;
+  const StepProgress& progress;
   cudaDeviceProp properties = {};
   std::string bus_id;
   cudaStream_t stream = nullptr;

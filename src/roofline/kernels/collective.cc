@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-constexpr Field<CollectiveParams> kFields[] = {
+constexpr Field<CollectiveParams> kCollectiveFields[] = {
     {"t0", &CollectiveParams::t0, 0.5e-6, 4e-4},
     {"rank", &CollectiveParams::rank, 1e-9, 2e-5},
     {"low_rate", &CollectiveParams::low_rate, 1e-3, 1.5},
@@ -23,7 +23,7 @@ constexpr Field<CollectiveParams> kFields[] = {
 
 }  // namespace
 
-std::span<const Field<CollectiveParams>> CollectiveParams::fields() { return kFields; }
+std::span<const Field<CollectiveParams>> CollectiveParams::fields() { return kCollectiveFields; }
 
 double collective_kernel_seconds(const CollectiveCall& c, const GpuTraits& gpu,
                                  const CollectiveParams& p) {

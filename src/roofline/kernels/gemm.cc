@@ -15,7 +15,7 @@ constexpr Tile kTiles[] = {{16, 64, 5},   {16, 128, 4},  {32, 64, 4},  {32, 128,
                            {64, 64, 3},   {64, 128, 2},  {64, 256, 1}, {128, 64, 2},
                            {128, 128, 1}, {128, 256, 0}, {256, 128, 0}};
 
-constexpr Field<GemmParams> kFields[] = {
+constexpr Field<GemmParams> kGemmFields[] = {
     {"t0", &GemmParams::t0, 0.3e-6, 4e-4},
     {"compute", &GemmParams::compute, 0.1, 1.3},
     {"memory", &GemmParams::memory, 0.3, 1.1},
@@ -49,7 +49,7 @@ bool in_row_range(const Tile& tile, double m, int dispatch) {
 
 }  // namespace
 
-std::span<const Field<GemmParams>> GemmParams::fields() { return kFields; }
+std::span<const Field<GemmParams>> GemmParams::fields() { return kGemmFields; }
 
 double gemm_seconds(const GemmCall& s, const GpuTraits& gpu, const GemmParams& p) {
   const double element_bytes = s.weight_bits / 8;

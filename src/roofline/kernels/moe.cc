@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-constexpr Field<MoeParams> kFields[] = {
+constexpr Field<MoeParams> kMoeFields[] = {
     {"t0", &MoeParams::t0, 2e-6, 4e-4},
     {"compute", &MoeParams::compute, 0.02, 1.3},
     {"memory", &MoeParams::memory, 0.1, 1.1},
@@ -105,7 +105,7 @@ ExpertLoad power_law_load(double tokens, double top_k, double experts, double ra
   return load;
 }
 
-std::span<const Field<MoeParams>> MoeParams::fields() { return kFields; }
+std::span<const Field<MoeParams>> MoeParams::fields() { return kMoeFields; }
 
 double moe_seconds(const MoeCall& c, const GpuTraits& gpu, const MoeParams& p) {
   const double element_bytes = c.weight_bits / 8;

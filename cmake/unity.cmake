@@ -1,0 +1,26 @@
+# With RIDGE_UNITY, the files of a room are compiled together, at most 12 at a time: most of the
+# compiler's time goes into the headers of CLI11, nlohmann-json and fmt, which are then read once a
+# group. So names in unnamed namespaces must differ within a room. tools/setup switches it on; builds
+# that are changed file by file are faster without.
+if(NOT RIDGE_UNITY)
+  return()
+endif()
+set(GROUP_SIZE 12)
+set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+# Rooms with vector code per instruction set, and with CUDA, are left out: engine/cpu,
+# engine/reference, engine/cuda, measure/cpu, measure/cuda.
+foreach(ROOM base machine model cost step roofline roofline/kernels predict measure validate serve cli engine
+    engine/weights engine/convert engine/tokenizer engine/kv engine/sampling engine/account)
+  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ROOM}/*.cc)
+  list(REMOVE_ITEM SOURCES ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
+  string(REPLACE "/" "_" NAME ${ROOM})
+  set(COUNT 0)
+  foreach(SOURCE ${SOURCES})
+    math(EXPR GROUP "${COUNT} / ${GROUP_SIZE}")
+    math(EXPR COUNT "${COUNT} + 1")
+    set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP ${NAME}_${GROUP})
+  endforeach()
+endforeach()
+# Names of their own meaning: Family and kInfinity.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc
+  ${CMAKE_SOURCE_DIR}/src/engine/sampling/sampler.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
