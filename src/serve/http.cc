@@ -181,6 +181,14 @@ struct HttpServer::Impl : httplib::Server {
 
   void widen_backlog() { ::listen(svr_sock_, kBacklog); }
 
+  // Unlike httplib's stop(), this also works before run(), which then returns at once.
+  void close_listener() {
+    const socket_t socket = svr_sock_.exchange(INVALID_SOCKET);
+    if (socket == INVALID_SOCKET) return;
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+  }
+
   HttpHandler handler;
   HttpLimits limits;
 };
@@ -207,8 +215,6 @@ int HttpServer::bind(const std::string& host, int port) {
 }
 
 void HttpServer::run() { impl_->listen_after_bind(); }
-void HttpServer::stop() {
-  if (impl_->is_running()) impl_->stop();
-}
+void HttpServer::stop() { impl_->close_listener(); }
 
 }  // namespace ridge
