@@ -108,7 +108,7 @@ void print_rest(const Machine& machine) {
   }
   if (machine.power) fmt::print("power   {:g} W\n", *machine.power);
   if (machine.price_per_hour)
-    fmt::print("price   {:.2f} dollars an hour\n", *machine.price_per_hour);
+    fmt::print("price   {:.2f} dollars per hour\n", *machine.price_per_hour);
   if (!machine.notes.empty()) fmt::print("note    {}\n", machine.notes);
 }
 
@@ -120,7 +120,7 @@ std::string origin_text(const Provenance& provenance) {
   return text;
 }
 
-// Grouped: one line a source, with the numbers it stands behind.
+// Grouped: one line per source, with the numbers that come from it.
 void print_sources(const Machine& machine) {
   std::map<const Provenance*, std::vector<std::string>> numbers;
   const auto whole = machine.provenance.find("");
