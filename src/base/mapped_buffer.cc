@@ -21,14 +21,12 @@ MappedBuffer::MappedBuffer(size_t bytes, Pages pages)
   void* raw =
       mmap(nullptr, bytes_ + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return;
-  const uintptr_t start = reinterpret_cast<uintptr_t>(raw);
-  const uintptr_t aligned = (start + kHugePage - 1) / kHugePage * kHugePage;
-  if (aligned > start) munmap(raw, aligned - start);
-  const uintptr_t end = start + bytes_ + kHugePage;
-  data_ = reinterpret_cast<void*>(aligned);
-  if (end > aligned + bytes_) {
-    munmap(reinterpret_cast<void*>(aligned + bytes_), end - aligned - bytes_);
-  }
+  char* const start = static_cast<char*>(raw);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(raw) % kHugePage) % kHugePage;
+  const size_t after = kHugePage - before;
+  if (before > 0) munmap(start, before);
+  munmap(start + before + bytes_, after);  // at least one page: before < kHugePage
+  data_ = start + before;
   madvise(data_, bytes_, pages == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 

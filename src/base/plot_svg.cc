@@ -211,6 +211,7 @@ std::vector<Box> SvgPicture::obstacles(const std::vector<Dot>& shown) const {
     return Box{x - radius, y - radius, x + radius, y + radius};
   };
   std::vector<Box> boxes;
+  boxes.reserve(shown.size());
   for (const Dot& dot : shown) boxes.push_back(around(dot.x, dot.y, dot.radius));
   for (const Series& series : plot_.series) {
     for (const Segment& part : visible_segments(series, frame_)) {

@@ -104,6 +104,7 @@ double Scale::at(double value) const { return (project(value) - low_) / (high_ -
 std::vector<Tick> Scale::ticks(int most) const {
   std::vector<Tick> ticks;
   const auto values = log_ ? log_ticks(low_, high_, most) : linear_ticks(low_, high_, most);
+  ticks.reserve(values.size());
   for (const double value : values) ticks.push_back({at(value), tick_label(value)});
   return ticks;
 }

@@ -120,7 +120,7 @@ std::string origin_text(const Provenance& provenance) {
   return text;
 }
 
-// Grouped: one line a source, with the numbers it stands behind.
+// Grouped: one line per source, with the numbers that come from it.
 void print_sources(const Machine& machine) {
   std::map<const Provenance*, std::vector<std::string>> numbers;
   const auto whole = machine.provenance.find("");

@@ -34,7 +34,7 @@ struct MeasureOptions {
 };
 
 constexpr const char* kMeasureFooter = R"(Examples:
-  ridge measure                              this CPU and every GPU, about 20 s each
+  ridge measure                              this CPU and every GPU, about 20 s per device
   ridge measure --device cpu --full          longer, closer steps
   ridge measure --device cuda:0 -o h200.json
   ridge measure --compare baseline.json --tolerance 3     exit 1 when a ceiling fell
@@ -115,7 +115,7 @@ Report measure(int device, const MeasureOptions& options) {
   const ProgressLine line(fmt::format("cuda:{}", device));
   Report report =
       measure_cuda(device, options.effort(), [&](const std::string& step) { line(step); });
-  // Another card of the same kind is another machine, with all of its numbers.
+  // A second card of the same kind gets a machine file of its own.
   if (device > 0) report.base.name += fmt::format("-cuda{}", device);
   return report;
 }
@@ -161,7 +161,7 @@ int run_measure(const MeasureOptions& options, bool json) {
     std::fflush(stdout);  // before what goes to stderr
     documents.push_back(file);
     if (!before.empty()) documents.back()["measurement"]["drift"] = drift_json(drifts);
-    // A comparison leaves the baseline alone unless told where to write.
+    // A comparison writes no file unless -o names one.
     if (kept) {
       const std::string path = options.out.empty() ? default_path(report.base.name) : options.out;
       write_file(path, file.dump(2) + "\n");
@@ -194,8 +194,8 @@ void add_measure_command(CLI::App& app, Global& global) {
   command->footer(kMeasureFooter);
   command->add_option("--device", options->device, "cpu, cuda:N or all")->capture_default_str();
   CLI::Option* quick =
-      command->add_flag("--quick", options->quick, "Within 20 s a device (the default)");
-  command->add_flag("--full", options->full, "Within 3 minutes a device")->excludes(quick);
+      command->add_flag("--quick", options->quick, "Within 20 s per device (the default)");
+  command->add_flag("--full", options->full, "Within 3 minutes per device")->excludes(quick);
   command->add_option("-o", options->out,
                       "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
   command->add_option("--svg", options->svg, "Draw the staircases and the roofline");

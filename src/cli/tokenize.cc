@@ -121,13 +121,14 @@ void add_tokenize_command(CLI::App& app, Global& global) {
       app.add_subcommand("tokenize", "What does the model read? A text as tokens, and back");
   command->fallthrough();
   command->footer(kTokenizeFooter);
-  command->add_option(
-      "--model,-m", options->model,
-      "Folder with tokenizer.json, a tokenizer.json, a *.gguf; none: the one inside");
+  command->add_option("--model,-m", options->model,
+                      "Folder with tokenizer.json, a tokenizer.json, a *.gguf; default: the model "
+                      "inside the program");
   CLI::Option* text = command->add_option("text", options->text, "The text; - is standard input");
   CLI::Option* ids = command->add_option("--decode", options->decode, "Ids to turn into text");
   command->add_flag("--special", options->special,
-                    "Add the tokens that the files ask for, read special tokens in the text");
+                    "Add the begin and end tokens that the model's files specify, and parse "
+                    "special tokens in the text");
   command->callback([options, text, ids, &global] {
     if (ids->count() > 0 && text->count() > 0) throw Error("give a text or --decode, not both");
     if (ids->count() > 0) return decode(*options, global);

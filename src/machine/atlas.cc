@@ -100,7 +100,7 @@ std::vector<Machine> read_folder(const std::string& folder) {
   for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() == ".json") paths.push_back(it->path().string());
   }
-  // The user's own folder may be missing; one that was asked for may not.
+  // The user's default folder may be missing; a folder given by --atlas may not.
   if (error && folder == chosen_folder()) throw Error("{}: {}", place.string(), error.message());
   std::sort(paths.begin(), paths.end());
   std::vector<Machine> machines;
@@ -152,7 +152,9 @@ Machine find_device(std::string_view name) {
     put_over(found, file);
   } else {
     found = key == "this" ? detect_this() : find_embedded(key);
-    if (found) key = plain(found->name);  // an alias of the atlas meets the user's file by name
+    if (found)
+      key = plain(
+          found->name);  // an alias of the atlas refers to the same machine as the user's file
     for (const Machine& machine : user_machines()) {
       if (plain(machine.name) == key || (!found && answers_to(machine, key))) {
         put_over(found, machine);

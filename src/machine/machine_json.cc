@@ -63,7 +63,7 @@ Enum choice(const json& object, std::string_view key, const std::string& where,
 
 // A name is part of the paths that provenance uses, so it holds no dot.
 std::string part_name(const json& object, const std::string& where) {
-  const std::string name = string_field(object, "name", where).value_or("");
+  std::string name = string_field(object, "name", where).value_or("");
   if (name.empty()) throw Error("{}: needs a \"name\"", where);
   if (name.find('.') != std::string::npos) throw Error("{}: name must not hold a dot", where);
   return name;

@@ -122,7 +122,7 @@ Judgement judge_cpu_level(const Reading& reading, const Machine& base) {
       if (per_clock >= kLeastBytesPerClock / cores && per_clock <= limits.most_bytes_per_clock) {
         return judgement;
       }
-      judgement.reason = fmt::format("{:.3g} bytes a clock and core; possible is up to {:g}",
+      judgement.reason = fmt::format("{:.3g} bytes per clock and core; possible is up to {:g}",
                                      per_clock, limits.most_bytes_per_clock);
     } else {
       return judgement;

@@ -262,8 +262,9 @@ std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& e
 Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
   const auto known = options_of(endpoint);
   for (const auto& [name, value] : options) {
-    const bool found = std::any_of(known.begin(), known.end(),
-                                   [&](const auto& option) { return option.first == name; });
+    const bool found = std::any_of(known.begin(), known.end(), [&key = name](const auto& option) {
+      return option.first == key;
+    });
     if (found) continue;
     std::vector<std::string> names;
     for (const auto& option : known) names.push_back(option.first);

@@ -15,11 +15,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The kernel queues this many connections that nobody has accepted yet; httplib asks for 5, which
-// a burst of a thousand clients overruns.
+// The kernel queues this many connections before they are accepted. httplib sets 5, too few for a
+// burst of a thousand clients.
 constexpr int kBacklog = 1024;
 
-// How often an idle connection looks whether the server ends.
+// How often an idle connection checks whether the server stops.
 constexpr std::chrono::milliseconds kGlance{100};
 
 // A connection whose reads and writes end at a deadline and whose requests have a size.
@@ -27,8 +27,8 @@ class BoundedStream : public httplib::Stream {
  public:
   BoundedStream(socket_t socket, const HttpLimits& limits) : socket_(socket), limits_(limits) {}
 
-  // Waits for the next request; false when none came in time, or the server ends meanwhile. Its
-  // clock starts with its first byte.
+  // Waits for the next request; false when none came in time or the server stops meanwhile. The
+  // deadline of a request counts from its first byte.
   template <typename Running>
   bool next_request(Running running) {
     const Clock::time_point last = Clock::now() + limits_.idle;
@@ -152,7 +152,7 @@ struct HttpServer::Impl : httplib::Server {
         });
     Post(".*", answer);
     set_error_handler([](const httplib::Request&, httplib::Response& response) {
-      if (response.content_length_ > 0) return;  // already told
+      if (response.content_length_ > 0) return;  // the handler has answered
       const bool large = response.status == 413;
       fill(response,
            error_reply(response.status < 400 ? 400 : response.status,
@@ -181,6 +181,14 @@ struct HttpServer::Impl : httplib::Server {
 
   void widen_backlog() { ::listen(svr_sock_, kBacklog); }
 
+  // Unlike httplib's stop(), this also works before run(), which then returns at once.
+  void close_listener() {
+    const socket_t socket = svr_sock_.exchange(INVALID_SOCKET);
+    if (socket == INVALID_SOCKET) return;
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+  }
+
   HttpHandler handler;
   HttpLimits limits;
 };
@@ -207,8 +215,6 @@ int HttpServer::bind(const std::string& host, int port) {
 }
 
 void HttpServer::run() { impl_->listen_after_bind(); }
-void HttpServer::stop() {
-  if (impl_->is_running()) impl_->stop();
-}
+void HttpServer::stop() { impl_->close_listener(); }
 
 }  // namespace ridge

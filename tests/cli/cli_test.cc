@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -399,25 +397,6 @@ TEST_F(Cli, IdleDevicesAreNamedAndPaid) {
             two["dollars_per_mtok"]);
 }
 
-double fastest_seconds(int tries, const auto& work) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < tries; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count());
-  }
-  return best;
-}
-
-// Sanitizers and unoptimised code start slower; the promise is about the release build.
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-TEST_F(Cli, StartsWithinFiftyMilliseconds) {
-  EXPECT_LT(fastest_seconds(15, [&] { run("--version"); }), 0.050);
-  EXPECT_LT(fastest_seconds(15, [&] { run("predict"); }), 0.050);
-}
-#endif
-
 TEST_F(Cli, TheModelInsideWritesText) {
   const Json first = json("run \"The memory of a computer\" -n 24");
   EXPECT_EQ(first.at("tokens").size(), first.at("sampled").size());
@@ -566,8 +545,7 @@ TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
 }
 
 TEST_F(Cli, BareRunIsATour) {
-  Ran ran;
-  const double seconds = fastest_seconds(3, [&] { ran = run(""); });
+  const Ran ran = run("");
   EXPECT_EQ(ran.code, 0);
   EXPECT_EQ(ran.error, "");
   EXPECT_GE(std::count(ran.out.begin(), ran.out.end(), '\n'), 20);
@@ -575,11 +553,6 @@ TEST_F(Cli, BareRunIsATour) {
   EXPECT_TRUE(has(ran.out, "ridge predict"));  // what to try next
   EXPECT_TRUE(has(ran.out, "The memory of a computer"));
   EXPECT_FALSE(has(ran.out, "nan"));
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-  EXPECT_LT(seconds, 1.0);
-#else
-  (void)seconds;
-#endif
 }
 
 }  // namespace

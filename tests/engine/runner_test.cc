@@ -140,6 +140,38 @@ TEST_P(RunnerOf, ABatchOfEightGivesWhatEachGivesAlone) {
   }
 }
 
+// A step of a scheduler: a chunk of one prompt, decode rows of other sequences and the first chunk
+// of a new prompt. Each sequence gets the bits that it gets alone.
+TEST_P(RunnerOf, PrefillChunksAndDecodeRowsOfOneStepGiveWhatEachGivesAlone) {
+  struct Part {
+    int past, fresh, logits;
+  };
+  constexpr Part kParts[] = {{0, 19, 2}, {21, 1, 1}, {16, 33, 33},
+                             {1, 1, 1},  {70, 1, 1}, {5, 2, 0}};
+  for (const Storage storage : {Storage::bf16, Storage::q4_0}) {
+    const auto engine = runner(storage);
+    const size_t vocab = size_t(engine->weights().architecture.vocab);
+    std::vector<std::vector<Token>> texts;
+    std::vector<std::unique_ptr<CachedSequence>> sequences;
+    std::vector<Slice> batch;
+    std::vector<float> alone;
+    Ledger ledger;
+    for (const Part& part : kParts) {
+      texts.push_back(prompt(part.past + part.fresh, uint32_t(texts.size()) + 30));
+      const std::span<const Token> tokens = texts.back();
+      const std::vector<float> rows = logits(*engine, tokens, 512);
+      alone.insert(alone.end(), rows.end() - std::ptrdiff_t(size_t(part.logits) * vocab),
+                   rows.end());
+      sequences.push_back(std::make_unique<CachedSequence>(engine->pool()));
+      const auto past = size_t(part.past);
+      if (past > 0) prefill(*engine, *sequences.back(), tokens.first(past), 0, ledger);
+      sequences.back()->extend(part.fresh);
+      batch.push_back({tokens.subspan(past), part.past, sequences.back()->pages(), part.logits});
+    }
+    expect_same_bits(engine->step(batch), alone);
+  }
+}
+
 TEST_P(RunnerOf, GreedyStepsGiveTheLikeliestTokens) {
   const auto engine = runner(Storage::bf16);
   CachedSequence sequence(engine->pool());

@@ -3,19 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "support.h"
 
 namespace ridge {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 TEST(Server, AnswersGetAndPostAlike) {
   TestServer server;
@@ -75,8 +68,7 @@ TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
   limits.idle = std::chrono::milliseconds(400);
   limits.threads = 4;
   TestServer server(limits);
-  const auto start = Clock::now();
-  // As many as there are threads: one byte now and then, which resets a plain read timeout.
+  // As many as there are threads: one byte now and then, which would reset a plain read timeout.
   std::vector<std::unique_ptr<Connection>> slow;
   for (int i = 0; i < 4; ++i) slow.push_back(std::make_unique<Connection>(server.port()));
   for (int byte = 0; byte < 8; ++byte) {
@@ -84,13 +76,15 @@ TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
-  EXPECT_LT(since(start), 5);
-  // Headers without end.
+  for (auto& connection : slow) EXPECT_TRUE(connection->is_closed_by_peer());
+  // Headers without end: 40 MB, far more than a request may have and sockets can buffer.
   Connection endless(server.port());
   endless.send("GET / HTTP/1.1\r\n");
   bool open = true;
-  for (int i = 0; i < 100 && open; ++i)
+  for (int i = 0; i < 10'000 && open; ++i) {
     open = endless.send("X: " + std::string(4000, 'x') + "\r\n");
+  }
+  EXPECT_FALSE(open);
   EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
 }
 
@@ -108,33 +102,23 @@ TEST(Server, SurvivesGarbage) {
   EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
 }
 
-// Meant: 5 ms and 100 ms on a quiet machine. Tests share theirs, so four times as much passes, and
-// what was seen is printed; under sanitizers times mean nothing.
-TEST(Server, IsQuick) {
+TEST(Server, AnswersAllRequestsOfAConnection) {
   TestServer server;
-  std::vector<double> times;
   Connection connection(server.port());
-  for (int i = 0; i < 200; ++i) {
-    const auto start = Clock::now();
-    connection.send("GET /api/predict?model=llama-3-70b&machine=8xh100-sxm&batch=" +
-                    std::to_string(i + 1) + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    EXPECT_EQ(parse_answer(connection.receive()).status, 200);
-    times.push_back(since(start));
+  for (int batch = 1; batch <= 50; ++batch) {
+    connection.send("GET /api/predict?batch=" + std::to_string(batch) +
+                    " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const Answer answer = parse_answer(connection.receive());
+    ASSERT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.json()["decode"]["batch"], batch);
   }
-  std::sort(times.begin(), times.end());
-  const auto start = Clock::now();
-  const Answer sweep =
-      fetch(server.port(), "/api/sweep?model=llama-3-70b&machine=8xh100-sxm&batch=1..1000");
-  const double sweep_s = since(start);
+  const Answer sweep = fetch(server.port(), "/api/sweep?batch=1..1000");
   EXPECT_EQ(sweep.json()["points"].size(), 1000u);
-  printf("predict p50 %.2f ms, p99 %.2f ms; sweep of 1000 %.0f ms\n", times[100] * 1e3,
-         times[198] * 1e3, sweep_s * 1e3);
-  RecordProperty("predict_p50_ms", std::to_string(times[100] * 1e3));
-  RecordProperty("sweep_1000_ms", std::to_string(sweep_s * 1e3));
-#ifndef __SANITIZE_ADDRESS__
-  EXPECT_LT(times[100], 0.020);
-  EXPECT_LT(sweep_s, 0.400);
-#endif
+}
+
+// A server that is stopped before it runs must not run.
+TEST(Server, StopsBeforeItRuns) {
+  for (int i = 0; i < 20; ++i) TestServer server;
 }
 
 TEST(Server, AnswersAThousandAtOnce) {
@@ -145,14 +129,12 @@ TEST(Server, AnswersAThousandAtOnce) {
     clients.push_back(std::make_unique<Connection>(server.port()));
     ASSERT_TRUE(clients.back()->connected()) << i;
   }
-  const auto start = Clock::now();
   for (int i = 0; i < kClients; ++i) {
     ASSERT_TRUE(clients[i]->send("GET /api/predict?batch=" + std::to_string(i % 64 + 1) +
                                  " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
   }
   int good = 0;
   for (auto& client : clients) good += parse_answer(client->receive()).status == 200;
-  printf("1000 at once in %.2f s\n", since(start));
   EXPECT_EQ(good, kClients);
 }
 

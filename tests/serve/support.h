@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <thread>
 
@@ -56,6 +57,14 @@ class Connection {
       text.remove_prefix(static_cast<size_t>(sent));
     }
     return true;
+  }
+  // Reads what is left and says whether the peer closed the connection; false after 20 s.
+  bool is_closed_by_peer() {
+    char piece[4096];
+    ssize_t got = 0;
+    while ((got = ::recv(socket_, piece, sizeof piece, 0)) > 0) {
+    }
+    return got == 0 || errno == ECONNRESET;
   }
   // One answer: head and as much body as its Content-Length says; less where the peer closed.
   std::string receive() {

@@ -6,11 +6,12 @@
 namespace ridge {
 namespace {
 
-// An odd bit pattern: those of 1.0 add up to zero over any 512 words, and prove nothing.
+// An odd bit pattern. The bits of 1.0 add up to zero over any 512 words, so that a missing read
+// would not show.
 constexpr float kValue = 1.00000012f;             // 0x3f800001
 constexpr size_t kSliceFloats = size_t{4} << 20;  // 16 MB of a thread's part
 
-struct alignas(64) Cursor {  // a cache line each
+struct alignas(64) Cursor {  // a cache line for each thread
   size_t slice = 0;
 };
 
@@ -88,11 +89,11 @@ std::string counting(Access access) {
     case Access::copy:
       return "read + written; with the line read before it is written the memory moves 1.5x";
     case Access::update:
-      return "read + written, which is all that moves";
+      return "read + written; the memory moves as much";
     case Access::triad:
       return "2 read + 1 written; with the line read before it is written the memory moves 1.33x";
     default:
-      return "non-temporal stores: what is counted is what moves";
+      return "non-temporal stores: the bytes counted are the bytes moved";
   }
 }
 
@@ -111,10 +112,10 @@ Rates measure_bandwidth(ThreadTeam& team, const WorkingSet& set, double bytes, A
                         const KernelSet& kernels, const Sampling& sampling) {
   const size_t arrays = arrays_of(access);
   const size_t whole = array_floats(std::min(bytes, set.part_bytes()), arrays);
-  // A large set is gone over in slices, one a repeat: nothing is met again before the whole set has
-  // passed, and a pass can be short enough to slip between two disturbances.
+  // A large set is read in slices, one per repeat. No line is read again before the whole set has
+  // been, and a pass can be short enough to fall between two preemptions.
   const size_t slices = std::max<size_t>(1, whole * arrays / kSliceFloats);
-  const size_t n = array_floats(static_cast<double>(whole / slices * sizeof(float)), 1);
+  const size_t n = whole / slices / kStep * kStep;
   std::vector<Cursor> cursors(static_cast<size_t>(team.size()));
   std::atomic<bool> wrong = false;
   const Samples samples = sample(team, sampling, [&](int index, long repeats) {

@@ -22,8 +22,8 @@ namespace ridge {
 namespace {
 
 constexpr double kLeastMemory = 64e6;  // below it a cache could hold the whole working set
-constexpr double kShareOfFree = 0.25;  // of free memory, so that nobody is pushed into swap
-constexpr double kClockDrift = 0.03;   // beyond it readings of one run do not compare
+constexpr double kShareOfFree = 0.25;  // of free memory, so that no process is swapped out
+constexpr double kClockDrift = 0.03;   // beyond it readings of one run are not comparable
 constexpr double kNoisySpread = 0.10;  // p10 to p90; quiet machines show 1 to 3 %
 
 constexpr double kSharedPipes = 0.7;  // all-core peak over processors x that of one
@@ -137,8 +137,8 @@ class CpuRun {
     const double processors = static_cast<double>(all_.size());
     if (all && all_.size() > 1 && all->value < kSharedPipes * processors * core.value) {
       report_.conditions.push_back(fmt::format(
-          "{:g} processors do the multiply-adds of {:.1f} alone: they seem to be threads that "
-          "share cores, whatever the topology says",
+          "{:g} processors together reach {:.1f} times the fp32 peak of one: they seem to be SMT "
+          "threads that share cores, although the topology reports cores",
           processors, all->value / core.value));
     }
     add(std::move(core));
@@ -168,8 +168,8 @@ class CpuRun {
                   "an empty function run on all threads, from the call to the last return"));
   }
 
-  // Bytes of each thread's part for a level: half of what it holds, so that neither the level's
-  // edge nor the stack disturbs; nothing when that would fit the level inside.
+  // Bytes of each thread's part for a level: half of the level's capacity, so that other data of
+  // the program fits too; 0 when that much would fit into the level inside.
   double part_for(const Level& at, const Level* inside, int threads) const {
     if (!at.capacity) return 0;
     const double sharers = at.scope == Scope::unit
@@ -213,7 +213,7 @@ class CpuRun {
   }
 
   void one_core_bandwidths(const WorkingSet& set) {
-    // The first thread's part serves one core: it touched it.
+    // One core uses the first thread's part, which it touched first.
     ThreadTeam one = ThreadTeam::pinned_to(core_);
     level_bandwidths(one, set, ".core");
     curve(one, set, "read.core", "read, one core");

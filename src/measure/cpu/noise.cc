@@ -39,14 +39,14 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
   const double total = after.total - before.total;
   const double stolen = total > 0 ? (after.steal - before.steal) / total : 0;
   if (stolen > 0.005) {
-    lines.push_back(
-        fmt::format("the hypervisor kept {:.1f} % of the processor time for others", stolen * 100));
+    lines.push_back(fmt::format(
+        "steal: the hypervisor gave {:.1f} % of the processor time to other guests", stolen * 100));
   }
   if (after.throttled > before.throttled) {
     lines.push_back(fmt::format("the control group's CPU quota stopped the process {:g} times",
                                 after.throttled - before.throttled));
   }
-  // Our own threads count too; what is above them belongs to others.
+  // Read before the threads of this measurement start: the load is of other processes.
   if (before.load > 0.5 * threads) {
     lines.push_back(fmt::format("{:.1f} processes were runnable on {} processors before the start",
                                 before.load, threads));

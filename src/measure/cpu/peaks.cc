@@ -19,7 +19,7 @@ Reading measure_one(ThreadTeam& team, const Sampling& sampling, double clock, st
   for (const double seconds : samples.seconds) rates.push_back(ops * team.size() / seconds);
   Reading reading = summarize(std::move(id), "", Quantity::rate, rates, "");
   reading.how =
-      fmt::format("{}, independent chains on {}: {:.1f} operations a clock and core", isa,
+      fmt::format("{}, independent chains on {}: {:.1f} operations per clock and core", isa,
                   team.size() == 1 ? "one core" : "all cores", reading.value / team.size() / clock);
   reading.doubt = wrong ? "the result of the chains is wrong" : samples.doubt;
   return reading;

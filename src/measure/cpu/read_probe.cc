@@ -41,9 +41,9 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Runs work(thread index) on every thread at once, pass after pass, and returns their seconds. The
-// team's threads are pinned and spin: left to the scheduler, two threads that wake each other may
-// share a processor, and waking takes as long as reading a cache.
+// Runs work(index) on all threads, pass after pass, and returns the seconds of each pass. The
+// team's threads are pinned and spin between passes: unpinned, two threads may share a processor,
+// and waking a thread takes as long as reading a cache.
 template <typename Prepare, typename Work>
 std::vector<double> timed_passes(ThreadTeam& team, double seconds, Prepare prepare, Work work) {
   std::vector<double> passes;
@@ -108,15 +108,16 @@ double own_cache() {
   return file >> kilobytes >> unit && unit == 'K' ? kilobytes * 1024 : 0;
 }
 
-// What a small model streams from. A quarter of it: the rest is other cores' and other guests'.
+// The cache that a small model is streamed from. A quarter of it, because other cores and other
+// guests use the rest.
 std::optional<Measured> probe_cache(ThreadTeam& team) {
   if (own_cache() <= 0) return std::nullopt;
   constexpr long kRepeats = 16;  // a pass in milliseconds, far above what waking the threads takes
   return probe_read(team, own_cache() / 4, kCacheSeconds, kRepeats);
 }
 
-// One addition a clock on every core there is: a chain that nothing can shorten. All threads at
-// once, because the clock of one busy core is not that of all.
+// A chain of dependent additions takes one clock per addition on every CPU. All threads run
+// together, because one busy core may clock higher than all of them.
 std::optional<Measured> probe_clock(ThreadTeam& team) {
   constexpr int kChain = 4'000'000;
   std::atomic<uint64_t> sink = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-// One block a SM goes over its own 64 KB again and again, 16 bytes a thread. Where a pass starts
+// One block per SM reads its own 64 KB repeatedly, 16 bytes per thread. Where a pass starts
 // depends on what was read two passes before (always the same place, but no assembler knows): equal
 // loads in two passes would be one load to it. A first version that moved the start only every
 // fourth pass showed 2.5 to 3.4 times the possible rate, and the band caught it.
@@ -117,7 +117,7 @@ void own_bandwidth(CudaRun& run, const uint4* data, const char* id, const char* 
   const double bytes = double{kOwnBytes} * kPasses * run.sms();
   Reading reading =
       summarize(id, path, Quantity::bandwidth, rates(bytes, seconds),
-                fmt::format("{}: {:.1f} bytes a clock and SM", how,
+                fmt::format("{}: {:.1f} bytes per clock and SM", how,
                             run.clock > 0 ? bytes / median(seconds) / run.sms() / run.clock : 0));
   if (!right) reading.doubt = "wrong sum: not everything was read";
   run.add(std::move(reading));

@@ -55,7 +55,7 @@ void one_type(CudaRun& run, const char* id, const char* path, const char* name) 
   }
   Reading reading = summarize(
       id, path, Quantity::rate, rates(ops, seconds),
-      fmt::format("{} chains x {} threads a SM, {:.1f} operations a clock and SM", kChains,
+      fmt::format("{} chains x {} threads per SM, {:.1f} operations per clock and SM", kChains,
                   kThreads * kBlocksPerSm, ops / median(seconds) / run.sms() / run.clock));
   if (!right) reading.doubt = "wrong result: the chains did not all run";
   run.add(std::move(reading));
