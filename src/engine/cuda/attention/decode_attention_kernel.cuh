@@ -12,7 +12,7 @@
 // Shared memory: decode_attention_layout.cuh. Barriers:
 //   full / empty [slot]       KV -> attention and append, by transaction bytes; back by one arrival
 //                             of the attention warp that read the stage
-//   queries_full [2 stages]   queries and append -> attention (2 arrivals): the queries are there
+//   queries_full [2 stages]   queries and append -> attention (2 arrivals): the queries are ready
 //                             and the latest page is complete
 //   queries_empty [2 stages]  attention -> queries and append, one arrival per warp
 //   partial_written           attention -> splits, one arrival per warp
@@ -173,11 +173,12 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
       float4 out = {0, 0, 0, 0};
 #pragma unroll 4
       for (int split = 0; split < item.splits; ++split, from += kRecord) {
-        const float2 its = __ldcg(reinterpret_cast<const float2*>(from + kRecordSums + column * 2));
+        const float2 max_sum =
+            __ldcg(reinterpret_cast<const float2*>(from + kRecordSums + column * 2));
         const float4 v = __ldcg(reinterpret_cast<const float4*>(from + o * 4));
-        const float both = fmaxf(max, its.x);
-        const float rescale = exp2f(max - both), factor = exp2f(its.x - both);
-        sum = sum * rescale + its.y * factor;
+        const float both = fmaxf(max, max_sum.x);
+        const float rescale = exp2f(max - both), factor = exp2f(max_sum.x - both);
+        sum = sum * rescale + max_sum.y * factor;
         out = {out.x * rescale, out.y * rescale, out.z * rescale, out.w * rescale};
         add(out, factor, v);
         max = both;

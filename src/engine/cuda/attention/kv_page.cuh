@@ -26,8 +26,8 @@ __device__ inline uint32_t dequantize_pair(uint32_t word) {
   }
 }
 
-// Of a vector in a page of bytes: the scale that is stored, and the factor that turns its elements
-// into bytes.
+// Of a vector in a page of bytes: the scale that is stored, and the factor that converts its
+// elements to bytes.
 struct Quantization {
   float scale, factor;
 };

@@ -1,7 +1,7 @@
 // Epilogue of the linear kernel (linear_kernel.cuh), per output tile: the exchange of split-K and
 // stream-K partial sums, then scales, bias, gate, residual and the folded norm that follows.
 //
-// Partial sums go through global memory. A warp publishes its own and then signals by writing the
+// Partial sums go through global memory. A warp publishes its sums and then signals by writing the
 // epoch of the GEMM to ready[block][warp]. Only the same warp of another block reads them, so it
 // waits for that one flag per block and needs no barrier of the whole block.
 #pragma once
@@ -142,7 +142,8 @@ __device__ inline void prefetch_residual(const LinearArgs& args, const TileCoord
 // load() issues the loads of its operands, run() computes and stores.
 template <WeightFormat kFormat, int kTokens, int kCount = kTokens>
 struct TileEpilogue {
-  static constexpr int kStep = kCount < kStagingTokens ? kCount : kStagingTokens;  // tokens at once
+  static constexpr int kStep =
+      kCount < kStagingTokens ? kCount : kStagingTokens;  // tokens per pass
   // A lane has four rows of every eighth token of the residual. Where registers are scarce it is
   // read while results are stored.
   static constexpr bool kHoldsResidual = kCount <= 64;
@@ -270,7 +271,7 @@ struct TileEpilogue {
   }
 
   // Folded norm of the next GEMM: its input without the scale, and this warp's sums of squares.
-  // Hidden sizes are multiples of 4, so a lane's four rows are all there.
+  // Hidden sizes are multiples of 4, so all four rows of a lane exist.
   __device__ void store_normed(float4 r, int in_tile, int row) const {
     float squares = r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
     squares += __shfl_xor_sync(0xffffffffu, squares, 1);

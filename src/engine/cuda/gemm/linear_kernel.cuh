@@ -125,7 +125,7 @@ struct LinearMath {
     for (float& each : d) each = 0;
     int previous = -1;  // token slot whose wgmma may still be in flight
     // The fragments of a step are loaded while the wgmma of the previous one run, into `even` and
-    // `odd` by turns.
+    // `odd` alternately.
     Fragments even, odd;
     int k = segment.begin;
     if constexpr (Stage::kSteps == 1) {
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 
 template <WeightFormat kFormat, int kTokens>
 void launch_linear(cudaStream_t stream, int grid, const GemmChain& chain) {
-  constexpr int kShared = shared_bytes<kFormat, kTokens>();
+  constexpr int kShared = linear_shared_bytes<kFormat, kTokens>();
   static_assert(kShared <= 227 * 1024);
   [[maybe_unused]] static const bool ready =
       allow_shared_memory(linear_kernel<kFormat, kTokens>, kShared);

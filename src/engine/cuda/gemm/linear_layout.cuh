@@ -20,7 +20,7 @@ namespace ridge::cuda {
 constexpr int kTileRows = 128;
 constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each math warp
 constexpr int kStepColumns = 64;                     // columns of K in a step
-constexpr int kSplitUnit = 4;                        // K is split at multiples of so many steps
+constexpr int kSplitUnit = 4;                        // steps; K is split at multiples of it
 constexpr int kMathThreads = kTileBlocks * 32;
 constexpr int kLinearThreads = kMathThreads + 128;  // setmaxnreg needs whole warpgroups
 constexpr int kSlices = 4;       // split-K: blocks of a tile that finish a slice of its tokens each
@@ -31,7 +31,7 @@ constexpr int kRasterGroup = 8;  // token tiles that are walked together over al
 constexpr int kStagingTokens = 32, kStagingStride = kBlockRows + 4;
 constexpr int kStagingBytes = kTileBlocks * kStagingTokens * kStagingStride * 4;
 
-constexpr int min_of(int a, int b) { return a < b ? a : b; }
+__host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 // Larger token tiles run one GEMM per launch: the code for chains is compiled out.
 template <int kTokens>
@@ -87,7 +87,7 @@ struct LinearStage {
 
 // The size of LinearShared, which is defined in device code only.
 template <WeightFormat kFormat, int kTokens>
-constexpr int shared_bytes() {
+constexpr int linear_shared_bytes() {
   using Stage = LinearStage<kFormat, kTokens>;
   return Stage::kWeightSlots * (Stage::kWeightBytes + 16) +
          Stage::kTokenSlots * (Stage::kTokenBytes + 16) + 24 + kTokens * 4 * (1 + kTileBlocks) +

@@ -10,9 +10,9 @@
 
 namespace ridge::cuda {
 
-// The most tokens of a step. Beyond 8 tokens per token group of registers they are loaded again for
-// every block of rows: with 8-bit and 4-bit weights the wgmma tiles of linear.cuh are faster from
-// 17 tokens on.
+// Largest number of tokens of a dense GEMM. Tokens that do not fit in registers are loaded again
+// for every block of rows: with 8-bit and 4-bit weights the wgmma tiles of linear.cuh are faster
+// from 17 tokens on.
 constexpr int skinny_gemm_max_tokens(WeightFormat format) {
   return format == WeightFormat::bf16 ? 32 : 16;
 }

@@ -43,8 +43,8 @@ __host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
   return held < 16 ? held : 16;
 }
 
-// As dequantize_chunk(), but fp8 stays as its bits lie: the value times 2^-120. Tokens are
-// multiplied by 2^60 (load_pair) and row scales by 2^60 to make up for it.
+// As dequantize_chunk(), but fp8 bits are only moved to where bf16 has them: the value times
+// 2^-120. Tokens are multiplied by 2^60 (load_pair) and row scales by 2^60 to make up for it.
 template <WeightFormat kFormat>
 __device__ inline void dequantize_unscaled(const uint4& words, __half2 scale,
                                            uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
@@ -90,7 +90,7 @@ struct SkinnyUnit {
   }
 };
 
-// The place of a warp in the grid: its warp group, its K range, its block's run of units.
+// What a warp computes: its warp group, its K range, the run of units of its block.
 template <WeightFormat kFormat, int kGroups>
 struct SkinnyWork {
   static constexpr int kColumns = format_info(kFormat).columns;
@@ -111,12 +111,12 @@ struct SkinnyWork {
   __device__ __forceinline__ int load_lists() const {
     int tiles = 1;
     if (!grouped) return tiles;
-    tiles = __ldcg(a.tile_count);             // bypasses L1, which may hold an earlier layer's
-    const int most = a.padded / kSkinnyTile;  // an upper bound: does not wait for the count
-    for (int i = threadIdx.x; i < most; i += kSkinnyThreads) {
+    tiles = __ldcg(a.tile_count);                  // bypasses L1, which may hold an earlier layer's
+    const int max_tiles = a.padded / kSkinnyTile;  // an upper bound: does not wait for the count
+    for (int i = threadIdx.x; i < max_tiles; i += kSkinnyThreads) {
       shared.expert_of[i] = __ldcg(a.tile_matrix + i);
     }
-    for (int i = threadIdx.x; i < most * kSkinnyTile; i += kSkinnyThreads) {
+    for (int i = threadIdx.x; i < max_tiles * kSkinnyTile; i += kSkinnyThreads) {
       shared.token_of[i] = __ldcg(a.source + i);
     }
     __syncthreads();
@@ -192,9 +192,9 @@ struct SkinnyMath {
   static constexpr int kColumns = Work::kColumns, kStepChunks = Work::kStepChunks;
   static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
   static constexpr int kHeld = held_chunks(kFormat, kGroups);
-  // Chunks whose tokens are loaded together, and chunks of one turn of the main loop.
+  // Chunks whose tokens are loaded together, and chunks of one iteration of the main loop.
   static constexpr int kTogether = kHeld < kCopyChunks ? kHeld : kCopyChunks;
-  static constexpr int kTurn = kHeld < kCopyChunks ? kCopyChunks : kHeld;
+  static constexpr int kIteration = kHeld < kCopyChunks ? kCopyChunks : kHeld;
   using Tokens = uint2[kHeld][kColumns / 16][kGroups];  // B fragments
   using Sums = float[kGroups][4];
 
@@ -217,13 +217,13 @@ struct SkinnyMath {
     return a.x + wide_at(work.first_chunk * kColumns, column, a.x_padded) + work.lane % 4 * 2;
   }
 
-  // Tokens of chunks [from, from + kTogether) of this turn, of which `left` remain.
+  // Tokens of chunks [from, from + kTogether) of this iteration; `left` chunks remain.
   __device__ __forceinline__ void load_tokens(Tokens& b, const uint16_t* x, int from,
                                               int left) const {
-    const int apart = work.a.x_padded * 64;  // elements from 64 columns to the next 64
+    const int stride = work.a.x_padded * 64;  // elements from 64 columns to the next 64
 #pragma unroll
     for (int j = from; j < from + kTogether; ++j) {
-      const uint16_t* at = x + j / kStepChunks * apart + j % kStepChunks * kColumns * 8;
+      const uint16_t* at = x + j / kStepChunks * stride + j % kStepChunks * kColumns * 8;
 #pragma unroll
       for (int s = 0; s < kColumns / 16 && j < left; ++s) {
 #pragma unroll
@@ -255,14 +255,14 @@ struct SkinnyMath {
   // d = the sums of a unit over this warp's K range; `scale`: of its rows (part 0).
   __device__ __forceinline__ void main_loop(int tile, bool in_run, Tokens& b, Sums& d,
                                             float (&scale)[2]) {
-    const int apart = work.a.x_padded * 64;
+    const int stride = work.a.x_padded * 64;
     const bool load = tile != held_tile;
     const uint16_t* x = nullptr;
     if (load && in_run) x = tokens_of(tile);
 #pragma unroll 1
-    for (int left = in_run ? work.chunk_count : 0; left > 0; left -= kTurn) {
+    for (int left = in_run ? work.chunk_count : 0; left > 0; left -= kIteration) {
 #pragma unroll
-      for (int from = 0; from < kTurn; from += kTogether) {
+      for (int from = 0; from < kIteration; from += kTogether) {
         if (from >= left) break;
         if (load) load_tokens(b, x, from, left);
         const uint8_t* slot = work.shared.ring[work.warp][place.stage];
@@ -285,7 +285,7 @@ struct SkinnyMath {
           place.advance(Shared::kSlots);
         }
       }
-      x += kTurn / kStepChunks * apart;
+      x += kIteration / kStepChunks * stride;
     }
     if (work.chunk_count <= kHeld) held_tile = tile;
   }
