@@ -1,14 +1,14 @@
 // Shared memory and schedule of the decode attention kernel (decode_attention_kernel.cuh).
 //
 //   DecodeAttentionShared, one block per SM, up to 227 KB
-//   +-------------------------------------------------------------------------+
-//   | ring[kSlots]: stages of 1, 2 or 4 KV pages                    full/empty |  KV producer
-//   +-------------------------------------------------------------------------+
-//   | out[8 warps][8 columns][head_dim + 4]  max, sum[8 warps][8]         f32  |  combine
+//   +----------------------------------------------------------------------------+
+//   | ring[kSlots]: stages of 1, 2 or 4 KV pages                    full/empty   |  KV producer
+//   +----------------------------------------------------------------------------+
+//   | out[8 warps][8 columns][head_dim + 4]  max, sum[8 warps][8]         f32    |  combine
 //   | queries[2][kD][32 lanes]  scale[2][8]           queries_full/queries_empty |  query producer
-//   | rotation[8 columns], append_rotation: (cosine, sine)                     |
-//   | items[4], is_last[2]                    partial_written, splits_counted  |
-//   +-------------------------------------------------------------------------+
+//   | rotation[8 columns], append_rotation: (cosine, sine)                       |
+//   | items[4], is_last[2]                    partial_written, splits_counted    |
+//   +----------------------------------------------------------------------------+
 #pragma once
 
 #include "engine/cuda/attention/decode_attention.cuh"

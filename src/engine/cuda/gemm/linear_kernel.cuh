@@ -8,16 +8,18 @@
 //   warp 11      idle; it completes the warpgroup for setmaxnreg
 //
 // Shared memory: linear_layout.cuh. Barriers:
-//   weights_full / weights_empty   per slot: producer -> math by transaction bytes; back by one
-//   tokens_full / tokens_empty     arrival per math warp, tokens when the wgmma that read them is
+//   weights_full, tokens_full      per slot, producer -> math, by transaction bytes
+//   weights_empty, tokens_empty    per slot, math -> producer, one arrival per warp: weights when
+//                                  they are in registers, tokens when the wgmma that reads them is
 //                                  over
 //   scaled                         warp 10 -> math: the scales are in shared memory
 //   named barrier 1                the math warps: before the grid barrier, around `squares`
 //   grid barrier (global counter)  one arrival per block and GEMM of a chain. The token producer
-//                                  waits for it and sets barriers_passed, which warp 10 polls
+//                                  waits for it and sets barriers_passed, which warp 10 and the
+//                                  thread that arrives for the block poll
 //   ready[block][warp] (global)    partial sums, linear_epilogue.cuh
-// The weight producer waits for none of the last four: weights of the next GEMM arrive during the
-// grid barrier.
+// The weight producer waits for the weights' barriers only: the weights of the next GEMM arrive
+// during the grid barrier.
 #pragma once
 
 #include "base/ptx/execution.cuh"

@@ -1,15 +1,15 @@
 // Tile sizes and shared memory of the linear kernel (linear_kernel.cuh).
 //
 //   LinearShared, one block per SM
-//   +---------------------------------------------------------------------------+
+//   +----------------------------------------------------------------------------+
 //   | weights_full/_empty[kWeightSlots], tokens_full/_empty[kTokenSlots], scaled |  mbarriers
 //   | barriers_passed   scale[tokens]   squares[8 warps][tokens]                 |  folded norms
 //   | staging[8 warps][32 tokens][16 rows + 4]                             f32   |  epilogue
-//   +---------------------------------------------------------------------------+
+//   +----------------------------------------------------------------------------+
 //   | weights[kWeightSlots]: [box][8 blocks of 16 rows][steps of the box]        |  packed tiles
-//   +---------------------------------------------------------------------------+
+//   +----------------------------------------------------------------------------+
 //   | tokens[kTokenSlots]:   [step][tokens x 64 columns]                   bf16  |  core matrices
-//   +---------------------------------------------------------------------------+
+//   +----------------------------------------------------------------------------+
 #pragma once
 
 #include "engine/cuda/gemm/linear.cuh"

@@ -14,14 +14,14 @@ __device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens>& 
   }
 }
 
-// Calls load(args, tile, first step of K, place in a ring of kSlots) for every stage of this block,
+// Calls load(args, tile, first step of K, state of a ring of kSlots) for every stage of this block,
 // in order. Calls begin(op) before each GEMM: for experts it must wait for the kernel that routed
 // the tokens, since the number of tiles is read from device memory.
 template <WeightFormat kFormat, int kTokens, int kSlots, typename Begin, typename Load>
 __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin,
                                       const Load& load) {
   constexpr int kSteps = LinearStage<kFormat, kTokens>::kSteps;
-  PipelineState place;
+  PipelineState state;
   for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
     begin(op);
@@ -31,8 +31,8 @@ __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin
     while (scheduler.next(segment)) {
       const TileCoord tile(args, token_tiles, segment.tile);
       for (int k = segment.begin; k < segment.end; k += kSteps) {
-        load(args, tile, k, place);
-        place.advance(kSlots);
+        load(args, tile, k, state);
+        state.advance(kSlots);
       }
     }
   }
@@ -56,21 +56,21 @@ __device__ inline void produce_weights(const GemmChain& chain,
       [&](int op) {
         if (chain.ops[op].tile_count) ptx::griddepcontrol_wait();
       },
-      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& place) {
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& state) {
         if (in_flight == Stage::kInFlight) {
           ptx::mbarrier_wait(&shared.weights_full[oldest.stage], oldest.phase);
           oldest.advance(Stage::kWeightSlots);
           --in_flight;
         }
-        ptx::mbarrier_wait(&shared.weights_empty[place.stage], place.phase ^ 1);
-        ptx::mbarrier_arrive_expect_tx(&shared.weights_full[place.stage], Stage::kWeightBytes);
+        ptx::mbarrier_wait(&shared.weights_empty[state.stage], state.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(&shared.weights_full[state.stage], Stage::kWeightBytes);
         const int matrix = args.tile_count ? args.tile_matrix[tile.token] : 0;
 #pragma unroll
         for (int box = 0; box < Stage::kSteps / Stage::kBoxSteps; ++box) {
           ptx::cp_async_bulk_tensor_3d(
-              shared.weights[place.stage] + box * Stage::kBoxBytes, &args.weights,
+              shared.weights[state.stage] + box * Stage::kBoxBytes, &args.weights,
               (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * kTileBlocks,
-              matrix, &shared.weights_full[place.stage], policy);
+              matrix, &shared.weights_full[state.stage], policy);
         }
         ++in_flight;
       });
@@ -91,21 +91,21 @@ __device__ inline void produce_tokens(const GemmChain& chain,
           grid_barrier_wait(chain.grid_barrier,
                             chain.barrier_base + static_cast<unsigned>(op) * gridDim.x);
           __threadfence();
-          ptx::fence_proxy_async();  // other SMs wrote the tokens with ordinary stores; bulk copies
-                                     // read them
+          // Other SMs wrote the tokens with ordinary stores; bulk copies read them.
+          ptx::fence_proxy_async();
           *const_cast<volatile unsigned*>(&shared.barriers_passed) = op;
         }
       },
-      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& place) {
-        ptx::mbarrier_wait(&shared.tokens_empty[place.stage], place.phase ^ 1);
-        ptx::mbarrier_arrive_expect_tx(&shared.tokens_full[place.stage], Stage::kTokenBytes);
+      [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& state) {
+        ptx::mbarrier_wait(&shared.tokens_empty[state.stage], state.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(&shared.tokens_full[state.stage], Stage::kTokenBytes);
 #pragma unroll
         for (int i = 0; i < Stage::kSteps; ++i) {
           // Weights beyond K arrive as zeros, so any finite tokens will do there.
           const size_t step = min(k + i, args.k_steps - 1);
-          ptx::cp_async_bulk(shared.tokens[place.stage] + i * Stage::kStepTokenBytes,
+          ptx::cp_async_bulk(shared.tokens[state.stage] + i * Stage::kStepTokenBytes,
                              args.x + (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 512,
-                             Stage::kStepTokenBytes, &shared.tokens_full[place.stage]);
+                             Stage::kStepTokenBytes, &shared.tokens_full[state.stage]);
         }
       });
 }

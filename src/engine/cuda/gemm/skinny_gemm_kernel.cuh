@@ -8,12 +8,12 @@
 //   - Part 0 adds the other parts' sums and runs the epilogue.
 //
 //   SkinnyShared
-//   +--------------------------------------------------------------------------+
-//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)     |
-//   | partials[2 rounds][7 warps][kGroups][32 lanes]: sums of parts 1, 2, ...   |
-//   | full[8 warps][kSlots]: mbarriers                                          |
-//   | expert_of[tile], token_of[slot]: the routing lists                        |
-//   +--------------------------------------------------------------------------+
+//   +-------------------------------------------------------------------------+
+//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)   |
+//   | partials[2 rounds][7 warps][kGroups][32 lanes]: sums of parts 1, 2, ... |
+//   | full[8 warps][kSlots]: mbarriers                                        |
+//   | expert_of[tile], token_of[slot]: the routing lists                      |
+//   +-------------------------------------------------------------------------+
 //
 // Barriers: `full` counts the bytes of a copy; the warp that issued it waits for it. A slot needs
 // no `empty` barrier: __syncwarp() precedes its next copy. One __syncthreads() per round makes the
@@ -200,7 +200,7 @@ struct SkinnyMath {
 
   const Work& work;
   WeightLoader<kFormat, kGroups>& loader;
-  PipelineState place = {};
+  PipelineState state = {};
   int held_tile = -1;  // the tile whose tokens are all in registers
 
   // Where this lane's column of the MMA begins in x, at the first chunk of the K range. A column
@@ -265,9 +265,9 @@ struct SkinnyMath {
       for (int from = 0; from < kIteration; from += kTogether) {
         if (from >= left) break;
         if (load) load_tokens(b, x, from, left);
-        const uint8_t* slot = work.shared.ring[work.warp][place.stage];
+        const uint8_t* slot = work.shared.ring[work.warp][state.stage];
         if (from % kCopyChunks == 0) {
-          ptx::mbarrier_wait(&work.shared.full[work.warp][place.stage], place.phase);
+          ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
         }
         if (has_row_scale(kFormat) && work.part == 0 && from == 0 && left == work.chunk_count) {
           const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunkBytes);
@@ -281,8 +281,8 @@ struct SkinnyMath {
         }
         if ((from + kTogether) % kCopyChunks == 0 || from + kTogether >= left) {
           __syncwarp();  // all lanes have read the slot
-          loader.issue(place.stage);
-          place.advance(Shared::kSlots);
+          loader.issue(state.stage);
+          state.advance(Shared::kSlots);
         }
       }
       x += kIteration / kStepChunks * stride;
