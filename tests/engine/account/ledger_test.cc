@@ -8,6 +8,7 @@
 #include "machine/atlas.h"
 #include "model/read.h"
 #include "roofline/stack.h"
+#include "step/lower.h"
 
 namespace ridge {
 namespace {
