@@ -1,11 +1,11 @@
-# With RIDGE_UNITY, the files of a room are compiled together, at most 12 at a time: most of the
+# With RIDGE_UNITY, the files of a room are compiled together, at most 16 at a time: most of the
 # compiler's time goes into the headers of CLI11, nlohmann-json and fmt, which are then read once a
 # group. So names in unnamed namespaces must differ within a room. tools/setup switches it on; builds
 # that are changed file by file are faster without.
 if(NOT RIDGE_UNITY)
   return()
 endif()
-set(GROUP_SIZE 12)
+set(GROUP_SIZE 16)
 set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 # Rooms with vector code per instruction set, and with CUDA, are left out: engine/cpu,
 # engine/reference, engine/cuda, measure/cpu, measure/cuda.
