@@ -194,7 +194,7 @@ std::string fish_completion(const CommandText& ridge) {
       for (const std::string& name : option.names) {
         text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       }
-      if (option.takes_value) text += values.empty() ? " -r" : " -x -a " + fish_quoted(values);
+      if (option.takes_value) text += values.empty() ? " -r" : " -r -a " + fish_quoted(values);
       text += fmt::format(" -d {}\n", fish_quoted(option.help));
     }
   }
