@@ -88,11 +88,16 @@ void settle(BenchRow& row, const Runner& runner, const System& system, const Seq
 BenchRow bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
   BenchRow row{"prompt", 1, 0, tokens, {}, {}, {}};
   const std::vector<Token> prompt = some_tokens(tokens, runner.weights().architecture.vocab, 1);
+  PagePool pool(runner.page_count(), runner.options().page_tokens);
+  const TopLogitsRequest greedy;
   for (int r = 0; r <= repeats; ++r) {  // the first warms up
     Ledger ledger;
-    CachedSequence sequence(runner.pool());
+    KvSequence sequence(pool);
+    const auto start = std::chrono::steady_clock::now();
     prefill(runner, sequence, prompt, 1, ledger);
-    if (r > 0) row.seconds.push_back(ledger.seconds());
+    runner.top_logits({&greedy, 1});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (r > 0) row.seconds.push_back(took.count());
   }
   settle(row, runner, system, {1, double(tokens), 0, 1});
   return row;
@@ -100,27 +105,30 @@ BenchRow bench_prompt(Runner& runner, const System& system, int tokens, int repe
 
 BenchRow bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
   BenchRow row{"generate", batch, context, batch, {}, {}, {}};
-  std::vector<std::unique_ptr<CachedSequence>> sequences;
+  PagePool pool(runner.page_count(), runner.options().page_tokens);
+  std::vector<KvSequence> sequences;
+  std::vector<PageCopy> copies;  // none: nothing is shared
   for (int s = 0; s < batch; ++s) {
-    sequences.push_back(std::make_unique<CachedSequence>(runner.pool()));
-    sequences.back()->extend(context);
+    sequences.emplace_back(pool);
+    if (!sequences.back().reserve(context + 1, copies)) {
+      throw Error("the KV cache has no room for {} sequences of {} tokens", batch, context + 1);
+    }
   }
+  const std::vector<TopLogitsRequest> greedy(size_t(batch), TopLogitsRequest{});
   std::vector<Token> tokens = some_tokens(batch, runner.weights().architecture.vocab, 2);
   std::vector<Slice> slices(size_t(batch), Slice{});
   constexpr int kWarm = 2;
   for (int step = 0; step < steps + kWarm; ++step) {
     for (size_t s = 0; s < slices.size(); ++s) {
-      sequences[s]->extend(1);
-      slices[s] = {{&tokens[s], 1}, context, sequences[s]->pages(), 1};
+      slices[s] = {{&tokens[s], 1}, context, sequences[s].pages(), 1};
     }
     const auto start = std::chrono::steady_clock::now();
     runner.run(slices);
-    runner.likeliest();
+    runner.top_logits(greedy);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (step >= kWarm) row.seconds.push_back(took.count());
     if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)
       row.rates.push_back(rate);
-    for (auto& sequence : sequences) sequence->cut(context);  // the same step again
   }
   settle(row, runner, system, {double(batch), 1, double(context), 1});
   return row;
@@ -161,7 +169,8 @@ void bench(const BenchCommandOptions& options, const Global& global) {
   engine.chunk = std::max<int>(chunk_of(engine), int(batch));
 
   const auto start = std::chrono::steady_clock::now();
-  const std::unique_ptr<Runner> runner = make_runner(engine, int(room));
+  const std::unique_ptr<Runner> runner =
+      make_runner(engine, {.cache_tokens = int(room), .max_sequences = int(batch)});
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
   const System system = roof_system(options.engine, *runner);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress

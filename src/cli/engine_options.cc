@@ -100,7 +100,7 @@ int chunk_of(const EngineOptions& options) {
   return options.chunk > 0 ? options.chunk : options.device == "cuda" ? 4096 : 512;
 }
 
-std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens) {
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds) {
   if (options.page_tokens % 16 != 0) {
     throw OptionError("page", fmt::format("--page {}: a multiple of 16", options.page_tokens));
   }
@@ -111,11 +111,10 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_toke
                                             options.format));
   }
   const std::string format = options.format.empty() ? "bf16" : options.format;
-  RunnerOptions wanted;
+  RunnerOptions wanted = bounds;
   wanted.threads = options.threads;
   wanted.kv = kv_storage(options.kv, cuda);
   wanted.page_tokens = options.page_tokens;
-  wanted.cache_tokens = cache_tokens;
   wanted.max_tokens = chunk_of(options);
   // On a device the format is packed while loading, from bf16 where the weights are random.
   if (cuda) wanted.device_format = device_format(format);

@@ -27,9 +27,9 @@ uint64_t random_seed(const std::string& weights);
 void add_engine_options(CLI::App& command, EngineOptions& options);
 
 int chunk_of(const EngineOptions& options);  // prompt tokens of a step
-// Loads (saying so on stderr where that takes long) and makes the backend ready for
-// `cache_tokens` tokens in all sequences. Throws Error.
-std::unique_ptr<Runner> make_runner(const EngineOptions& options, int cache_tokens);
+// Loads the weights and makes a runner. Of `bounds` cache_tokens, max_sequences and max_logit_rows
+// are used; everything else comes from the options. Throws Error.
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds);
 
 // The machine the run is held against: this CPU as measured (a file of `ridge measure`, else the
 // quick probe), or the GPU. Where plain reads of the runner's own weights are faster than that, the

@@ -41,7 +41,8 @@ void perplexity(const PerplexityCommandOptions& options, const Global& global) {
   const std::string text = read_file(options.file, kMaxText);
   EngineOptions engine = options.engine;
   engine.chunk = std::min(chunk_of(engine), options.window);
-  const std::unique_ptr<Runner> runner = make_runner(engine, options.window);
+  const std::unique_ptr<Runner> runner =
+      make_runner(engine, {.cache_tokens = options.window, .max_logit_rows = chunk_of(engine)});
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   const auto start = std::chrono::steady_clock::now();
   const TextScore score = score_text(*runner, text, options.window, [&](double share) {

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/interrupt.h"
 #include "cli/run_report.h"
 #include "engine/generate.h"
 
@@ -27,9 +28,10 @@ constexpr const char* kRunFooter = R"(Examples:
   ridge run model.gguf "Once" -n 64 --temperature 0 --trace trace.json
   ridge run llama-3-8b --weights random:1 --format q8_0 "x" -n 16   speed without the files
 
-Text goes to standard output. The closing line on standard error says tokens per second, bytes per
-second, the share of the roof of this machine's memory that is, and the wall. --profile adds a table
-of operators, predicted beside measured; --trace writes that and a Chrome trace (chrome://tracing).
+Text goes to standard output. Ctrl-C ends a generation early (exit code 130). The closing line on
+standard error says tokens per second, bytes per second, the share of this machine's roof that is,
+and the wall. --profile adds a table of operators, predicted beside measured; --trace writes that
+and a Chrome trace (chrome://tracing).
 
 JSON: {model, device, prompt_tokens, tokens, text, end, first_token_s, prompt, generation, sampled}.
 prompt and generation: {steps, tokens, seconds, tokens_per_s, bytes, flops, bytes_per_s, roof_s,
@@ -119,7 +121,8 @@ void converse(Runner& runner, const RunCommandOptions& options) {
   const Tokenizer* tokenizer = runner.weights().tokenizer.get();
   if (tokenizer == nullptr)
     throw Error("a conversation needs a tokenizer; random weights have none");
-  CachedSequence sequence(runner.pool());
+  PagePool pool(runner.page_count(), runner.options().page_tokens);
+  KvSequence sequence(pool);
   std::vector<Token> cached;  // what the sequence holds
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
@@ -133,9 +136,12 @@ void converse(Runner& runner, const RunCommandOptions& options) {
     while (common + 1 < all.size() && common < cached.size() && all[common] == cached[common]) {
       ++common;
     }
-    sequence.cut(static_cast<int>(common));
+    sequence.truncate(static_cast<int>(common));
     const std::span<const Token> fresh = std::span(all).subspan(common);
-    const Generated made = generate(runner, sequence, fresh, options.generate, show_text,
+    const InterruptScope interrupt;  // Ctrl-C ends the answer; at the prompt it ends the program
+    GenerateOptions generate_options = options.generate;
+    generate_options.cancelled = &interrupt.flag();
+    const Generated made = generate(runner, sequence, fresh, generate_options, show_text,
                                     std::span(all).first(common));
     fmt::print("\n");
     fmt::print(stderr, "{}\n", run_line(runner, made, system));
@@ -147,9 +153,11 @@ void converse(Runner& runner, const RunCommandOptions& options) {
   fmt::print(stderr, "\n");
 }
 
-void generate_text(RunCommandOptions& options, const Global& global) {
+void generate_text(RunCommandOptions& options, Global& global) {
   if (options.interactive && global.json) throw Error("a conversation has no --json");
-  if (options.generate.sampler.logprobs > 0 && !global.json) throw Error("--logprobs needs --json");
+  int& logprobs = options.generate.sampler.logprobs;
+  if (logprobs != kNoLogprobs && !global.json) throw Error("--logprobs needs --json");
+  if (global.json) logprobs = std::max(logprobs, 0);  // of the drawn token always
   if (!options.system.empty() && !options.chat && !options.interactive) {
     throw Error("--system needs --chat or -i");
   }
@@ -161,14 +169,16 @@ void generate_text(RunCommandOptions& options, const Global& global) {
     check_writable(options.trace);
     options.profiled = true;
   }
-  const std::unique_ptr<Runner> runner = make_runner(options.engine, options.context);
+  const std::unique_ptr<Runner> runner =
+      make_runner(options.engine, {.cache_tokens = options.context});
   if (options.interactive) return converse(*runner, options);
 
   const bool shown = !global.json;
   if (prompt.empty()) prompt = kDefaultPrompt;
   const std::vector<Token> tokens = prompt_tokens(*runner, options, prompt);
   options.generate.profile = options.profiled;
-  CachedSequence sequence(runner->pool());
+  PagePool pool(runner->page_count(), runner->options().page_tokens);
+  KvSequence sequence(pool);
   // The prompt stands before its continuation, but not before an error.
   std::string before =
       shown && !options.chat && runner->weights().tokenizer != nullptr ? prompt : std::string();
@@ -177,7 +187,12 @@ void generate_text(RunCommandOptions& options, const Global& global) {
     show_text(std::exchange(before, {}));
     show_text(text);
   };
-  const Generated made = generate(*runner, sequence, tokens, options.generate, show);
+  const Generated made = [&] {
+    const InterruptScope interrupt;
+    options.generate.cancelled = &interrupt.flag();
+    return generate(*runner, sequence, tokens, options.generate, show);
+  }();
+  if (made.end == EndReason::cancelled) global.exit_code = kInterruptedExitCode;
   if (shown) show("\n");
   const System system = roof_system(options.engine, *runner);
   if (global.json) {
@@ -189,7 +204,10 @@ void generate_text(RunCommandOptions& options, const Global& global) {
   }
   if (!options.trace.empty()) {
     write_file(options.trace, chrome_trace(made));
-    fmt::print(stderr, "trace: {}\n", options.trace);
+    const long dropped =
+        made.prompt_profile.dropped_events() + made.generation_profile.dropped_events();
+    fmt::print(stderr, "trace: {}{}\n", options.trace,
+               dropped > 0 ? fmt::format(" ({} later events left out)", dropped) : "");
   }
 }
 
@@ -225,19 +243,28 @@ void add_run_command(CLI::App& app, Global& global) {
 
   const char* kSampling = "Sampling";
   SamplerOptions& sampler = options->generate.sampler;
-  command->add_option("--temperature", sampler.temperature, "0: always the likeliest token")
+  command->add_option("--temperature", sampler.temperature, "0: always the most probable token")
       ->capture_default_str()
       ->group(kSampling);
-  command->add_option("--top-k", sampler.top_k, "Only the k likeliest; 0: all")
+  command->add_option("--top-k", sampler.top_k, "Only the k most probable; 0: all")
       ->capture_default_str()
       ->group(kSampling);
-  command->add_option("--top-p", sampler.top_p, "The likeliest that make up p")
+  command->add_option("--top-p", sampler.top_p, "The most probable that make up p")
       ->capture_default_str()
       ->group(kSampling);
-  command->add_option("--min-p", sampler.min_p, "At least p times the likeliest")
+  command->add_option("--min-p", sampler.min_p, "At least p times the most probable")
       ->capture_default_str()
       ->group(kSampling);
   command->add_option("--repetition-penalty", sampler.repetition_penalty, "1: none")
+      ->capture_default_str()
+      ->group(kSampling);
+  command
+      ->add_option("--presence-penalty", sampler.presence_penalty, "Of generated tokens; 0: none")
+      ->capture_default_str()
+      ->group(kSampling);
+  command
+      ->add_option("--frequency-penalty", sampler.frequency_penalty,
+                   "Times how often each was generated; 0: none")
       ->capture_default_str()
       ->group(kSampling);
   command->add_option("--logit-bias", options->logit_bias, "ID=BIAS, may be repeated")
@@ -254,7 +281,9 @@ void add_run_command(CLI::App& app, Global& global) {
       ->group(kSampling);
   command->add_flag("--ignore-eos", options->generate.ignore_end, "Go on past the model's end")
       ->group(kSampling);
-  command->add_option("--logprobs", sampler.logprobs, "With --json: the n best of each token")
+  command
+      ->add_option("--logprobs", sampler.logprobs,
+                   "With --json: the n most probable at each position")
       ->group(kSampling);
   command->callback([options, &global] { generate_text(*options, global); });
 }

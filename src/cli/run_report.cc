@@ -36,7 +36,7 @@ void add_total(Table& table, const Account& account) {
   const double steps = double(std::max(account.steps, 1L));
   double in_operators = 0;
   for (const OperatorAccount& op : account.operators) in_operators += op.measured_s;
-  table.add({"", "no operator's", "", "", "", "",
+  table.add({"", "unattributed", "", "", "", "",
              pretty_time(std::max(0.0, account.measured_s - in_operators) / steps), "", "", ""});
   table.add({"", "step", pretty_bytes(account.bytes / steps), pretty_flops(account.flops / steps),
              pretty_time(account.roof_s / steps), pretty_time(account.expected_s / steps),
@@ -49,8 +49,8 @@ void add_total(Table& table, const Account& account) {
 std::string run_line(const Runner& runner, const Generated& made, const System& system) {
   const Account account = account_of(runner, made.generation, system, made.generation_profile);
   const double given = made.prompt.seconds();
-
-  const double prompt_tokens = account_of(runner, made.prompt, system, made.prompt_profile).tokens;
+  if (made.prompt.steps() == 0) return "cancelled before the prompt";
+  const double prompt_tokens = made.prompt.tokens();
   std::string line = fmt::format("prompt {:.0f} tokens in {} ({} tok/s)", prompt_tokens,
                                  pretty_time(given), pretty_number(prompt_tokens / given));
   if (account.steps == 0) return line;
@@ -151,7 +151,7 @@ Json run_json(const Runner& runner, const Generated& made, size_t prompt_tokens,
   Json sampled = Json::array();
   for (const Sampled& each : made.sampled) {
     Json best = Json::array();
-    for (const auto& [token, logprob] : each.best) {
+    for (const auto& [token, logprob] : each.top_logprobs) {
       best.push_back({{"token", token}, {"logprob", logprob}});
     }
     Json entry{{"token", each.token}, {"logprob", each.logprob}, {"best", std::move(best)}};

@@ -111,7 +111,7 @@ constexpr const char* kWords = "The memory of a computer";
 
 Words write_words() {
   Words words;
-  words.runner = make_runner({}, 256);
+  words.runner = make_runner({}, {.cache_tokens = 256});
   words.prompt = words.runner->weights().tokenizer->encode(kWords);
   GenerateOptions options;
   options.sampler.temperature = 0.7;
@@ -119,7 +119,8 @@ Words write_words() {
   options.sampler.repetition_penalty = 1.1;
   options.max_tokens = 60;
   options.profile = true;
-  CachedSequence sequence(words.runner->pool());
+  PagePool pool(words.runner->page_count(), words.runner->options().page_tokens);
+  KvSequence sequence(pool);
   words.made = generate(*words.runner, sequence, words.prompt, options, {});
   return words;
 }

@@ -14,136 +14,128 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// From the best of the row where that settles it, so that a device keeps the rest.
-const Sampled& next_token(Runner& runner, Sampler& sampler, std::span<const Token> recent) {
-  if (const TopLogitsRequest* ask = sampler.ask(recent)) {
-    const TopLogits& top = runner.top_logits({ask, 1}).front();
-    if (const Sampled* sampled = sampler.sample(top, recent)) return *sampled;
-  }
-  return sampler.sample(runner.logits(), recent);
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_relaxed);
 }
+
+// The runner must not keep a pointer to a profile that an exception ends.
+class ProfileScope {
+ public:
+  explicit ProfileScope(Runner& runner) : runner_(runner) {}
+  ~ProfileScope() { runner_.set_profile(nullptr); }
+  ProfileScope(const ProfileScope&) = delete;
+  ProfileScope& operator=(const ProfileScope&) = delete;
+
+ private:
+  Runner& runner_;
+};
+
+// Draws the next token from the last step's one row of logits, from its top where that settles the
+// choice. A step's time is that of run() and of the wait for its result. The search on the host is
+// not part of it: sample() of the CPU runner.
+class TokenSource {
+ public:
+  explicit TokenSource(Runner& runner) : runner_(runner) {}
+
+  const Sampled& next(const Generation& generation, Ledger& ledger) {
+    const Sampler& sampler = generation.sampler();
+    const SampleContext context = generation.context();
+    if (sampler.request(context, workspace_, request_)) {
+      runner_.sample({&request_, 1});
+      const Clock::time_point start = Clock::now();
+      const TopLogits& top = runner_.fetch().front();
+      ledger.add_seconds(seconds_since(start));
+      if (sampler.sample(top, request_, context, workspace_, sampled_)) return sampled_;
+    }
+    const Clock::time_point start = Clock::now();
+    const std::span<const float> logits = runner_.logits();
+    ledger.add_seconds(seconds_since(start));
+    sampler.sample(logits, context, workspace_, sampled_);
+    return sampled_;
+  }
+
+ private:
+  Runner& runner_;
+  SamplerWorkspace workspace_;
+  TopLogitsRequest request_;
+  Sampled sampled_;
+};
 
 }  // namespace
 
-std::string_view end_reason_name(EndReason reason) {
-  switch (reason) {
-    case EndReason::end_token:
-      return "end";
-    case EndReason::stop_string:
-      return "stop";
-    case EndReason::length:
-      return "length";
-    case EndReason::context:
-      return "context";
-  }
-  return "";
-}
-
-std::string StopFilter::push(std::string_view text) {
-  if (stopped_) return {};
-  held_ += text;
-  size_t keep = 0;  // the longest tail that begins a stop string
-  size_t cut = std::string::npos;
-  for (const std::string& stop : stops_) {
-    if (stop.empty()) continue;
-    cut = std::min(cut, held_.find(stop));
-    for (size_t length = std::min(stop.size() - 1, held_.size()); length > keep; --length) {
-      if (held_.ends_with(std::string_view(stop).substr(0, length))) {
-        keep = length;
-        break;
-      }
-    }
-  }
-  if (cut != std::string::npos) {
-    stopped_ = true;
-    std::string shown = held_.substr(0, cut);
-    held_.clear();
-    return shown;
-  }
-  std::string shown = held_.substr(0, held_.size() - keep);
-  held_.erase(0, shown.size());
-  return shown;
-}
-
-std::string StopFilter::finish() { return stopped_ ? std::string() : std::exchange(held_, {}); }
-
-void prefill(Runner& runner, CachedSequence& sequence, std::span<const Token> tokens, int logits,
-             Ledger& ledger) {
+bool prefill(Runner& runner, KvSequence& sequence, std::span<const Token> tokens, int logits,
+             Ledger& ledger, const std::atomic<bool>* cancelled) {
   const auto chunk = static_cast<size_t>(runner.options().max_tokens);
+  std::vector<PageCopy> copies;
   for (size_t at = 0; at < tokens.size(); at += chunk) {
+    if (is_set(cancelled)) return false;
     const std::span<const Token> part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+    const int count = static_cast<int>(part.size());
     const bool last = at + part.size() == tokens.size();
-    const int past = sequence.length();
-    sequence.extend(static_cast<int>(part.size()));
-    const Slice slice{part, past, sequence.pages(), last ? logits : 0};
+    copies.clear();
+    if (!sequence.reserve(count, copies)) {
+      throw Error("the KV cache has no room for {} more tokens", count);
+    }
+    if (!copies.empty()) runner.copy_pages(copies);
+    const Slice slice{part, sequence.length(), sequence.pages(), last ? logits : 0};
     const Clock::time_point start = Clock::now();
     runner.run({&slice, 1});
-    const Sequences work{1, double(part.size()), double(past), double(slice.logits)};
+    sequence.commit(count);
+    const Sequences work{1, double(count), double(slice.past), double(slice.logits)};
     ledger.record({&work, 1}, seconds_since(start));
   }
+  return true;
 }
 
-Generated generate(Runner& runner, CachedSequence& sequence, std::span<const Token> prompt,
+Generated generate(Runner& runner, KvSequence& sequence, std::span<const Token> prompt,
                    const GenerateOptions& options,
                    const std::function<void(std::string_view)>& show,
                    std::span<const Token> history) {
-  if (prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
   const Clock::time_point begin = Clock::now();
-  const Tokenizer* tokenizer = runner.weights().tokenizer.get();
+  Generation generation(runner.weights(), options, history, prompt);
   const int room = runner.options().cache_tokens;
   if (sequence.length() + int(prompt.size()) > room) {
     throw Error("the prompt's {} tokens do not fit a context of {}: raise --context",
                 sequence.length() + int(prompt.size()), room);
   }
-  Sampler sampler(options.sampler, runner.weights().architecture.vocab);
-  Utf8Stream characters;
-  StopFilter filter(options.stops);
   Generated made;
-  std::vector<Token> recent(history.begin(), history.end());
-  recent.insert(recent.end(), prompt.begin(), prompt.end());
-
-  const auto ends = [&](Token token) {
-    const auto among = [token](const auto& list) {
-      return std::find(list.begin(), list.end(), token) != list.end();
-    };
-    return !options.ignore_end && (among(runner.weights().architecture.ends) ||
-                                   (tokenizer != nullptr && among(tokenizer->ends)));
-  };
-  const auto emit = [&](std::string_view text) {
+  const auto emit = [&](const std::string& text) {
     if (text.empty()) return;
     made.text += text;
     if (show) show(text);
   };
+  const ProfileScope profile_scope(runner);
+  TokenSource source(runner);
+  const auto accept = [&](const Sampled& sampled) {
+    made.sampled.push_back(sampled);
+    emit(generation.push(sampled.token));
+  };
 
   runner.set_profile(options.profile ? &made.prompt_profile : nullptr);
-  prefill(runner, sequence, prompt, 1, made.prompt);
-  runner.set_profile(options.profile ? &made.generation_profile : nullptr);
-  while (true) {
-    made.sampled.push_back(next_token(runner, sampler, recent));
-    const Token token = made.sampled.back().token;
-    made.tokens.push_back(token);
-    recent.push_back(token);
-    if (made.tokens.size() == 1) made.first_token_s = seconds_since(begin);
-    if (ends(token)) {
-      made.end = EndReason::end_token;
-      break;
-    }
-    if (tokenizer != nullptr) emit(filter.push(characters.push(tokenizer->decode(token))));
-    if (filter.stopped()) {
-      made.end = EndReason::stop_string;
-      break;
-    }
-    if (static_cast<int>(made.tokens.size()) >= options.max_tokens) break;
-    if (sequence.length() >= room) {
-      made.end = EndReason::context;
-      break;
-    }
-    prefill(runner, sequence, {&token, 1}, 1, made.generation);
+  if (prefill(runner, sequence, prompt, 1, made.prompt, options.cancelled)) {
+    const Sampled& first = source.next(generation, made.prompt);
+    made.first_token_s = seconds_since(begin);
+    accept(first);
+  } else {
+    generation.end(EndReason::cancelled);
   }
-  runner.set_profile(nullptr);
-  made.generation_s = seconds_since(begin) - made.first_token_s;
-  emit(filter.push(characters.finish()));
-  emit(filter.finish());
+  runner.set_profile(options.profile ? &made.generation_profile : nullptr);
+  while (!generation.ended()) {
+    if (sequence.length() >= room) {
+      generation.end(EndReason::context);
+      break;
+    }
+    const Token last = generation.generated().back();
+    if (!prefill(runner, sequence, {&last, 1}, 1, made.generation, options.cancelled)) {
+      generation.end(EndReason::cancelled);
+      break;
+    }
+    accept(source.next(generation, made.generation));
+  }
+  if (made.first_token_s > 0) made.generation_s = seconds_since(begin) - made.first_token_s;
+  emit(generation.finish());
+  made.tokens.assign(generation.generated().begin(), generation.generated().end());
+  made.end = *generation.ended();
   return made;
 }
 

@@ -28,13 +28,14 @@ TextScore score_text(Runner& runner, std::string_view text, int window,
   TextScore score;
   double sum = 0, squares = 0;
   std::vector<Token> part;
+  PagePool pool(runner.page_count(), runner.options().page_tokens);
   Ledger unused;
   for (size_t at = 0; at < tokens.size(); at += room) {
     part.clear();
     if (begins) part.push_back(*tokenizer->bos);
     const size_t end = std::min(at + room, tokens.size());
     part.insert(part.end(), tokens.begin() + long(at), tokens.begin() + long(end));
-    CachedSequence sequence(runner.pool());
+    KvSequence sequence(pool);
     for (size_t first = 0; first < part.size(); first += chunk) {
       const size_t count = std::min(chunk, part.size() - first);
       prefill(runner, sequence, std::span(part).subspan(first, count), int(count), unused);

@@ -22,7 +22,8 @@ struct TextScore {
 };
 
 // Windows of `window` tokens (the beginning token first where the model wants one), each token but
-// the first scored. `progress` gets the share done.
+// the first scored. `progress` gets the share done. The runner must hold a row of logits for each
+// token of a step (max_logit_rows = max_tokens) and a window in its cache.
 TextScore score_text(Runner& runner, std::string_view text, int window,
                      const std::function<void(double)>& progress);
 

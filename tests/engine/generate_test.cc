@@ -37,7 +37,8 @@ class GenerateEnds : public testing::Test {
   }
   Generated run(Runner& runner, const GenerateOptions& options) {
     shown_.clear();
-    CachedSequence sequence(runner.pool());
+    PagePool pool(runner.page_count(), runner.options().page_tokens);
+    KvSequence sequence(pool);
     Generated made = generate(runner, sequence, prompt(runner), options,
                               [this](std::string_view text) { shown_ += text; });
     length_ = sequence.length();
@@ -127,7 +128,8 @@ TEST_F(GenerateEnds, WhereTheContextIsFull) {
 
 TEST_F(GenerateEnds, BeforeItBeginsWhereThePromptCannotRun) {
   const auto engine = runner({}, {}, 16);
-  CachedSequence sequence(engine->pool());
+  PagePool pool(engine->page_count(), engine->options().page_tokens);
+  KvSequence sequence(pool);
   const std::vector<Token> too_long(17, prompt(*engine).front());
   EXPECT_THROW(generate(*engine, sequence, too_long, greedy(), nullptr), Error);
   EXPECT_THROW(generate(*engine, sequence, {}, greedy(), nullptr), Error);
@@ -137,7 +139,8 @@ TEST_F(GenerateEnds, BeforeItBeginsWhereThePromptCannotRun) {
 TEST_F(GenerateEnds, ContinuesASequenceAsIfThePromptWereOne) {
   const auto engine = runner();
   const Generated all = run(*engine, greedy());
-  CachedSequence sequence(engine->pool());
+  PagePool pool(engine->page_count(), engine->options().page_tokens);
+  KvSequence sequence(pool);
   GenerateOptions half = greedy();
   half.max_tokens = kTokens / 2;
   const Generated first = generate(*engine, sequence, prompt(*engine), half, nullptr);

@@ -73,11 +73,13 @@ class GoldenOf : public testing::TestWithParam<Golden> {
     return errors(logits).back();
   }
   static std::vector<float> run(Weights weights, KvStorage kv) {
-    const auto runner =
-        make_cpu_runner(std::move(weights), {.threads = 2, .kv = kv, .cache_tokens = 256});
-    CachedSequence sequence(runner->pool());
-    Ledger ledger;
     const std::vector<Token> tokens = all_tokens();
+    const auto runner = make_cpu_runner(
+        std::move(weights),
+        {.threads = 2, .kv = kv, .cache_tokens = 256, .max_logit_rows = int(tokens.size())});
+    PagePool pool(runner->page_count(), runner->options().page_tokens);
+    KvSequence sequence(pool);
+    Ledger ledger;
     prefill(*runner, sequence, tokens, int(tokens.size()), ledger);
     const auto rows = runner->logits();
     return {rows.begin(), rows.end()};
@@ -117,7 +119,8 @@ TEST_P(GoldenOf, SixtyFourGreedyTokens) {
   const Golden& golden = GetParam();
   const auto runner = make_cpu_runner(widened(load_weights(golden.folder)),
                                       {.threads = 2, .kv = KvStorage::f32, .cache_tokens = 256});
-  CachedSequence sequence(runner->pool());
+  PagePool pool(runner->page_count(), runner->options().page_tokens);
+  KvSequence sequence(pool);
   GenerateOptions options;
   options.max_tokens = int(golden.tokens.size());
   options.ignore_end = true;

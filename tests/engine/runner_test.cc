@@ -73,6 +73,8 @@ class RunnerOf : public testing::TestWithParam<Family> {
 
   std::unique_ptr<Runner> runner(Storage storage, RunnerOptions options = {}) const {
     options.cache_tokens = 1024;
+    options.max_sequences = 8;
+    options.max_logit_rows = options.max_tokens;
     if (options.threads == 0) options.threads = 2;
     return make_cpu_runner(random_weights(path_.string(), storage, 7, 1), options);
   }
@@ -85,7 +87,8 @@ class RunnerOf : public testing::TestWithParam<Family> {
   // Logits of every token, given in chunks of `chunk`.
   static std::vector<float> logits(Runner& runner, std::span<const Token> tokens, size_t chunk) {
     std::vector<float> all;
-    CachedSequence sequence(runner.pool());
+    PagePool pool(runner.page_count(), runner.options().page_tokens);
+    KvSequence sequence(pool);
     Ledger ledger;
     for (size_t at = 0; at < tokens.size(); at += chunk) {
       const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
@@ -126,14 +129,17 @@ TEST_P(RunnerOf, ABatchOfEightGivesWhatEachGivesAlone) {
     prompts.push_back(prompt(3 + 5 * s, uint32_t(s) + 10));
     alone.push_back(logits(*shared, prompts.back(), 512));
   }
-  std::vector<std::unique_ptr<CachedSequence>> sequences;
+  PagePool pool(shared->page_count(), shared->options().page_tokens);
+  std::vector<KvSequence> sequences;
+  std::vector<PageCopy> copies;
   std::vector<Slice> batch;
   for (const auto& tokens : prompts) {
-    sequences.push_back(std::make_unique<CachedSequence>(shared->pool()));
-    sequences.back()->extend(int(tokens.size()));
-    batch.push_back({tokens, 0, sequences.back()->pages(), int(tokens.size())});
+    sequences.emplace_back(pool);
+    ASSERT_TRUE(sequences.back().reserve(int(tokens.size()), copies));
+    batch.push_back({tokens, 0, sequences.back().pages(), int(tokens.size())});
   }
-  std::span<const float> together = shared->step(batch);
+  shared->run(batch);
+  std::span<const float> together = shared->logits();
   for (const auto& expected : alone) {
     expect_same_bits(together.first(expected.size()), expected);
     together = together.subspan(expected.size());
@@ -152,7 +158,9 @@ TEST_P(RunnerOf, PrefillChunksAndDecodeRowsOfOneStepGiveWhatEachGivesAlone) {
     const auto engine = runner(storage);
     const size_t vocab = size_t(engine->weights().architecture.vocab);
     std::vector<std::vector<Token>> texts;
-    std::vector<std::unique_ptr<CachedSequence>> sequences;
+    PagePool pool(engine->page_count(), engine->options().page_tokens);
+    std::vector<KvSequence> sequences;
+    std::vector<PageCopy> copies;
     std::vector<Slice> batch;
     std::vector<float> alone;
     Ledger ledger;
@@ -162,31 +170,16 @@ TEST_P(RunnerOf, PrefillChunksAndDecodeRowsOfOneStepGiveWhatEachGivesAlone) {
       const std::vector<float> rows = logits(*engine, tokens, 512);
       alone.insert(alone.end(), rows.end() - std::ptrdiff_t(size_t(part.logits) * vocab),
                    rows.end());
-      sequences.push_back(std::make_unique<CachedSequence>(engine->pool()));
+      sequences.emplace_back(pool);
+      KvSequence& sequence = sequences.back();
       const auto past = size_t(part.past);
-      if (past > 0) prefill(*engine, *sequences.back(), tokens.first(past), 0, ledger);
-      sequences.back()->extend(part.fresh);
-      batch.push_back({tokens.subspan(past), part.past, sequences.back()->pages(), part.logits});
+      if (past > 0) prefill(*engine, sequence, tokens.first(past), 0, ledger);
+      ASSERT_TRUE(sequence.reserve(part.fresh, copies));
+      batch.push_back({tokens.subspan(past), part.past, sequence.pages(), part.logits});
     }
-    expect_same_bits(engine->step(batch), alone);
+    engine->run(batch);
+    expect_same_bits(engine->logits(), alone);
   }
-}
-
-TEST_P(RunnerOf, GreedyStepsGiveTheLikeliestTokens) {
-  const auto engine = runner(Storage::bf16);
-  CachedSequence sequence(engine->pool());
-  const std::vector<Token> tokens = prompt(9);
-  sequence.extend(9);
-  const Slice slice{tokens, 0, sequence.pages(), 4};
-  std::vector<Token> likeliest;
-  const std::span<const float> rows = engine->step({&slice, 1});
-  const size_t vocab = rows.size() / 4;
-  for (size_t at = 0; at < rows.size(); at += vocab) {
-    const auto row = rows.subspan(at, vocab);
-    likeliest.push_back(Token(std::max_element(row.begin(), row.end()) - row.begin()));
-  }
-  const std::span<const Token> chosen = engine->likeliest();
-  EXPECT_EQ(std::vector<Token>(chosen.begin(), chosen.end()), likeliest);
 }
 
 // Against double arithmetic over the same stored weights. Every layer adds a relative error of a
@@ -221,20 +214,6 @@ TEST_P(RunnerOf, LogitsAreTheSpecifications) {
 
 INSTANTIATE_TEST_SUITE_P(Families, RunnerOf, testing::ValuesIn(kFamilies),
                          [](const auto& each) { return std::string(each.param.name); });
-
-TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
-  const std::string stops[] = {"END", "\n\n"};
-  StopFilter filter(stops);
-  EXPECT_EQ(filter.push("the E"), "the ");
-  EXPECT_EQ(filter.push("N"), "");
-  EXPECT_EQ(filter.push("T"), "ENT");
-  EXPECT_EQ(filter.push("\n"), "");
-  EXPECT_EQ(filter.push("x\nE"), "\nx\n");
-  EXPECT_FALSE(filter.stopped());
-  EXPECT_EQ(filter.push("ND more"), "");
-  EXPECT_TRUE(filter.stopped());
-  EXPECT_EQ(filter.finish(), "");
-}
 
 }  // namespace
 }  // namespace ridge

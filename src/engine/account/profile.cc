@@ -6,7 +6,13 @@ namespace ridge {
 
 void Profile::add(const char* name, Clock::time_point start, Clock::time_point end) {
   const double seconds = std::chrono::duration<double>(end - start).count();
-  if (keep_events_) events_.push_back({name, start, end});
+  if (keep_events_) {
+    if (events_.size() < kMaxEvents) {
+      events_.push_back({name, start, end});
+    } else {
+      ++dropped_events_;
+    }
+  }
   for (Entry& entry : entries_) {
     if (entry.name == name || std::string_view(entry.name) == name) {
       entry.seconds += seconds;
@@ -15,11 +21,6 @@ void Profile::add(const char* name, Clock::time_point start, Clock::time_point e
     }
   }
   entries_.push_back({name, seconds, 1});
-}
-
-void Profile::clear() {
-  entries_.clear();
-  events_.clear();
 }
 
 }  // namespace ridge

@@ -1,7 +1,9 @@
-// Time by operator, under the names that lower() gives its Ops.
+// Time by operator, under the names that lower() gives its Ops. Memory is bounded: an entry for
+// each name, and at most kMaxEvents events, the first ones. Later events are counted, not kept.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <vector>
 
 namespace ridge {
@@ -19,17 +21,20 @@ class Profile {
     Clock::time_point start, end;
   };
 
+  static constexpr size_t kMaxEvents = 1 << 18;  // of 24 bytes: 6 MB
+
   explicit Profile(bool keep_events = false) : keep_events_(keep_events) {}
   void add(const char* name, Clock::time_point start, Clock::time_point end);
   // In the order of their first call.
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Event>& events() const { return events_; }
-  void clear();
+  long dropped_events() const { return dropped_events_; }
 
  private:
   bool keep_events_;
   std::vector<Entry> entries_;
   std::vector<Event> events_;
+  long dropped_events_ = 0;
 };
 
 // Marks the operators of a step: each lasts until the next begins.

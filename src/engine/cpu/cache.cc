@@ -1,6 +1,7 @@
 #include "engine/cpu/cache.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -48,6 +49,32 @@ Cache::Cache(const Architecture& shape, const RunnerOptions& options, int pages)
       cache.v_scale = cache.k_scale + scales_;
     }
     layers_.push_back(cache);
+  }
+}
+
+// Keys lie in groups of kKeyGroup tokens, so whole groups are copied; what lies beyond the tokens
+// is overwritten before it is read.
+void Cache::copy(std::span<const PageCopy> copies) {
+  for (const LayerCache& layer : layers_) {
+    const size_t head_bytes = size_t(layer.page_tokens) * layer.vector_bytes();
+    for (const PageCopy& copy : copies) {
+      const size_t tokens = size_t((copy.tokens + kKeyGroup - 1) / kKeyGroup) * size_t{kKeyGroup};
+      for (int head = 0; head < layer.kv_heads; ++head) {
+        const auto slot = [&](int page) {
+          return size_t(page) * size_t(layer.kv_heads) + size_t(head);
+        };
+        const size_t from = slot(copy.from), to = slot(copy.to);
+        for (std::byte* side : {layer.k, layer.v}) {
+          std::memcpy(side + to * head_bytes, side + from * head_bytes,
+                      tokens * layer.vector_bytes());
+        }
+        for (float* scales : {layer.k_scale, layer.v_scale}) {
+          if (scales == nullptr) continue;
+          std::memcpy(scales + to * size_t(layer.page_tokens),
+                      scales + from * size_t(layer.page_tokens), tokens * sizeof(float));
+        }
+      }
+    }
   }
 }
 

@@ -17,6 +17,7 @@ class Cache {
   // Throws Error where there is no room for `pages` pages.
   Cache(const Architecture& shape, const RunnerOptions& options, int pages);
   const LayerCache& layer(int index) const { return layers_[size_t(index)]; }
+  void copy(std::span<const PageCopy> copies);
   // Random numbers in (-2, 2): what attention reads in earnest, for benchmarks.
   void fill(ThreadTeam& team, uint64_t seed);
 

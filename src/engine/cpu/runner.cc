@@ -2,7 +2,7 @@
 #include "engine/runner.h"
 
 #include <algorithm>
-#include <cassert>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -14,6 +14,7 @@
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/read_rate.h"
+#include "engine/sampling/logits.h"
 
 namespace ridge {
 namespace {
@@ -48,6 +49,20 @@ class Rows {
   MappedBuffer buffer_;
 };
 
+// What sample() found in the rows of one step.
+struct SampledRows {
+  std::vector<TopLogits> rows;
+  int count = 0;
+
+  void reserve(int most) {
+    rows.resize(size_t(most));
+    for (TopLogits& row : rows) {
+      row.candidates.reserve(2 * size_t{kMaxCandidates});
+      row.requested.reserve(size_t{kMaxRequestedTokens});
+    }
+  }
+};
+
 int widest(const Architecture& a) {
   return std::max({a.hidden, a.q_columns(), a.ffn, a.expert_ffn});
 }
@@ -58,9 +73,7 @@ class CpuRunner final : public Runner {
       : weights_(std::move(weights)),
         options_(options),
         team_(options.threads),
-        pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
-              options.page_tokens),
-        cache_(shape(), options, pool_.total()),
+        cache_(shape(), options, page_count()),
         x_(options.max_tokens, shape().hidden),
         normed_(options.max_tokens, shape().hidden),
         q_(options.max_tokens, shape().q_columns()),
@@ -71,10 +84,12 @@ class CpuRunner final : public Runner {
         block_(options.max_tokens, shape().hidden),
         gathered_(shape().experts > 0 ? options.max_tokens : 1, shape().hidden),
         input_(options.max_tokens, widest(shape())),
-        inner_input_(options.max_tokens, widest(shape())) {
+        inner_input_(options.max_tokens, widest(shape())),
+        logits_(options.logit_rows(), shape().vocab) {
     options_.threads = team_.size();
     pack();
-    slices_.reserve(64);
+    slices_.reserve(size_t(options.max_sequences));
+    for (SampledRows& each : sampled_) each.reserve(options.logit_rows());
     chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
     chosen_weight_.resize(chosen_.size());
     router_logits_.resize(size_t(options.max_tokens) * size_t(std::max(shape().experts, 1)));
@@ -84,7 +99,6 @@ class CpuRunner final : public Runner {
 
   const Weights& weights() const override { return weights_; }
   const RunnerOptions& options() const override { return options_; }
-  PagePool& pool() override { return pool_; }
   void set_profile(Profile* profile) override { profile_ = profile; }
   double repacked_bytes() const override { return repacked_; }
   std::string device() const override {
@@ -115,9 +129,14 @@ class CpuRunner final : public Runner {
         mlp(l, tokens, clock);
       }
     }
-    rows_ = head(batch, clock);
+    logit_rows_ = head(batch, clock);
   }
-  std::span<const float> logits() override { return rows_; }
+  std::span<const float> logits() override {
+    return {logits_.data(), size_t(logit_rows_) * size_t(shape().vocab)};
+  }
+  void sample(std::span<const TopLogitsRequest> requests) override;
+  std::span<const TopLogits> fetch() override;
+  void copy_pages(std::span<const PageCopy> copies) override { cache_.copy(copies); }
 
   double read_rate() override;
   void fill_cache(uint64_t seed) override { cache_.fill(team_, seed); }
@@ -127,10 +146,11 @@ class CpuRunner final : public Runner {
 
   void pack();
   int lay_out(std::span<const Slice> batch);
+  Token token_id(Token token) const;
   void attend(int l, int tokens, OperatorClock& clock);
   void mlp(int l, int tokens, OperatorClock& clock);
   void experts(int l, int tokens, OperatorClock& clock);
-  std::span<const float> head(std::span<const Slice> batch, OperatorClock& clock);
+  int head(std::span<const Slice> batch, OperatorClock& clock);
 
   void norm(const Vector& w, int tokens) {
     cpu::rms_norm(team_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(), shape().norm_eps,
@@ -156,16 +176,18 @@ class CpuRunner final : public Runner {
   Weights weights_;
   RunnerOptions options_;
   ThreadTeam team_;
-  PagePool pool_;
   cpu::Cache cache_;
   std::vector<PackedLayer> layers_;
   PackedMatrix head_;
   double repacked_ = 0;
   Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_;
   Input input_, inner_input_;
-  std::unique_ptr<Rows> logits_;
-  int logit_rows_ = 0;
-  std::span<const float> rows_;  // of the last run
+  Rows logits_;
+  int logit_rows_ = 0;  // of the last run
+  // One more than may wait: the rows that were fetched last stay valid until the next fetch.
+  std::array<SampledRows, kMaxStepsInFlight + 1> sampled_;
+  uint64_t samples_ = 0, fetches_ = 0;  // calls so far; call n uses sampled_[n % size]
+  bool sampled_step_ = false;           // whether the last run was sampled
   std::vector<cpu::AttentionSlice> slices_;
   std::vector<Token> token_ids_;
   std::vector<int32_t> chosen_;
@@ -217,23 +239,48 @@ double CpuRunner::read_rate() {
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {
+  check_step(batch, options_, shape().vocab);
   slices_.clear();
   token_ids_.clear();
   for (const Slice& slice : batch) {
-    const int first = static_cast<int>(token_ids_.size()), fresh = int(slice.tokens.size());
-    if (first + fresh > options_.max_tokens) {
-      throw Error("a step of more than {} tokens", options_.max_tokens);
-    }
-    assert(int(slice.pages.size()) * options_.page_tokens >= slice.past + fresh);
-    slices_.push_back({first, fresh, slice.past, slice.pages});
-    token_ids_.insert(token_ids_.end(), slice.tokens.begin(), slice.tokens.end());
+    slices_.push_back({int(token_ids_.size()), int(slice.tokens.size()), slice.past, slice.pages});
+    for (const Token token : slice.tokens) token_ids_.push_back(token_id(token));
   }
-  for (Token token : token_ids_) {
-    if (token < 0 || token >= shape().vocab) {
-      throw Error("token {} is outside the vocabulary of {}", token, shape().vocab);
-    }
-  }
+  sampled_step_ = false;
   return static_cast<int>(token_ids_.size());
+}
+
+// The id of an input: its own, or that of a row which the step before sampled.
+Token CpuRunner::token_id(Token token) const {
+  if (token >= 0) return token;
+  const int row = sampled_row(token);
+  const SampledRows& last = sampled_[(samples_ + sampled_.size() - 1) % sampled_.size()];
+  if (!sampled_step_ || row >= last.count) {
+    throw Error("a step takes the token of row {}, which the step before did not sample", row);
+  }
+  return last.rows[size_t(row)].chosen.token;
+}
+
+void CpuRunner::sample(std::span<const TopLogitsRequest> requests) {
+  if (requests.size() != size_t(logit_rows_)) {
+    throw Error("{} requests for {} rows of logits", requests.size(), logit_rows_);
+  }
+  if (samples_ - fetches_ >= uint64_t{kMaxStepsInFlight}) {
+    throw Error("{} steps were sampled and not fetched", kMaxStepsInFlight);
+  }
+  SampledRows& to = sampled_[samples_++ % sampled_.size()];
+  to.count = logit_rows_;
+  for (size_t row = 0; row < requests.size(); ++row) {
+    const auto vocab = size_t(shape().vocab);
+    find_top_logits(logits().subspan(row * vocab, vocab), requests[row], to.rows[row]);
+  }
+  sampled_step_ = true;
+}
+
+std::span<const TopLogits> CpuRunner::fetch() {
+  if (fetches_ == samples_) throw Error("no step was sampled that could be fetched");
+  const SampledRows& from = sampled_[fetches_++ % sampled_.size()];
+  return std::span(from.rows).first(size_t(from.count));
 }
 
 void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
@@ -355,33 +402,27 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   }
 }
 
-std::span<const float> CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
+// Logits of the wanted rows; returns how many.
+int CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
   int rows = 0;
   for (const Slice& slice : batch) rows += slice.logits;
-  if (rows == 0) return {};
-  if (rows > logit_rows_) {  // grows with the first steps, then stays
-    logits_ = std::make_unique<Rows>(rows, shape().vocab);
-    logit_rows_ = rows;
-  }
+  if (rows == 0) return 0;
   clock.begin("final_norm");
   int row = 0;
   for (size_t s = 0; s < batch.size(); ++s) {
     const int from = slices_[s].first + slices_[s].fresh - batch[s].logits;
-    assert(batch[s].logits <= slices_[s].fresh);
     cpu::rms_norm(team_, x_.row(from), x_.stride(), batch[s].logits, shape().hidden,
                   weights_.final_norm.data(), shape().norm_eps, normed_.row(row), normed_.stride());
     row += batch[s].logits;
   }
   clock.begin("lm_head");
   set_input(input_, normed_, rows, {head_.input_kind()});
-  const Product product{
-      .w = &head_, .x = &input_, .y = logits_->data(), .stride = logits_->stride()};
+  const Product product{.w = &head_, .x = &input_, .y = logits_.data(), .stride = logits_.stride()};
   cpu::multiply(team_, {&product, 1});
-  const size_t count = size_t(rows) * size_t(shape().vocab);
   if (shape().logit_softcap > 0) {
-    cpu::soft_cap(team_, logits_->data(), int64_t(count), shape().logit_softcap);
+    cpu::soft_cap(team_, logits_.data(), int64_t(rows) * shape().vocab, shape().logit_softcap);
   }
-  return {logits_->data(), count};
+  return rows;
 }
 
 }  // namespace

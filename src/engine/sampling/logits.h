@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/sampling/top_logits.h"
 
@@ -28,14 +29,24 @@ inline float exp_negative(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(y * power) & mask);
 }
 
-// Weights exp(scale (x - max)) into `weights` (where given) and their sum.
-double weigh(std::span<const float> logits, float max, float scale, float* weights);
+// The sum of exp(scale (x - max)) over the row, to kSumError.
+double sum_exponentials(std::span<const float> logits, float max, float scale);
 
 float largest(std::span<const float> values);
 
-// NaN and +inf cannot be drawn from; -inf is a token that cannot be.
+// Whether a logit is NaN or +inf. -inf is allowed: a token that cannot be drawn.
 bool is_broken(std::span<const float> logits);
 
-void find_top_logits(std::span<const float> logits, const TopLogitsRequest& ask, TopLogits& to);
+// The first candidate in order, and the token of the largest gumbel_score (gumbel.h), the lowest id
+// among equals. {-inf, 0} where every logit is -inf.
+Candidate find_largest(std::span<const float> logits);
+Candidate draw_token(std::span<const float> logits, float scale, uint64_t key);
+
+// The `count` first candidates of the row, in order; all of them where the row is shorter.
+void find_candidates(std::span<const float> logits, int count, std::vector<Candidate>& to);
+
+// What a device gives for the same request, computed on the host. Allocates nothing once `to` has
+// room for 2 kMaxCandidates candidates and the requested tokens.
+void find_top_logits(std::span<const float> logits, const TopLogitsRequest& request, TopLogits& to);
 
 }  // namespace ridge

@@ -6,366 +6,283 @@
 #include <limits>
 
 #include "base/error.h"
+#include "engine/sampling/gumbel.h"
 #include "engine/sampling/logits.h"
 
 namespace ridge {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Temperatures beyond act as these: 1 / T must be neither infinite nor 0 in f32.
-constexpr double kColdest = 1e-30, kHottest = 1e30;
-constexpr size_t kMostKnown = size_t{kMaxCandidates} + kMaxRequestedTokens;
-// Sums of up to 10^5 doubles in any order, with room to spare: each rounds by 2^-53.
-constexpr double kRounding = 1e-10;
 
-void require(bool holds, const char* option, const char* message) {
-  if (!holds) throw OptionError(option, message);
+SamplerOptions checked(SamplerOptions options, int vocab) {
+  check_sampler_options(options, vocab);
+  return options;
 }
 
-void validate(const SamplerOptions& o, int vocab) {
-  require(std::isfinite(o.temperature) && o.temperature >= 0, "temperature",
-          "the temperature must be 0 (greedy) or a positive number");
-  require(o.top_k >= 0, "top-k", "top-k must be 0 (all tokens) or a count of tokens");
-  require(o.top_p > 0 && o.top_p <= 1, "top-p", "top-p must be above 0 and at most 1");
-  require(o.min_p >= 0 && o.min_p <= 1, "min-p", "min-p must be between 0 and 1");
-  require(std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0, "repetition-penalty",
-          "the repetition penalty must be a positive number; 1 is none");
-  require(o.repeat_last_n >= -1, "repeat-last-n",
-          "repeat-last-n must be -1 (all tokens), 0 or a count of tokens");
-  require(o.logprobs >= 0 && o.logprobs <= vocab, "logprobs",
-          "logprobs must be between 0 and the size of the vocabulary");
-  for (const LogitBias& bias : o.logit_bias) {
-    if (bias.token < 0 || bias.token >= vocab) {
-      throw OptionError("logit-bias", fmt::format("the logit bias names token {}; ids end at {}",
-                                                  bias.token, vocab - 1));
-    }
-    require(!std::isnan(bias.bias) && bias.bias != kInfinity, "logit-bias",
-            "a logit bias must be a number; -inf bans the token");
+float scale_of(const SamplerOptions& options) {
+  // Temperatures beyond act as these: 1 / T must be neither infinite nor 0 in f32.
+  constexpr double kColdest = 1e-30, kHottest = 1e30;
+  if (options.temperature == 0) return 1;
+  return static_cast<float>(1 / std::clamp(options.temperature, kColdest, kHottest));
+}
+
+// The largest logit of a row that something can be drawn from.
+Candidate first_of(std::span<const float> row) {
+  const Candidate first = find_largest(row);
+  if (first.logit == -kInfinity) {
+    throw Error("every token is banned: nothing is left to draw from");
   }
+  return first;
 }
+
+float logprob_of(float logit, double log_sum) {
+  return static_cast<float>(double{logit} - log_sum);
+}
+
+// The first among scored tokens: the larger score, the lower id among equals.
+struct Winner {
+  Token token = 0;
+  float score = -kInfinity;
+
+  void offer(Token other, float other_score) {
+    if (other_score > score || (other_score == score && other < token)) {
+      *this = {other, other_score};
+    }
+  }
+};
 
 }  // namespace
 
 Sampler::Sampler(SamplerOptions options, int vocab)
-    : options_(std::move(options)), vocab_(vocab), state_(options_.seed) {
+    : options_(checked(std::move(options), vocab)),
+      vocab_(vocab),
+      scale_(scale_of(options_)),
+      cuts_(options_, scale_) {
   assert(vocab > 0);
-  validate(options_, vocab);
-  const auto size = static_cast<size_t>(vocab);
-  logits_.resize(size);
-  seen_.assign(size, 0);
-  sampled_.best.reserve(static_cast<size_t>(options_.logprobs));
-  scale_ = static_cast<float>(1 / std::clamp(options_.temperature, kColdest, kHottest));
-  if (options_.temperature > 0) weight_.resize(size);
-  candidates_.reserve(options_.temperature > 0 ? std::max(size, kMostKnown) : kMostKnown);
 }
 
-const Sampled& Sampler::sample(std::span<const float> logits, std::span<const Token> recent) {
+uint64_t Sampler::key(const SampleContext& context) const {
+  return gumbel_key(options_.seed, static_cast<int64_t>(context.tokens.size()));
+}
+
+// Step 8 over some candidates.
+Token Sampler::draw_from(std::span<const Candidate> candidates, uint64_t key) const {
+  Winner winner{candidates.front().token};
+  for (const Candidate& c : candidates) {
+    winner.offer(c.token, gumbel_score(c.logit, scale_, key, c.token));
+  }
+  return winner.token;
+}
+
+// From the whole row.
+
+void Sampler::sample(std::span<const float> logits, const SampleContext& context,
+                     SamplerWorkspace& workspace, Sampled& to) const {
+  const std::span<const float> row = adjusted_row(logits, context, workspace);
+  const Candidate first = first_of(row);
+  if (greedy()) {
+    to.token = first.token;
+  } else if (!cuts_.any()) {
+    to.token = draw_token(row, scale_, key(context)).token;
+  } else {
+    cuts_.keep(row, first.logit, workspace.candidates);
+    to.token = draw_from(workspace.candidates, key(context));
+  }
+  report(logits, workspace, to);
+}
+
+// Steps 1 to 3. Without adjustments the row itself.
+std::span<const float> Sampler::adjusted_row(std::span<const float> logits,
+                                             const SampleContext& context,
+                                             SamplerWorkspace& workspace) const {
   assert(logits.size() == static_cast<size_t>(vocab_));
   if (is_broken(logits)) throw Error("the model produced not-a-number");
-  const float model_max = largest(logits);
-  std::copy(logits.begin(), logits.end(), logits_.begin());
-  adjust(recent);
-  max_ = largest(logits_);
-  if (max_ == -kInfinity) throw Error("every token is banned: nothing is left to draw from");
-  if (options_.temperature == 0) {
-    const auto best = std::find(logits_.begin(), logits_.end(), max_);  // the first of equals
-    sampled_.token = static_cast<Token>(best - logits_.begin());
+  workspace.adjustments.collect(options_, context, vocab_);
+  std::span<const float> row = logits;
+  if (!workspace.adjustments.list().empty()) {
+    workspace.logits.assign(logits.begin(), logits.end());
+    for (const Adjustment& adjustment : workspace.adjustments.list()) {
+      float& logit = workspace.logits[static_cast<size_t>(adjustment.token)];
+      logit = adjusted_logit(logit, adjustment, options_);
+    }
+    row = workspace.logits;
+  }
+  return row;
+}
+
+void Sampler::report(std::span<const float> logits, SamplerWorkspace& workspace,
+                     Sampled& to) const {
+  to.logprob = 0;
+  to.top_logprobs.clear();
+  if (options_.logprobs == kNoLogprobs) return;
+  const float max = largest(logits);
+  const double log_sum = double{max} + std::log(sum_exponentials(logits, max, 1));
+  to.logprob = logprob_of(logits[static_cast<size_t>(to.token)], log_sum);
+  find_candidates(logits, options_.logprobs, workspace.candidates);
+  for (const Candidate& c : workspace.candidates) {
+    to.top_logprobs.emplace_back(c.token, logprob_of(c.logit, log_sum));
+  }
+}
+
+void Sampler::distribution(std::span<const float> logits, const SampleContext& context,
+                           SamplerWorkspace& workspace,
+                           std::vector<std::pair<Token, double>>& to) const {
+  const std::span<const float> row = adjusted_row(logits, context, workspace);
+  const Candidate first = first_of(row);
+  to.clear();
+  if (greedy()) {
+    to.emplace_back(first.token, 1.0);
+    return;
+  }
+  std::vector<Candidate>& kept = workspace.candidates;
+  if (cuts_.any()) {
+    cuts_.keep(row, first.logit, kept);
+    std::sort(kept.begin(), kept.end());
   } else {
-    sampled_.token = cuts() ? draw_from_best() : draw_from_all();
+    find_candidates(row, vocab_, kept);
   }
-  report(logits, model_max);
-  return sampled_;
+  double total = 0;
+  for (const Candidate& c : kept) {
+    const double weight = std::exp((double{c.logit} - double{first.logit}) * double{scale_});
+    if (weight == 0) break;  // these and all that follow
+    to.emplace_back(c.token, weight);
+    total += weight;
+  }
+  for (auto& [token, probability] : to) probability /= total;
 }
 
-// What of `recent` step 2 looks at.
-std::span<const Token> Sampler::penalised(std::span<const Token> recent) const {
-  if (options_.repetition_penalty == 1) return {};
-  if (options_.repeat_last_n < 0) return recent;
-  return recent.last(std::min(recent.size(), static_cast<size_t>(options_.repeat_last_n)));
+// From the top of the row.
+
+// How many of the largest logits settle the choice, at least in most cases. Adjusted tokens may all
+// fall behind the others.
+int Sampler::candidates_needed(size_t adjusted) const {
+  const int falling = static_cast<int>(adjusted);
+  if (greedy()) return falling == 0 ? 0 : 1 + falling;
+  if (!cuts_.any()) return 0;
+  return options_.top_k > 0 ? options_.top_k + falling : kMaxCandidates;
 }
 
-// Steps 1 and 2.
-void Sampler::adjust(std::span<const Token> recent) {
-  for (const LogitBias& bias : options_.logit_bias) {
-    logits_[static_cast<size_t>(bias.token)] += bias.bias;
-  }
-  if (++call_ == 0) {  // 2^32 calls: old marks could be mistaken for this one
-    std::fill(seen_.begin(), seen_.end(), 0);
-    call_ = 1;
-  }
-  const auto penalty = static_cast<float>(options_.repetition_penalty);
-  for (const Token token : penalised(recent)) {
-    if (token < 0 || token >= vocab_) continue;
-    const auto at = static_cast<size_t>(token);
-    if (seen_[at] == call_) continue;
-    seen_[at] = call_;
-    logits_[at] = logits_[at] > 0 ? logits_[at] / penalty : logits_[at] * penalty;
-  }
+bool Sampler::request(const SampleContext& context, SamplerWorkspace& workspace,
+                      TopLogitsRequest& to) const {
+  workspace.adjustments.collect(options_, context, vocab_);
+  const std::span<const Adjustment> adjusted = workspace.adjustments.list();
+  if (std::max(options_.top_k, options_.logprobs) > kMaxCandidates) return false;
+  if (adjusted.size() > size_t{kMaxRequestedTokens}) return false;
+  to.tokens.clear();
+  for (const Adjustment& adjustment : adjusted) to.tokens.push_back(adjustment.token);
+  const int reported = options_.logprobs == kNoLogprobs ? 0 : std::max(options_.logprobs, 1);
+  to.count = std::min(std::max(candidates_needed(adjusted.size()), reported), kMaxCandidates);
+  to.scale = scale_;
+  to.draw = !greedy() && !cuts_.any();
+  to.key = to.draw ? key(context) : 0;
+  return true;
 }
 
-// The log probabilities of the model's own distribution.
-void Sampler::report(std::span<const float> logits, float max) {
-  const double log_total = std::log(weigh(logits, max, 1, nullptr));
-  const auto logprob = [&](size_t token) {
-    return static_cast<float>(static_cast<double>(logits[token]) - static_cast<double>(max) -
-                              log_total);
-  };
-  sampled_.logprob = logprob(static_cast<size_t>(sampled_.token));
-  auto& best = sampled_.best;
-  best.clear();
-  const auto wanted = static_cast<size_t>(options_.logprobs);
-  if (wanted == 0) return;
-  // Kept sorted: few are wanted, and after the first thousands hardly any enters.
-  for (size_t token = 0; token < logits.size(); ++token) {
-    if (best.size() == wanted && !(logits[token] > best.back().second)) continue;
-    if (best.size() == wanted) best.pop_back();
-    const auto place = std::find_if(
-        best.begin(), best.end(), [&](const auto& other) { return logits[token] > other.second; });
-    best.insert(place, {static_cast<Token>(token), logits[token]});
-  }
-  for (auto& [token, value] : best) value = logprob(static_cast<size_t>(token));
-}
-
-// Nothing is cut off: one pass over the weights in the order of the ids.
-Token Sampler::draw_from_all() {
-  const double total = weigh(logits_, max_, scale_, weight_.data());
-  const double wanted = uniform() * total;
-  double reached = 0;
-  Token last = 0;  // the last with any weight: where rounding lets the walk run out
-  for (size_t token = 0; token < weight_.size(); ++token) {
-    if (weight_[token] == 0) continue;
-    last = static_cast<Token>(token);
-    reached += static_cast<double>(weight_[token]);
-    if (reached > wanted) break;
-  }
-  return last;
-}
-
-// Candidates in the order of their ids: those not behind `last` in the order by logit.
-void Sampler::gather(const Candidate& last) {
-  candidates_.clear();
-  for (size_t token = 0; token < logits_.size(); ++token) {
-    if (logits_[token] < last.logit) continue;
-    const Candidate candidate{logits_[token], static_cast<Token>(token)};
-    if (!(last < candidate) && candidate.logit > -kInfinity) candidates_.push_back(candidate);
-  }
-}
-
-double Sampler::weight_of(const Candidate& candidate) const {
-  return static_cast<double>(exp_negative((candidate.logit - max_) * scale_));
-}
-
-// Whether a weight, and by rounding any below it, is under min_p.
-bool Sampler::too_light(double weight) const { return weight < options_.min_p * (1 - 1e-6); }
-
-double Sampler::mass(size_t begin, size_t end) const {
-  double sum = 0;
-  for (size_t i = begin; i < end; ++i) sum += weight_of(candidates_[i]);
-  return sum;
-}
-
-// The fewest of the best candidates that together weigh at least `wanted`, by halving: whether the
-// better half is enough decides which half holds the last of them. Returns their number and puts
-// them first.
-size_t Sampler::fewest(double wanted) {
-  size_t begin = 0, end = candidates_.size();
-  const auto at = [&](size_t i) { return candidates_.begin() + static_cast<ptrdiff_t>(i); };
-  while (end - begin > 1) {
-    const size_t middle = begin + (end - begin) / 2;
-    std::nth_element(at(begin), at(middle), at(end));
-    const double better = mass(begin, middle);
-    if (better >= wanted) {
-      end = middle;
-    } else {
-      begin = middle;
-      wanted -= better;
-    }
-  }
-  return end;
-}
-
-// Enough of the best for all cuts. Every cut keeps a head of the order by logit, so tokens far
-// below the first need not be looked at once those above them are known to do.
-void Sampler::gather_enough(double total) {
-  // exp(-8) = 0.0003 and exp(-16) = 1e-7 of the first's probability: the first is enough for a
-  // sure model, the second for most.
-  for (const double depth : {8.0, 16.0, std::numeric_limits<double>::infinity()}) {
-    const Candidate last{static_cast<float>(double{max_} - depth / double{scale_}), vocab_};
-    gather(last);
-    if (options_.top_k > 0) {
-      if (candidates_.size() >= static_cast<size_t>(options_.top_k)) return;
-    } else if (options_.top_p < 1) {
-      if (mass(0, candidates_.size()) >= options_.top_p * total) return;
-    } else if (too_light(weight_of(last))) {
-      return;
-    }
-  }
-}
-
-// Steps 4 to 7.
-Token Sampler::draw_from_best() {
-  double total = 0;  // of all that top_p counts
-  if (options_.top_k == 0 && options_.top_p < 1) total = weigh(logits_, max_, scale_, nullptr);
-  gather_enough(total);
-  size_t count = candidates_.size();
-  const auto top_k = static_cast<size_t>(options_.top_k);
-  if (top_k > 0 && top_k < count) {
-    count = top_k;
-    std::nth_element(candidates_.begin(), candidates_.begin() + (options_.top_k - 1),
-                     candidates_.end());
-    candidates_.resize(count);
-  }
-  if (options_.top_p < 1) {
-    if (top_k > 0) total = mass(0, count);
-    count = fewest(options_.top_p * total);
-    candidates_.resize(count);
-  }
-  gather(*std::max_element(candidates_.begin(), candidates_.end()));  // the last of the order
-  return draw_from_candidates();
-}
-
-// Steps 6 and 7, the candidates in the order of their ids.
-Token Sampler::draw_from_candidates() {
-  if (options_.min_p > 0) {
-    std::erase_if(candidates_, [&](const Candidate& c) {
-      return c.logit < max_ && weight_of(c) < options_.min_p;
-    });
-  }
-  const double wanted = uniform() * mass(0, candidates_.size());
-  double reached = 0;
-  for (const Candidate& c : candidates_) {
-    reached += weight_of(c);
-    if (reached > wanted) return c.token;
-  }
-  return candidates_.back().token;
-}
-
-const TopLogitsRequest* Sampler::ask(std::span<const Token> recent) {
-  const bool greedy = options_.temperature == 0;
-  if (!greedy && !cuts()) return nullptr;
-  if (std::max(options_.top_k, options_.logprobs) > kMaxCandidates) return nullptr;
-  auto& tokens = ask_.tokens;  // all that steps 1 and 2 change
-  tokens.clear();
-  for (const LogitBias& bias : options_.logit_bias) tokens.push_back(bias.token);
-  for (const Token token : penalised(recent)) {
-    if (token >= 0 && token < vocab_) tokens.push_back(token);
-  }
-  std::sort(tokens.begin(), tokens.end());
-  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-  if (tokens.size() > size_t{kMaxRequestedTokens}) return nullptr;
-  // At worst all of these fall behind.
-  const int changed = static_cast<int>(tokens.size());
-  const int wanted = greedy               ? 1 + changed
-                     : options_.top_k > 0 ? options_.top_k + changed
-                                          : kMaxCandidates;
-  ask_.count = std::min(std::max(wanted, options_.logprobs), kMaxCandidates);
-  ask_.scale = greedy ? 1 : scale_;
-  return &ask_;
-}
-
-// Adjusted logits of all tokens that are known, in order. What is not known lies behind the last of
-// the best, and so those before it are the first of the whole vocabulary.
-const Sampled* Sampler::sample(const TopLogits& top, std::span<const Token> recent) {
+bool Sampler::sample(const TopLogits& top, const TopLogitsRequest& request,
+                     const SampleContext& context, SamplerWorkspace& workspace, Sampled& to) const {
   if (top.broken) throw Error("the model produced not-a-number");
-  for (const Candidate& c : top.candidates) logits_[static_cast<size_t>(c.token)] = c.logit;
-  for (size_t i = 0; i < top.requested.size(); ++i) {
-    logits_[static_cast<size_t>(ask_.tokens[i])] = top.requested[i];
-  }
-  adjust(recent);
-  candidates_.clear();
-  const auto add = [&](Token token) {
-    const float logit = logits_[static_cast<size_t>(token)];
-    if (logit > -kInfinity) candidates_.push_back({logit, token});
+  workspace.adjustments.collect(options_, context, vocab_);
+  const Adjustments& adjustments = workspace.adjustments;
+  assert(top.requested.size() == adjustments.list().size());
+  const bool chosen_decides = request.draw || (greedy() && adjustments.list().empty());
+  const std::optional<Token> token = chosen_decides
+                                         ? token_from_chosen(top, adjustments, key(context))
+                                         : token_from_candidates(top, workspace, key(context));
+  if (!token) return false;
+  to.token = *token;
+  report(top, adjustments, to);
+  return true;
+}
+
+// The chosen token is ahead of every other one before steps 1 to 3, so afterwards only adjusted
+// tokens can overtake it. Where the chosen token itself was adjusted and fell back, tokens that are
+// not known may be ahead.
+std::optional<Token> Sampler::token_from_chosen(const TopLogits& top,
+                                                const Adjustments& adjustments,
+                                                uint64_t key) const {
+  if (top.chosen.logit == -kInfinity) return std::nullopt;
+  if (greedy()) return top.chosen.token;
+  const auto score = [&](float logit, Token token) {
+    return gumbel_score(logit, scale_, key, token);
   };
-  for (const Candidate& c : top.candidates) add(c.token);
-  if (!ask_.tokens.empty()) {
-    for (const Token token : ask_.tokens) add(token);
-    std::sort(candidates_.begin(), candidates_.end());
-    const auto same = [](const Candidate& a, const Candidate& b) { return a.token == b.token; };
-    candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
+  Winner winner{top.chosen.token, score(top.chosen.logit, top.chosen.token)};
+  if (const Adjustment* adjustment = adjustments.find(top.chosen.token)) {
+    const float logit = adjusted_logit(top.chosen.logit, *adjustment, options_);
+    if (logit < top.chosen.logit) return std::nullopt;
   }
+  for (size_t i = 0; i < top.requested.size(); ++i) {
+    const Adjustment& adjustment = adjustments.list()[i];
+    const float logit = adjusted_logit(top.requested[i], adjustment, options_);
+    winner.offer(adjustment.token, score(logit, adjustment.token));
+  }
+  return winner.token;
+}
+
+// The adjusted logits of all known tokens, in order. Unknown tokens lie behind the last candidate,
+// so the known ones before it are the first of the whole row.
+std::optional<Token> Sampler::token_from_candidates(const TopLogits& top,
+                                                    SamplerWorkspace& workspace,
+                                                    uint64_t key) const {
+  const Adjustments& adjustments = workspace.adjustments;
+  std::vector<Candidate>& known = workspace.candidates;
+  known.clear();
+  for (const Candidate& c : top.candidates) {
+    if (adjustments.find(c.token) == nullptr) known.push_back(c);
+  }
+  for (size_t i = 0; i < top.requested.size(); ++i) {
+    const Adjustment& adjustment = adjustments.list()[i];
+    known.push_back({adjusted_logit(top.requested[i], adjustment, options_), adjustment.token});
+  }
+  std::erase_if(known, [](const Candidate& c) { return c.logit == -kInfinity; });
+  std::sort(known.begin(), known.end());
+  const RowTail tail = tail_behind(top, adjustments, known.empty() ? 0 : known.front().logit);
+  if (!tail.empty) {
+    known.erase(std::upper_bound(known.begin(), known.end(), top.candidates.back()), known.end());
+  }
+  if (known.empty()) return std::nullopt;
+  if (greedy()) return known.front().token;
+  if (!cuts_.keep(tail, known)) return std::nullopt;
+  return draw_from(known, key);
+}
+
+// `max` is the largest adjusted logit.
+RowTail Sampler::tail_behind(const TopLogits& top, const Adjustments& adjustments,
+                             float max) const {
   const Candidate& last = top.candidates.back();
-  const bool all_known =
-      top.candidates.size() == static_cast<size_t>(vocab_) || last.logit == -kInfinity;
-  if (!all_known) {
-    candidates_.erase(std::upper_bound(candidates_.begin(), candidates_.end(), last),
-                      candidates_.end());
-  }
-  if (candidates_.empty() || candidates_.front().logit == kInfinity) return nullptr;
-  max_ = candidates_.front().logit;
-  sampled_.token = candidates_.front().token;
-  if (options_.temperature > 0) {
-    const size_t count = kept(top, all_known);
-    if (count == 0) return nullptr;
-    candidates_.resize(count);
-    std::sort(candidates_.begin(), candidates_.end(),
-              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-    sampled_.token = draw_from_candidates();
-  }
-  report(top);
-  return &sampled_;
-}
-
-// How many candidates steps 4 and 5 keep; 0: in doubt.
-size_t Sampler::kept(const TopLogits& top, bool all_known) const {
-  size_t count = candidates_.size();
-  const auto top_k = static_cast<size_t>(options_.top_k);
-  if (top_k > 0) {
-    if (count < top_k && !all_known) return 0;
-    count = std::min(count, top_k);
-  }
-  if (options_.top_p == 1) {
-    const bool enough = top_k > 0 || all_known || too_light(weight_of(top.candidates.back()));
-    return enough ? count : 0;
-  }
-  const double head = mass(0, count);
-  const auto [total, doubt] = top_k > 0 ? std::pair(head, head * kRounding) : total_of(top);
-  double reached = 0;
-  for (size_t i = 0; i < count; ++i) {
-    reached += weight_of(candidates_[i]);
-    if (reached >= options_.top_p * (total + doubt)) return i + 1;
-    if (reached >= options_.top_p * (total - doubt)) return 0;
-  }
-  return 0;
-}
-
-// The weight of all adjusted logits, and how far a sum over the whole row may be from it.
-std::pair<double, double> Sampler::total_of(const TopLogits& top) const {
+  RowTail tail;
+  tail.empty = top.candidates.size() == static_cast<size_t>(vocab_) || last.logit == -kInfinity;
+  tail.largest = last.logit;
   const auto weight = [&](float logit) {
-    return std::exp((double{logit} - double{max_}) * double{scale_});
+    return std::exp((double{logit} - double{max}) * double{scale_});
   };
-  double total = top.scaled * weight(top.candidates.front().logit), added = total;
+  tail.total = top.scaled_sum * weight(top.candidates.front().logit);
+  double added = tail.total;  // errors are relative to what was added, not to the difference
   for (size_t i = 0; i < top.requested.size(); ++i) {
-    const double now = weight(logits_[static_cast<size_t>(ask_.tokens[i])]);
-    total += now - weight(top.requested[i]);
-    added += now;
+    const double adjusted =
+        weight(adjusted_logit(top.requested[i], adjustments.list()[i], options_));
+    tail.total += adjusted - weight(top.requested[i]);
+    added += adjusted;
   }
-  return {total, added * kSumError};
+  tail.total_error = added * kSumError;
+  return tail;
 }
 
-void Sampler::report(const TopLogits& top) {
-  const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - top.log_sum); };
-  const auto listed = std::find_if(top.candidates.begin(), top.candidates.end(),
-                                   [&](const Candidate& c) { return c.token == sampled_.token; });
-  if (listed != top.candidates.end()) {
-    sampled_.logprob = logprob(listed->logit);
-  } else {
-    const auto at = std::lower_bound(ask_.tokens.begin(), ask_.tokens.end(), sampled_.token);
-    sampled_.logprob = logprob(top.requested[static_cast<size_t>(at - ask_.tokens.begin())]);
+void Sampler::report(const TopLogits& top, const Adjustments& adjustments, Sampled& to) const {
+  to.logprob = 0;
+  to.top_logprobs.clear();
+  if (options_.logprobs == kNoLogprobs) return;
+  float logit = top.chosen.logit;
+  if (const Adjustment* adjustment = adjustments.find(to.token)) {
+    logit = top.requested[static_cast<size_t>(adjustment - adjustments.list().data())];
+  } else if (to.token != top.chosen.token) {
+    logit = std::find_if(top.candidates.begin(), top.candidates.end(), [&](const Candidate& c) {
+              return c.token == to.token;
+            })->logit;
   }
-  sampled_.best.clear();
-  for (size_t i = 0; i < static_cast<size_t>(options_.logprobs); ++i) {
-    sampled_.best.emplace_back(top.candidates[i].token, logprob(top.candidates[i].logit));
+  to.logprob = logprob_of(logit, top.log_sum);
+  for (const Candidate& c : std::span(top.candidates).first(size_t(options_.logprobs))) {
+    to.top_logprobs.emplace_back(c.token, logprob_of(c.logit, top.log_sum));
   }
-}
-
-// SplitMix64 (Steele, Lea, Flood 2014): the same numbers everywhere, 53 bits of each.
-double Sampler::uniform() {
-  uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1p-53;
 }
 
 }  // namespace ridge

@@ -1,0 +1,81 @@
+// One request between steps: its tokens, its sampler, the text that was made and what ends it. It
+// knows no runner and no clock, so a loop over one request and a scheduler of many use the same.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/sampling/sampler.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/weights/weights.h"
+
+namespace ridge {
+
+struct GenerateOptions {
+  SamplerOptions sampler;
+  int max_tokens = 256;
+  std::vector<std::string> stops;  // text that ends the generation and is not shown
+  bool ignore_end = false;         // continue past the model's own end tokens
+  bool profile = false;            // time operators
+  // Checked before every step; once true, the generation ends with what was made. Null: never.
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+enum class EndReason : uint8_t { end_token, stop_string, length, context, cancelled };
+// "end", "stop", "length", "context", "cancelled"
+std::string_view end_reason_name(EndReason reason);
+
+// Holds back text that may turn out to be the beginning of a stop string.
+class StopFilter {
+ public:
+  explicit StopFilter(std::span<const std::string> stops) : stops_(stops.begin(), stops.end()) {}
+  // The text that may be shown now; sets stopped() once a stop string has come.
+  std::string push(std::string_view text);
+  std::string finish();  // the text held back, when nothing more comes
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+class Generation {
+ public:
+  // `history` and `prompt` are the tokens before the generated ones, in that order. `weights` must
+  // outlive the generation. Throws OptionError for sampler options that make no sense.
+  Generation(const Weights& weights, const GenerateOptions& options, std::span<const Token> history,
+             std::span<const Token> prompt);
+
+  const Sampler& sampler() const { return sampler_; }
+  SampleContext context() const { return {tokens_, prompt_tokens_}; }  // of the next draw
+  // All that were sampled, an end token included.
+  std::span<const Token> generated() const { return std::span(tokens_).subspan(prompt_tokens_); }
+
+  // Appends the next token and returns the text that may be shown now: whole characters that cannot
+  // become a stop string. Must not be called after the end.
+  std::string push(Token token);
+  // Ends the generation for a reason that lies outside: context or cancelled.
+  void end(EndReason reason) { end_ = reason; }
+  std::optional<EndReason> ended() const { return end_; }
+  std::string finish();  // the text held back, once ended
+
+ private:
+  bool is_end_token(Token token) const;
+
+  const Weights* weights_;
+  Sampler sampler_;
+  StopFilter filter_;
+  Utf8Stream characters_;
+  std::vector<Token> tokens_;  // history, prompt, generated
+  size_t prompt_tokens_;       // history and prompt
+  size_t max_tokens_;
+  bool ignore_end_;
+  std::optional<EndReason> end_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,45 @@
+// What a request says about the choice of its tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace ridge {
+
+struct LogitBias {
+  Token token = 0;
+  float bias = 0;  // added; minus infinity bans the token
+};
+
+constexpr int kNoLogprobs = -1;
+
+struct SamplerOptions {
+  double temperature = 0;  // 0: greedy
+  int top_k = 0;           // 0: all
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  int repeat_last_n = 64;        // -1: the whole sequence
+  double presence_penalty = 0;   // -2 to 2
+  double frequency_penalty = 0;  // -2 to 2
+  std::vector<LogitBias> logit_bias = {};
+  uint64_t seed = 0;
+  // Log probabilities to report: of the drawn token and of this many of the most probable ones.
+  int logprobs = kNoLogprobs;
+};
+
+// The sequence that the drawn token will continue: prompt, then what was generated. The draw's
+// position is tokens.size().
+struct SampleContext {
+  std::span<const Token> tokens;
+  size_t prompt_tokens = 0;  // how many of them are the prompt's
+};
+
+// Throws OptionError for what makes no sense, ids outside the vocabulary included.
+void check_sampler_options(const SamplerOptions& options, int vocab);
+
+}  // namespace ridge
