@@ -7,10 +7,9 @@ if(NOT RIDGE_UNITY)
 endif()
 set(GROUP_SIZE 16)
 set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-# Rooms with vector code per instruction set, and with CUDA, are left out: engine/cpu,
-# engine/reference, engine/cuda, measure/cpu, measure/cuda.
-foreach(ROOM base machine model cost step roofline roofline/kernels predict measure validate serve cli engine
-    engine/weights engine/convert engine/tokenizer engine/kv engine/sampling engine/account)
+# The other rooms include few of those headers, or hold code per instruction set.
+foreach(ROOM base machine model roofline roofline/kernels predict measure validate serve cli engine
+    engine/weights engine/convert engine/tokenizer)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ROOM}/*.cc)
   list(REMOVE_ITEM SOURCES ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
   string(REPLACE "/" "_" NAME ${ROOM})
@@ -21,6 +20,6 @@ foreach(ROOM base machine model cost step roofline roofline/kernels predict meas
     set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP ${NAME}_${GROUP})
   endforeach()
 endforeach()
-# Names of their own meaning: Family and kInfinity.
+# It has a Family of its own, which is not model/'s.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc
-  ${CMAKE_SOURCE_DIR}/src/engine/sampling/sampler.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
