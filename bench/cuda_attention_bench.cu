@@ -375,12 +375,35 @@ void check_bounds(const Step& step, const std::vector<uint16_t>& out) {
          unwritten + out_of_bounds, 0);
 }
 
+// Attention for steps of at most some sequences, and the way of its plans to the device.
+struct PlannedAttention {
+  PlannedAttention(int heads, int kv_heads, int head_dim, int sms, KvFormat format, int window,
+                   const AttentionBounds& bounds)
+      : attention(heads, kv_heads, head_dim, sms, format, {window}, bounds),
+        inputs(Attention::input_bytes(heads, kv_heads, sms, 1, bounds)) {}
+  void plan(const std::vector<AttentionSequence>& sequences, const std::vector<int>& pages) {
+    inputs.begin();
+    attention.plan(inputs, sequences, pages.data());
+    inputs.upload(nullptr);
+  }
+  static AttentionBounds bounds(const std::vector<AttentionSequence>& sequences, int page_count) {
+    AttentionBounds bounds;
+    for (const AttentionSequence& s : sequences) bounds.tokens += s.rows;
+    bounds.sequences = int(sequences.size());
+    bounds.cache_pages = bounds.context_pages = page_count;
+    return bounds;
+  }
+
+  Attention attention;
+  StepInputs inputs;
+};
+
 // A sequence alone gives the bits that it gives in the batch.
-void check_alone(Step& step, Attention& attention, const std::vector<uint16_t>& out) {
+void check_alone(Step& step, PlannedAttention& planned, const std::vector<uint16_t>& out) {
   size_t different = 0;
   for (const AttentionSequence& s : step.sequences) {
-    attention.plan(nullptr, {s});
-    const std::vector<uint16_t> alone = step.run(attention);
+    planned.plan({s}, step.pages);
+    const std::vector<uint16_t> alone = step.run(planned.attention);
     for (int k = 0; k < step.c.heads * step.c.head_dim; ++k) {
       for (int token = s.row; token < s.row + s.rows; ++token) {
         const size_t at = wide_at(k, token, step.padded);
@@ -395,8 +418,11 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   std::printf("%s, %s: %d/%d heads of %d, window %d, cap %g%s\n", c.name, format_name, c.heads,
               c.kv_heads, c.head_dim, c.window, c.softcap, c.norms ? ", norms" : "");
   Step step(c, format);
-  Attention attention(c.heads, c.kv_heads, c.head_dim, sms, format, {c.window});
-  attention.plan(nullptr, step.sequences);
+  const AttentionBounds bounds =
+      PlannedAttention::bounds(step.sequences, int(step.pages.size()) + 1);
+  PlannedAttention planned(c.heads, c.kv_heads, c.head_dim, sms, format, c.window, bounds);
+  planned.plan(step.sequences, step.pages);
+  Attention& attention = planned.attention;
   const std::vector<uint16_t> out = step.run(attention);
   step.found_kv = step.device_kv.host();
   check_cache(step);
@@ -407,13 +433,13 @@ void check_case(const Case& c, KvFormat format, const char* format_name, int sms
   for (int i = 0; i < repeats; ++i) changed += step.run(attention) != out;
   expect(changed == 0, "repeats that changed", changed, 0);
   // 3 SMs: every block has many items.
-  Attention slow(c.heads, c.kv_heads, c.head_dim, 3, format, {c.window});
-  slow.plan(nullptr, step.sequences);
-  const bool same = step.run(slow) == out;
+  PlannedAttention slow(c.heads, c.kv_heads, c.head_dim, 3, format, c.window, bounds);
+  slow.plan(step.sequences, step.pages);
+  const bool same = step.run(slow.attention) == out;
   expect(same, "different result on 3 SMs", !same, 0);
   const bool same_cache = step.device_kv.host() == step.found_kv;
   expect(same_cache, "cache changed by a repeat", !same_cache, 0);
-  if (c.sequences.size() > 1) check_alone(step, attention, out);
+  if (c.sequences.size() > 1) check_alone(step, planned, out);
 }
 
 void check_all(int sms, KvFormat format, const char* format_name) {
@@ -530,8 +556,10 @@ void time_case(KvFormat format, int heads, int kv_heads, int head_dim, int batch
   DeviceBuffer<KvSlot> at;
   Step::upload(qkv, floats), Step::upload(frequency, frequencies);
   Step::upload(pages, numbers), Step::upload(at, ats);
-  Attention attention(heads, kv_heads, head_dim, sms, format, {0});
-  attention.plan(nullptr, sequences);
+  PlannedAttention planned(heads, kv_heads, head_dim, sms, format, 0,
+                           PlannedAttention::bounds(sequences, int(numbers.size())));
+  planned.plan(sequences, numbers);
+  Attention& attention = planned.attention;
   const AttentionArgs args = {heads,
                               kv_heads,
                               head_dim,

@@ -178,7 +178,7 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
       for (int r = 0; r < count; ++r) {
         rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), page_count});
       }
-      model->run(rows, 1);
+      model->decode(rows, 1);
       const std::vector<float> logits = model->logits();
       for (int r = 0; r < count; ++r) {
         wanted[i] = reference.step(s.past, s.prompt[at + r], cache.of(s.pages, at + r));
@@ -202,7 +202,7 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
   };
   for (int step = 0; step < steps; ++step) {
     const auto rows = rows_at(step);
-    model->run(rows, 1);
+    model->decode(rows, 1);
     const std::vector<float> logits = model->logits();
     for (size_t i = 0; i < all.size(); ++i) {
       const std::vector<double> next =
@@ -218,13 +218,13 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
   // Several steps in one launch are the same steps, bit for bit; each row alone is the same too.
   const auto rows = rows_at(steps);
   constexpr int kSteps = 5;
-  model->run(rows, kSteps);
-  const std::vector<int> tokens = model->chosen();
+  model->decode(rows, kSteps);
+  const std::vector<int> tokens = model->argmax_of_steps();
   const std::vector<float> together = model->logits();
   std::vector<DecodeRow> next = rows;
   bool same = true;
   for (int step = 0; step < kSteps; ++step) {
-    model->run(next, 1);
+    model->decode(next, 1);
     const std::vector<float> logits = model->logits();
     for (size_t i = 0; i < next.size(); ++i) {
       const float* from = &logits[i * shape.vocab];
@@ -235,13 +235,13 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
     if (step == kSteps - 1) same = same && logits == together;
   }
   expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
-  model->run(rows, 1);
+  model->decode(rows, 1);
   const std::vector<float> batch = model->logits();
   double apart = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     DecodeRow row = rows[i];
     row.first = 0;
-    model->run({row}, 1);
+    model->decode({row}, 1);
     const std::vector<float> alone = model->logits();
     for (int v = 0; v < shape.vocab; ++v) {
       apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape.vocab + v]));
@@ -250,10 +250,10 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
   expect(apart == 0, "alone against in the batch, largest difference", apart, 0);
   int moved = 0;
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    model->run(rows, 1);
+    model->decode(rows, 1);
     if (repeat % 100 == 0 || repeat > repeats - 10) moved += model->logits() != batch;
   }
-  model->run(rows, 1);
+  model->decode(rows, 1);
   moved += model->logits() != batch;
   expect(moved == 0, "repeats, moved", moved, 0.5);
 }
@@ -301,10 +301,10 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   for (int i = 0; i < batch; ++i) {
     rows.push_back({i * 11 + 1, context - steps / 2, i, pages[i].data(), page_count});
   }
-  std::vector<double> seconds = model.time(rows, steps, 12);
+  std::vector<double> seconds = model.time_decode(rows, steps, 12);
   std::sort(seconds.begin(), seconds.end());
   const double step = seconds[seconds.size() / 2] / steps;
-  std::vector<double> single = model.time(rows, 1, 21);
+  std::vector<double> single = model.time_decode(rows, 1, 21);
   std::sort(single.begin(), single.end());
   const double bytes = model.weight_bytes() + model.cache_bytes_per_token() * batch * (context + 8);
   std::printf(
@@ -315,10 +315,10 @@ void time_model(const std::string& name, const std::string& format, int batch, i
       rate * 1e-12, batch / step);
   std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", name.c_str(), format.c_str(), batch,
               context, step * 1e3, bytes / step / rate);
-  model.keep_stamps(true);
-  model.run(rows, steps);
-  const std::vector<long long> stamps = model.stamps();
-  model.keep_stamps(false);
+  model.keep_times(true);
+  model.decode(rows, steps);
+  const std::vector<long long> stamps = model.timestamps();
+  model.keep_times(false);
   print_stamps(stamps, shape.layers, steps, step * steps);
   std::fflush(stdout);
 }

@@ -49,6 +49,9 @@ class Reference {
   struct Past {
     std::vector<std::vector<double>> keys, values;
     int length = 0;
+    // By token: the least over the layers of (last chosen - first unchosen router logit) / root
+    // mean square of the router logits.
+    std::vector<double> router_gaps;
   };
 
   // May replace a token's keys and values of a layer before they are cached, e.g. by the rounded
@@ -59,6 +62,7 @@ class Reference {
     past.keys.resize(s_.layers);
     past.values.resize(s_.layers);
     const int d = s_.head_dim, q_columns = s_.heads * d, kv_columns = s_.kv_heads * d;
+    past.router_gaps.push_back(INFINITY);
     std::vector<double> h(s_.hidden);
     for (int i = 0; i < s_.hidden; ++i) {
       h[i] = double(embed_[size_t(token) * s_.hidden + i]) * s_.embed_scale;
@@ -86,6 +90,12 @@ class Reference {
       std::vector<int> order(p.size());
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
+      if (s_.top_k < s_.experts) {
+        const double squares = std::inner_product(p.begin(), p.end(), p.begin(), 0.0);
+        const double gap = p[order[s_.top_k - 1]] - p[order[s_.top_k]];
+        past.router_gaps.back() =
+            std::min(past.router_gaps.back(), gap / std::sqrt(squares / s_.experts));
+      }
       double total = 0;
       for (double& v : p) v = std::exp(v);
       for (int i = 0; i < (s_.normalize_top_k ? s_.top_k : s_.experts); ++i) total += p[order[i]];

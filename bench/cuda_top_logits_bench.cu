@@ -14,6 +14,7 @@
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
 #include "engine/cuda/top_logits.cuh"
+#include "engine/sampling/gumbel.h"
 
 namespace ridge::cuda {
 namespace {
@@ -51,6 +52,24 @@ std::vector<float> some_logits(Kind kind, int count, unsigned seed) {
   return logits;
 }
 
+std::vector<TopLogits> top_logits(TopLogitsFinder& finder, const float* logits,
+                                  const std::vector<TopLogitsRequest>& requests) {
+  int count = 0;
+  finder.queue(nullptr, logits, nullptr, requests.data(), int(requests.size()));
+  const TopLogits* rows = finder.fetch(count);
+  return {rows, rows + count};
+}
+
+// The draw of a row on the host: the first of the largest scores.
+Candidate drawn_on_host(const float* logits, int vocab, const TopLogitsRequest& request) {
+  Candidate best = {-INFINITY, 0};
+  for (int token = 0; token < vocab; ++token) {
+    const float score = gumbel_score(logits[token], request.scale, request.key, token);
+    if (score > best.logit) best = {score, token};
+  }
+  return {logits[best.token], best.token};
+}
+
 void check_rows(int rows, int vocab, int count, float scale) {
   std::printf("%d rows of %d logits, the top %d\n", rows, vocab, count);
   std::vector<float> logits;
@@ -61,15 +80,16 @@ void check_rows(int rows, int vocab, int count, float scale) {
     logits.insert(logits.end(), more.begin(), more.end());
     TopLogitsRequest request;
     request.count = std::max(1, count - row), request.scale = scale;
+    request.draw = row % 2 == 0, request.key = gumbel_key(unsigned(vocab), row);
     for (int i = 0; i < row * 7 % (kMaxRequestedTokens + 1); ++i)
       request.tokens.push_back(random() % vocab);
     requests.push_back(request);
   }
   DeviceBuffer<float> device(logits.size());
   device.copy_from(logits.data(), logits.size());
-  TopLogitsFinder finder;
-  const std::vector<TopLogits> found = finder.find(nullptr, device.data(), vocab, requests);
-  int wrong = 0, wrong_requested = 0;
+  TopLogitsFinder finder(rows, vocab);
+  const std::vector<TopLogits> found = top_logits(finder, device.data(), requests);
+  int wrong = 0, wrong_requested = 0, wrong_chosen = 0;
   double log_error = 0, scaled_error = 0;
   for (int row = 0; row < rows; ++row) {
     const float* x = &logits[size_t(row) * vocab];
@@ -87,6 +107,8 @@ void check_rows(int rows, int vocab, int count, float scale) {
     for (size_t i = 0; i < requests[row].tokens.size(); ++i) {
       wrong_requested += top.requested[i] != x[requests[row].tokens[i]];
     }
+    const Candidate chosen = requests[row].draw ? drawn_on_host(x, vocab, requests[row]) : all[0];
+    wrong_chosen += top.chosen.token != chosen.token || top.chosen.logit != chosen.logit;
     const double maximum = all[0].logit;
     if (std::isinf(maximum)) continue;
     double sum = 0, scaled = 0;
@@ -96,19 +118,21 @@ void check_rows(int rows, int vocab, int count, float scale) {
     const double expected = maximum + std::log(sum);
     log_error =
         std::max(log_error, std::abs(top.log_sum - expected) / std::max(1.0, std::abs(expected)));
-    scaled_error = std::max(scaled_error, std::abs(top.scaled / scaled - 1));
+    scaled_error = std::max(scaled_error, std::abs(top.scaled_sum / scaled - 1));
   }
   expect(wrong == 0, "rows with other candidates", wrong, 0);
   expect(wrong_requested == 0, "wrong logits of requested tokens", wrong_requested, 0);
+  expect(wrong_chosen == 0, "rows with other chosen tokens", wrong_chosen, 0);
   // The device's part of kSumError.
   expect(log_error < 8e-6, "log of the sum", log_error, 8e-6);
   expect(scaled_error < 8e-6, "the scaled sum", scaled_error, 8e-6);
 
   int changed = 0;
   for (int i = 0; i < 20; ++i) {
-    const std::vector<TopLogits>& again = finder.find(nullptr, device.data(), vocab, requests);
+    const std::vector<TopLogits> again = top_logits(finder, device.data(), requests);
     for (int row = 0; row < rows; ++row) {
-      changed += again[row].log_sum != found[row].log_sum || again[row].scaled != found[row].scaled;
+      changed += again[row].log_sum != found[row].log_sum ||
+                 again[row].scaled_sum != found[row].scaled_sum;
       changed += again[row].candidates.size() != found[row].candidates.size();
       for (size_t j = 0; j < found[row].candidates.size(); ++j) {
         changed += again[row].candidates[j].token != found[row].candidates[j].token;
@@ -122,7 +146,7 @@ void check_rows(int rows, int vocab, int count, float scale) {
     const size_t at = random() % logits.size();
     device.copy_from(logits.data(), logits.size());
     check(cudaMemcpy(device.data() + at, &bad, 4, cudaMemcpyHostToDevice), "copying");
-    const std::vector<TopLogits>& broken = finder.find(nullptr, device.data(), vocab, requests);
+    const std::vector<TopLogits> broken = top_logits(finder, device.data(), requests);
     for (int row = 0; row < rows; ++row) {
       unreported += broken[row].broken != (row == int(at / size_t(vocab)));
     }
@@ -162,14 +186,14 @@ void time_rows(int rows, int vocab, int count, double rate) {
   request.count = count, request.scale = 1.4f;
   for (int i = 0; i < 64; ++i) request.tokens.push_back(i * 37 % vocab);
   const std::vector<TopLogitsRequest> requests(rows, request);
-  TopLogitsFinder finder;
-  finder.find(nullptr, device.data(), vocab, requests);
+  TopLogitsFinder finder(rows, vocab);
+  top_logits(finder, device.data(), requests);
   constexpr int kLaunches = 20;
   cudaEvent_t start, stop;
   cudaEventCreate(&start), cudaEventCreate(&stop);
   const double kernels = median_of(15, [&] {
     cudaEventRecord(start);
-    for (int i = 0; i < kLaunches; ++i) finder.queue(nullptr, device.data(), vocab, rows);
+    for (int i = 0; i < kLaunches; ++i) finder.queue_kernels(nullptr, device.data(), rows);
     cudaEventRecord(stop);
     check(cudaDeviceSynchronize(), "timing");
     float ms = 0;
@@ -183,7 +207,9 @@ void time_rows(int rows, int vocab, int count, double rate) {
   };
   const double call = median_of(101, [&] {
     const double begin = clock();
-    finder.find(nullptr, device.data(), vocab, requests);
+    int count = 0;
+    finder.queue(nullptr, device.data(), nullptr, requests.data(), rows);
+    finder.fetch(count);
     return clock() - begin;
   });
   float* pinned;

@@ -15,7 +15,7 @@
 namespace ridge {
 
 DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat format,
-                       int cache_tokens, int max_tokens) {
+                       int cache_tokens, double step_bytes) {
   Model kept = model;
   kept.head.format = stored_format(format);
   kept.embed_format = stored_format(cuda::WeightFormat::bf16);
@@ -34,35 +34,36 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
   if (plan.kv && plan.kv->name != "bf16") need.cache += 2 * columns * tokens;
   // Two matrices of bf16 at a time; the head is the widest.
   const double packing = 2 * 2 * kept.embed_parameters();
-  need.working = std::max(packing, activation_bytes(rank, max_tokens, max_tokens));
+  need.working = packing + step_bytes;
   return need;
 }
 
 void check_device_memory(const Model& model, const Plan& plan, cuda::WeightFormat format,
-                         int cache_tokens, int max_tokens, double available,
+                         int cache_tokens, double step_bytes, double available,
                          const std::string& device) {
   Plan on = plan;
   const auto need = [&](cuda::WeightFormat as, int tokens) {
-    return device_need(model, on, as, tokens, max_tokens);
+    return device_need(model, on, as, tokens, step_bytes);
   };
   const DeviceNeed wanted = need(format, cache_tokens);
   if (wanted.all() <= available) return;
 
-  std::vector<std::string> ways;
+  std::vector<std::string> fitting;
   const double page = need(format, plan.page_tokens).cache;
   const double pages = std::floor((available - wanted.weights - wanted.working) / page);
-  if (pages >= 1) ways.push_back(fmt::format("a cache of {:.0f} tokens", pages * plan.page_tokens));
+  if (pages >= 1)
+    fitting.push_back(fmt::format("a cache of {:.0f} tokens", pages * plan.page_tokens));
   for (const cuda::WeightFormat other : device_formats()) {
     const DeviceNeed narrow = need(other, cache_tokens);
     if (narrow.weights < wanted.weights && narrow.all() <= available) {
-      ways.push_back("--format " + stored_format(other).name);
+      fitting.push_back("--format " + stored_format(other).name);
     }
   }
   for (const cuda::KvFormat other : {cuda::KvFormat::fp8, cuda::KvFormat::int8}) {
     on.kv = stored_format(other, model.groups.front().layer.mixer.head_dim);
     const DeviceNeed narrow = need(format, cache_tokens);
     if (narrow.cache < wanted.cache && narrow.all() <= available) {
-      ways.push_back("--kv " + on.kv->name);
+      fitting.push_back("--kv " + on.kv->name);
     }
   }
   throw Error(
@@ -70,7 +71,7 @@ void check_device_memory(const Model& model, const Plan& plan, cuda::WeightForma
       "of {} are free; {}",
       model.name, pretty_bytes(wanted.all()), pretty_bytes(wanted.weights), cache_tokens,
       pretty_bytes(wanted.cache), pretty_bytes(wanted.working), pretty_bytes(available), device,
-      ways.empty() ? "no format fits" : fmt::format("what fits: {}", fmt::join(ways, ", ")));
+      fitting.empty() ? "no format fits" : fmt::format("what fits: {}", fmt::join(fitting, ", ")));
 }
 
 }  // namespace ridge

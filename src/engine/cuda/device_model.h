@@ -1,5 +1,5 @@
 // A model on the device, and steps through it: of up to 8 tokens by one kernel that reads at the
-// memory's roof (decode.cuh), of any size by a kernel an operator (forward.cuh). No CUDA types: the
+// memory's roof (decode_step.cuh), larger ones layer by layer (forward.cuh). No CUDA types: the
 // runner, the tests and the benchmarks use it as ordinary C++17.
 #pragma once
 
@@ -61,22 +61,42 @@ enum class VectorKind : uint8_t {
   qkv_bias
 };
 
-// One token of a step: `past` of its sequence are cached before the step, `first` is the step's
-// first row of its sequence (rows of one sequence follow each other and lie in one page of 16),
-// `pages` cover its position.
+// What the steps of a run may hold at most. All device memory is allocated from these bounds.
+struct StepBounds {
+  int tokens = 512;       // of one step
+  int sequences = 64;     // of one step
+  int logit_rows = 64;    // of one step
+  int decode_steps = 16;  // of one decode() launch
+};
+// The sequences of one step may see so many times the pages of the cache together: pages may be
+// shared, and a shared page counts for each of its sequences.
+constexpr int kMaxSharing = 4;
+
+// A token of a step: an id, or at -1 - r the token that row r of the last sample() chose.
+using TokenInput = int;
+
+// One token of a decode kernel's step: `past` of its sequence are cached before the step, `first`
+// is the step's first row of its sequence (rows of one sequence follow each other and lie in one
+// page of 16), `pages` cover its position.
 struct DecodeRow {
-  int token = 0, past = 0, first = 0;
+  TokenInput token = 0;
+  int past = 0, first = 0;
   const int* pages = nullptr;
   int page_count = 0;
 };
 
-// One sequence's tokens of a step of any size, after `past` cached ones; logits of the last
-// `logits` of them are wanted.
-struct ForwardSlice {
-  const int* tokens = nullptr;
+// One sequence's tokens of a step, after `past` cached ones; logits of the last `logits` of them
+// are wanted.
+struct StepSlice {
+  const TokenInput* tokens = nullptr;
   int count = 0, past = 0;
-  const int* pages = nullptr;
+  const int* pages = nullptr;  // of 16 tokens, up to the last token's
   int page_count = 0, logits = 0;
+};
+
+// A page of 16 tokens and where it is copied to, in every layer.
+struct KernelPageCopy {
+  int from = 0, to = 0;
 };
 
 // Writes rows [first, first + count) of a matrix as bf16.
@@ -87,51 +107,59 @@ struct DeviceFound {
   double free_bytes = 0;
 };
 DeviceFound find_device();  // the current one; throws Error where there is none
+// Device memory of a model besides weights and KV cache (a cache that is not bf16 counts one layer
+// of bf16 pages), on the current device.
+double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_pages);
 
 class DeviceModel {
  public:
-  // Throws Error: no device, one without the instructions, a shape the kernel has no code for.
+  // Throws Error: no device, one without the instructions, a shape without code.
   static std::unique_ptr<DeviceModel> make(const ModelShape& shape, WeightFormat format,
-                                           KvFormat kv_format, int cache_pages);
+                                           KvFormat kv_format, int cache_pages,
+                                           const StepBounds& bounds = {});
   virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
   virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
   virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;
-  // All of it at random: deviation 0.02; norms 1 +- `norm_deviation`.
+  // All weights at random: deviation 0.02; norms 1 +- `norm_deviation`.
   virtual void randomize(uint64_t seed, float norm_deviation) = 0;
   // The cache too, as a context would fill it.
   virtual void randomize_cache(uint64_t seed) = 0;
 
-  // Whether this model's shape has a kernel for up to 8 tokens; forward() runs them all.
-  virtual bool decodes() const = 0;
-  // One step of any number of tokens; returns when queued. logits(): of the wanted rows, in order.
-  virtual void forward(const std::vector<ForwardSlice>& slices) = 0;
-  // Seconds of each of `repeats` of the same step by the device's clock.
-  virtual std::vector<double> time_forward(const std::vector<ForwardSlice>& slices,
-                                           int repeats) = 0;
-  // Runs `steps` (each row goes on with its likeliest token) and returns when queued; row_count at
-  // most 8.
-  virtual void run(const std::vector<DecodeRow>& rows, int steps) = 0;
-  virtual void wait() = 0;
-  // Of the last step, [row][vocab]; waits.
+  // Queues a step, by the path for its size (step_path.cuh). Slices have at least one token. Throws
+  // Error, with nothing changed, where the step exceeds the bounds.
+  virtual void step(const StepSlice* slices, int count) = 0;
+  // Logits of the wanted rows of the last step, [row][vocab]; waits.
   virtual const std::vector<float>& logits() = 0;
-  // The likeliest tokens, [step][row] of run(), [row] of forward(); waits.
-  virtual std::vector<int> chosen() = 0;
-  // What is asked of the rows of the last step, one ask each; waits. Valid until the next.
-  virtual const std::vector<TopLogits>& top_logits(
-      const std::vector<TopLogitsRequest>& requests) = 0;
+  // Queues the answers to one request per wanted row of the last step; two may be in flight.
+  virtual void sample(const TopLogitsRequest* requests, int count) = 0;
+  // Waits for the oldest answer that was not fetched. Valid until the next fetch().
+  virtual const TopLogits* fetch(int& count) = 0;
+  // Queues copies of the cache's pages, side by side: no page is both a source and a target.
+  virtual void copy_pages(const KernelPageCopy* copies, int count) = 0;
+  virtual void wait() = 0;
 
-  // Seconds of one run() by the device's clock; the least and the median of `repeats`.
-  virtual std::vector<double> time(const std::vector<DecodeRow>& rows, int steps, int repeats) = 0;
-  // Operators of the last step with their seconds, in order, and what lies between them
-  // ("meetings"), when asked for before it by keep_stamps(); they add up to the device's time.
-  // Waits.
-  virtual std::vector<std::pair<const char*, double>> operators() = 0;
-  // Clocks of SM 0 in the last run, [operator][3] (decode_shared.cuh), when asked for before it.
-  virtual void keep_stamps(bool keep) = 0;
-  virtual std::vector<long long> stamps() = 0;
+  // For benchmarks and checks: a step by the kernels of forward.cuh whatever its size, and a launch
+  // of the decode kernel with `steps` steps, each row going on with its argmax. Both queue.
+  virtual bool has_decode_kernel() const = 0;
+  virtual void forward(const std::vector<StepSlice>& slices) = 0;
+  virtual void decode(const std::vector<DecodeRow>& rows, int steps) = 0;
+  // The argmax tokens of the last decode(), [step][row]; waits.
+  virtual std::vector<int> argmax_of_steps() = 0;
+  // Seconds of each of `repeats` of the same step or launch, by the device's clock.
+  virtual std::vector<double> time_forward(const std::vector<StepSlice>& slices, int repeats) = 0;
+  virtual std::vector<double> time_decode(const std::vector<DecodeRow>& rows, int steps,
+                                          int repeats) = 0;
+
+  // Times the operators of the steps that follow; such steps wait.
+  virtual void keep_times(bool keep) = 0;
+  // Operators of the last step with their seconds, in order; of the decode kernel also the waits at
+  // its grid barrier. They add up to the device's time.
+  virtual const std::vector<std::pair<const char*, double>>& operators() = 0;
+  // SM 0's clocks in the last launch of the decode kernel, [operator][3] (decode.cuh).
+  virtual std::vector<long long> timestamps() = 0;
 
   // The dequantized matrix, in the order of its 16-row blocks; for checks.
   virtual std::vector<float> unpacked(MatrixKind kind, int layer) = 0;

@@ -1,89 +1,107 @@
-// A step of any number of tokens, an operator a kernel: prompts, large and mixed batches, and the
-// models that the decode kernel has no code for. Launches depend on each other programmatically, so
-// that weights arrive while the kernel before ends. Up to 128 tokens the products of a layer from
-// one attention to the next are one kernel, with the norms folded in; of models with experts or
-// norms after blocks few tokens have products of their own (few.cuh).
+// Steps of any number of tokens, layer by layer: prompts, large and mixed batches, and the models
+// that the decode kernel has no code for. step_path.cuh says which of the two ways a step takes:
+//   fused_layer   attention, then one kernel for all GEMMs up to the next attention
+//   per_operator  one kernel per operator; experts in two ways (uses_skinny_experts)
+// Kernels are dependent launches (device.cuh): weights arrive while the kernel before still runs.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "engine/cuda/attention/attention.cuh"
+#include "engine/cuda/forward_buffers.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/moe/experts.cuh"
+#include "engine/cuda/operator_timer.cuh"
 #include "engine/cuda/rms_norm.cuh"
+#include "engine/cuda/step_inputs.cuh"
+#include "engine/cuda/step_path.cuh"
 
 namespace ridge::cuda {
+
+std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0: none
 
 class Forward {
  public:
   // Throws Error for shapes it has no code for.
-  Forward(const DeviceWeights& weights, int sms);
-  ~Forward();
-  Forward(const Forward&) = delete;
-  Forward& operator=(const Forward&) = delete;
+  Forward(const DeviceWeights& weights, int sms, const ForwardBuffers& buffers,
+          const AttentionBounds& bounds);
 
-  // Uploads what the step needs; `queue` may then be called any number of times.
-  void prepare(cudaStream_t stream, const std::vector<ForwardSlice>& slices);
+  static size_t input_bytes(const ModelShape& shape, int sms, const StepBounds& bounds,
+                            const AttentionBounds& attention);
+  // Adds the step's inputs; the caller uploads them before queue(), which may be called repeatedly.
+  void prepare(StepInputs& inputs, const StepSlice* slices, int count);
   void queue(cudaStream_t stream);
-  int logit_rows() const { return int(wanted_.size()); }
-  const float* logits() const { return logits_.data(); }  // [row][vocab]
-  const int* chosen() const { return chosen_.data(); }    // [row], the likeliest
 
-  // Times operators of each queue() with events, which keeps them apart.
-  void keep_times(bool keep) { keep_times_ = keep; }
-  std::vector<std::pair<const char*, double>> operators() const;  // waits
+  int* tokens() const { return step_.token_ids; }  // [token], of the step's inputs
+  int logit_rows() const { return step_.logit_rows; }
+  OperatorTimer& timer() { return timer_; }
 
  private:
-  void reserve(int tokens, int rows);
-  void mark(cudaStream_t stream, const char* name);
-  LinearArgs product(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
-  void linear(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
-              LinearArgs args);
-  RmsNormArgs norm_args(const float* norm, const float* added_norm, const int* rows, int count);
+  // What the block before computed and has not added to the residual: the next norm adds it first.
+  struct PendingAdd {
+    const float* rows = nullptr;  // [token][hidden]
+    ExpertOutputs experts = {};   // or the outputs of experts, to be summed with their weights
+    const float* norm = nullptr;  // post-norm of what is added; null: none
+  };
+  // One step's sizes, and its inputs on the device.
+  struct Step {
+    StepPath path = StepPath::per_operator;
+    int tokens = 0, padded = 0, tile = 0;  // tile: tokens of a GEMM's tile
+    bool skinny_experts = false;
+    int slot_tile = 0, slots = 0;
+    int logit_rows = 0;
+    int* token_ids = nullptr;
+    const KvSlot* kv_slots = nullptr;
+    const int* pages = nullptr;
+    const int* logit_tokens = nullptr;  // [logit row]: the token whose logits are wanted
+  };
+
+  struct FusedGemms {
+    const char* names[kMaxChain];
+    LinearArgs args[kMaxChain];
+    int count = 0;
+    void add(const char* name, const LinearArgs& gemm) {
+      names[count] = name;
+      args[count++] = gemm;
+    }
+  };
+
+  void fused_layers(cudaStream_t stream);
+  // The last layer's kernel of fused_layers() computes the logits too, where all tokens have some.
+  bool fuses_head() const { return step_.logit_rows == step_.tokens; }
+  void launch(cudaStream_t stream, const FusedGemms& gemms);
+  PendingAdd separate_layers(cudaStream_t stream);
+  void logits(cudaStream_t stream, const PendingAdd& pending);
+
+  void attention(cudaStream_t stream, int layer);
+  PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
+  PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
+  PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
+
+  // Arguments of operators.
+  LinearArgs gemm_args(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
   LinearArgs qkv_args(int layer) const;
-  LinearArgs out_args() const;  // of the down product too
+  LinearArgs block_output_args() const;  // of out and down
+  LinearArgs gate_args() const;
   LinearArgs head_args() const;
   LinearArgs expert_args() const;
+  RmsNormArgs norm_args(VectorKind kind, int layer, const PendingAdd& pending) const;
   ExpertRouting routing() const;
-  void attend(cudaStream_t stream, int layer);
-  void mlp(cudaStream_t stream, int layer);
-  void experts(cudaStream_t stream, int layer);
-  void experts_of_few(cudaStream_t stream, int layer, const RmsNormArgs& norm);
-  bool few_experts() const;
-  void layers_apart(cudaStream_t stream);
-  bool layers_chained(cudaStream_t stream);  // whether logits are done too
-  bool chains() const;
+  PendingAdd pending_block_output(VectorKind post_norm, int layer) const;
+  PendingAdd pending_experts(int layer) const;
+  // Queues one GEMM by the kernel for its number of tokens.
+  void gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x, LinearArgs args);
 
   const DeviceWeights& w_;
   int sms_;
+  ForwardBuffers b_;
   Linear linear_, router_;
   Attention attention_;
-
-  // Of the step.
-  int tokens_ = 0, padded_ = 0, tile_ = 0;
-  int slot_tile_ = 0, slots_ = 0;  // experts
-  bool owed_ = false;              // their rows are not in the residual yet
-  std::vector<int> wanted_;        // rows of which logits are wanted
-
-  // Grown as steps ask for it.
-  int room_ = 0, rows_room_ = 0;
-  DeviceBuffer<float> residual_, qkv_, added_, logits_, squares_;
-  DeviceBuffer<uint16_t> x_, q_, attended_, activated_;
-  DeviceBuffer<int> token_, pages_, rows_, chosen_;
-  DeviceBuffer<KvSlot> at_;
-  DeviceBuffer<unsigned long long> best_;
-  DeviceBuffer<float> router_logits_, expert_weight_, expert_rows_;
-  DeviceBuffer<int> expert_, slot_, count_, source_, tile_matrix_, tile_count_;
-  DeviceBuffer<unsigned> arrived_;
-  DeviceBuffer<uint16_t> sorted_, sorted_activated_;
-
-  bool keep_times_ = false;
-  std::vector<const char*> names_;
-  std::vector<cudaEvent_t> events_;
-  size_t used_events_ = 0;
+  OperatorTimer timer_;
+  Step step_;
+  std::vector<AttentionSequence> sequences_;  // the step's; kept for its memory
 };
 
 }  // namespace ridge::cuda

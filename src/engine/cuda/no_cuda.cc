@@ -2,13 +2,23 @@
 #ifndef RIDGE_HAS_CUDA
 
 #include "base/error.h"
+#include "engine/cuda/device_model.h"
 #include "engine/runner.h"
 
 namespace ridge {
+namespace {
 
-std::unique_ptr<Runner> make_cuda_runner(Weights, const RunnerOptions&) {
+[[noreturn]] void say_no_cuda() {
   throw Error("this ridge was built without the CUDA toolkit: --device cpu runs everywhere");
 }
+
+}  // namespace
+
+namespace cuda {
+DeviceFound find_device() { say_no_cuda(); }
+}  // namespace cuda
+
+std::unique_ptr<Runner> make_cuda_runner(Weights, const RunnerOptions&) { say_no_cuda(); }
 
 }  // namespace ridge
 

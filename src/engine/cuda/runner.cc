@@ -1,5 +1,5 @@
-// The runner on CUDA: steps of at most 8 tokens by the decode kernel, where it has code for the
-// model; all others operator by operator.
+// The runner on CUDA: translates weights, slices and pages for the DeviceModel, which runs the
+// steps.
 #ifdef RIDGE_HAS_CUDA
 
 #include "engine/runner.h"
@@ -17,17 +17,16 @@
 namespace ridge {
 namespace {
 
-using cuda::DecodeRow;
 using cuda::DeviceModel;
-using cuda::ForwardSlice;
 using cuda::MatrixKind;
 using cuda::ModelShape;
 using cuda::rows_of;
+using cuda::StepBounds;
+using cuda::StepSlice;
 using cuda::VectorKind;
 using cuda::WideHeads;
 
-constexpr int kRows = 8;         // tokens of a step that the decode kernel takes
-constexpr int kPageTokens = 16;  // of the kernel's pages; the pool's are one or more of them
+constexpr int kPageTokens = 16;  // of the kernels' pages; the pool's are one or more of them
 
 ModelShape shape_of(const Architecture& a, const WideHeads& heads) {
   ModelShape s;
@@ -72,28 +71,29 @@ class CudaRunner final : public Runner {
       : weights_(std::move(weights)),
         options_(options),
         kv_(kv_format_of(options.kv)),
-        heads_(weights_.architecture.head_dim),
-        pool_((options.cache_tokens + options.page_tokens - 1) / options.page_tokens,
-              options.page_tokens) {
+        heads_(weights_.architecture.head_dim) {
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
     const ModelShape shape = shape_of(weights_.architecture, heads_);
+    const StepBounds bounds = {options.max_tokens, options.max_sequences, options.logit_rows(), 1};
+    const int cache_pages = page_count() * kernel_pages_per_page();
     const cuda::DeviceFound device = cuda::find_device();
     check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
-                        options.max_tokens, device.free_bytes, device.name);
-    model_ = DeviceModel::make(shape, options.device_format, kv_,
-                               pool_.total() * (options.page_tokens / kPageTokens));
+                        cuda::step_bytes(shape, bounds, cache_pages), device.free_bytes,
+                        device.name);
+    model_ = DeviceModel::make(shape, options.device_format, kv_, cache_pages, bounds);
     load();
     weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
+    slices_.reserve(size_t(options.max_sequences));
+    pages_.reserve(max_context_pages());
   }
 
   const Weights& weights() const override { return weights_; }
   const RunnerOptions& options() const override { return options_; }
-  PagePool& pool() override { return pool_; }
   void set_profile(Profile* profile) override {
     profile_ = profile;
-    model_->keep_stamps(profile != nullptr);
+    model_->keep_times(profile != nullptr);
   }
   void fill_cache(uint64_t seed) override { model_->randomize_cache(seed); }
   std::string device() const override {
@@ -109,39 +109,35 @@ class CudaRunner final : public Runner {
     return plan;
   }
 
-  std::span<const float> logits() override { return on_device_ ? model_->logits() : logits_; }
-  std::span<const Token> likeliest() override {
-    if (!on_device_) return Runner::likeliest();
-    likeliest_ = model_->chosen();
-    return likeliest_;
-  }
-  std::span<const TopLogits> top_logits(std::span<const TopLogitsRequest> requests) override {
-    if (!on_device_) return Runner::top_logits(requests);
-    return model_->top_logits({requests.begin(), requests.end()});
-  }
-
   void run(std::span<const Slice> batch) override {
-    const size_t vocab = size_t(weights_.architecture.vocab);
-    size_t total = 0;
-    std::vector<std::vector<int>> pages;
-    for (const Slice& slice : batch) {
-      total += slice.tokens.size();
-      pages.push_back(kernel_pages(slice.pages));
-      for (const Token token : slice.tokens) {
-        if (token < 0 || size_t(token) >= vocab) {
-          throw Error("token {} is outside the vocabulary of {}", token, vocab);
-        }
+    check_step(batch, options_, weights_.architecture.vocab);
+    lay_out(batch);
+    const Profile::Clock::time_point start = Profile::Clock::now();
+    model_->step(slices_.data(), int(slices_.size()));
+    if (profile_ != nullptr) record_operators(start);
+  }
+  std::span<const float> logits() override { return model_->logits(); }
+  void sample(std::span<const TopLogitsRequest> requests) override {
+    model_->sample(requests.data(), int(requests.size()));
+  }
+  std::span<const TopLogits> fetch() override {
+    int count = 0;
+    const TopLogits* rows = model_->fetch(count);
+    return {rows, size_t(count)};
+  }
+  void copy_pages(std::span<const PageCopy> copies) override {
+    const int each = kernel_pages_per_page();
+    copies_.clear();
+    for (const PageCopy& copy : copies) {
+      if (std::min(copy.from, copy.to) < 0 || std::max(copy.from, copy.to) >= page_count()) {
+        throw Error("a copy of page {} to {} in a cache of {}", copy.from, copy.to, page_count());
+      }
+      const int count = (copy.tokens + kPageTokens - 1) / kPageTokens;
+      for (int i = 0; i < count; ++i) {
+        copies_.push_back({copy.from * each + i, copy.to * each + i});
       }
     }
-    if (total > size_t(options_.max_tokens)) {
-      throw Error("a step of more than {} tokens", options_.max_tokens);
-    }
-    logits_.clear();
-    on_device_ = false;
-    if (total == 0) return;
-    if (total <= kRows && model_->decodes()) return decode(batch, pages, total);
-    forward(batch, pages);
-    on_device_ = true;
+    model_->copy_pages(copies_.data(), int(copies_.size()));
   }
 
  private:
@@ -199,76 +195,39 @@ class CudaRunner final : public Runner {
     return bias;
   }
 
-  std::vector<int> kernel_pages(std::span<const int> pages) const {
-    const int each = options_.page_tokens / kPageTokens;
-    std::vector<int> all;
-    for (const int page : pages) {
-      for (int i = 0; i < each; ++i) all.push_back(page * each + i);
-    }
-    return all;
+  int kernel_pages_per_page() const { return options_.page_tokens / kPageTokens; }
+
+  size_t max_context_pages() const {
+    return size_t(cuda::kMaxSharing) * size_t(page_count()) * size_t(kernel_pages_per_page());
   }
 
-  // Launches of the decode kernel: each takes the next tokens of every slice that has some. A
-  // slice's part of a launch stays within a page, as the kernel wants it.
-  void decode(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages,
-              size_t total) {
-    const size_t vocab = size_t(weights_.architecture.vocab);
-    size_t wanted = 0;
-    std::vector<size_t> done(batch.size()), first_logit(batch.size());
-    for (size_t i = 0; i < batch.size(); ++i) {
-      first_logit[i] = wanted;
-      wanted += size_t(batch[i].logits);
+  // The step's slices with the kernels' pages, up to each slice's last token.
+  void lay_out(std::span<const Slice> batch) {
+    const int each = kernel_pages_per_page();
+    const auto pages_of = [](const Slice& slice) {
+      return (slice.past + int(slice.tokens.size()) + kPageTokens - 1) / kPageTokens;
+    };
+    size_t total = 0;
+    for (const Slice& slice : batch) total += size_t(pages_of(slice));
+    const size_t most = max_context_pages();
+    if (total > most) {
+      throw Error("a step of {} tokens of context: this runner takes {}", total * kPageTokens,
+                  most * kPageTokens);
     }
-    logits_.resize(wanted * vocab);
-    std::vector<DecodeRow> rows;
-    std::vector<std::pair<size_t, size_t>> of;  // slice and token of each row
-    for (size_t finished = 0; finished < total; finished += rows.size()) {
-      rows.clear();
-      of.clear();
-      for (size_t i = 0; i < batch.size(); ++i) {
-        const Slice& slice = batch[i];
-        const int past = slice.past + int(done[i]), first = int(rows.size());
-        const size_t room = size_t(kPageTokens - past % kPageTokens);
-        const size_t count = std::min(room, slice.tokens.size() - done[i]);
-        for (size_t t = 0; t < count; ++t) {
-          rows.push_back(
-              {int(slice.tokens[done[i] + t]), past, first, pages[i].data(), int(pages[i].size())});
-          of.emplace_back(i, done[i] + t);
-        }
-        done[i] += count;
+    slices_.clear(), pages_.clear();
+    for (const Slice& slice : batch) {
+      const int count = pages_of(slice);
+      const int* first = pages_.data() + pages_.size();  // stays: the capacity suffices
+      for (int i = 0; i < count; ++i) {
+        pages_.push_back(slice.pages[size_t(i / each)] * each + i % each);
       }
-      launch(rows);
-      // The usual step, a token and its logits of each sequence, needs no copy.
-      on_device_ = rows.size() == total && wanted == total;
-      if (on_device_) return;
-      collect(batch, of, first_logit, vocab);
+      slices_.push_back(
+          {slice.tokens.data(), int(slice.tokens.size()), slice.past, first, count, slice.logits});
     }
-  }
-
-  void forward(std::span<const Slice> batch, const std::vector<std::vector<int>>& pages) {
-    std::vector<ForwardSlice> slices;
-    for (size_t i = 0; i < batch.size(); ++i) {
-      const Slice& slice = batch[i];
-      if (slice.tokens.empty()) continue;
-      slices.push_back({slice.tokens.data(), int(slice.tokens.size()), slice.past, pages[i].data(),
-                        int(pages[i].size()), slice.logits});
-    }
-    const Profile::Clock::time_point start = Profile::Clock::now();
-    model_->forward(slices);
-    model_->wait();
-    record(start);
-  }
-
-  void launch(const std::vector<DecodeRow>& rows) {
-    const Profile::Clock::time_point start = Profile::Clock::now();
-    model_->run(rows, 1);
-    model_->wait();
-    record(start);
   }
 
   // The step's operators by the device's clock, from `start` on.
-  void record(Profile::Clock::time_point start) {
-    if (profile_ == nullptr) return;
+  void record_operators(Profile::Clock::time_point start) {
     for (const auto& [name, seconds] : model_->operators()) {
       const auto stop = start + std::chrono::duration_cast<Profile::Clock::duration>(
                                     std::chrono::duration<double>(seconds));
@@ -277,35 +236,14 @@ class CudaRunner final : public Runner {
     }
   }
 
-  // Logits of the rows that were asked for.
-  void collect(std::span<const Slice> batch, const std::vector<std::pair<size_t, size_t>>& of,
-               const std::vector<size_t>& first_logit, size_t vocab) {
-    const auto is_wanted = [&](size_t slice, size_t token) {
-      return token + size_t(batch[slice].logits) >= batch[slice].tokens.size();
-    };
-    if (std::none_of(of.begin(), of.end(),
-                     [&](auto& row) { return is_wanted(row.first, row.second); })) {
-      return;
-    }
-    const std::vector<float>& from = model_->logits();
-    for (size_t r = 0; r < of.size(); ++r) {
-      const auto [slice, token] = of[r];
-      if (!is_wanted(slice, token)) continue;
-      const size_t to =
-          first_logit[slice] + token + size_t(batch[slice].logits) - batch[slice].tokens.size();
-      std::copy_n(&from[r * vocab], vocab, &logits_[to * vocab]);
-    }
-  }
-
   Weights weights_;
   RunnerOptions options_;
   cuda::KvFormat kv_;
   WideHeads heads_;
-  PagePool pool_;
   std::unique_ptr<DeviceModel> model_;
-  bool on_device_ = false;     // the wanted rows are those of the last launch
-  std::vector<float> logits_;  // otherwise
-  std::vector<Token> likeliest_;
+  std::vector<StepSlice> slices_;  // of the last step
+  std::vector<int> pages_;         // of its slices, one after the other
+  std::vector<cuda::KernelPageCopy> copies_;
   Profile* profile_ = nullptr;
 };
 

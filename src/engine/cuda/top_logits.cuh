@@ -1,58 +1,74 @@
-// The best of rows of logits that lie on the device (engine/best.h), by two small kernels: only
-// what a sampler needs crosses to the host.
+// What samplers need of rows of logits (engine/sampling/top_logits.h), found on the device: only
+// the answers cross to the host. The chosen token of each row also stays on the device, as an input
+// of the next step.
+//
+// queue() only queues kernels; fetch() waits for the oldest answer. Two answers may be in flight:
+// requests and answers have two pinned buffers in turn.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/top_logits_kernels.cuh"
+#include "engine/cuda/workspace.h"
 #include "engine/sampling/top_logits.h"
 
 namespace ridge::cuda {
 
-// A row's question and answer as they cross.
-struct RequestRow {
-  float scale;
-  int count, token_count;
-  int tokens[kMaxRequestedTokens];
-};
-struct BestRow {
-  double sums[2];                     // of exp(x - largest) and exp(scale (x - largest))
-  Candidate best[kMaxCandidates];     // `count` of them
-  float logits[kMaxRequestedTokens];  // of the tokens asked for
-  int broken, count;
-};
-// What a block of the first kernel leaves of its part of a row.
-struct BestPart {
-  float max, sums[2];  // above its own largest
-  int broken;
-};
-
 class TopLogitsFinder {
  public:
-  TopLogitsFinder() = default;
-  ~TopLogitsFinder() { cudaFreeHost(answers_); }
+  TopLogitsFinder(int max_rows, int vocab);
+  ~TopLogitsFinder();
   TopLogitsFinder(const TopLogitsFinder&) = delete;
   TopLogitsFinder& operator=(const TopLogitsFinder&) = delete;
+  static size_t memory_bytes(int max_rows, int vocab);
 
-  // One for each request, which each stand for a row of `vocab` logits. Waits; valid until the
-  // next.
-  const std::vector<TopLogits>& find(cudaStream_t stream, const float* logits, int vocab,
-                                     const std::vector<TopLogitsRequest>& requests);
-  // The kernels alone, with the requests of the last find().
-  void queue(cudaStream_t stream, const float* logits, int vocab, int rows) const;
+  // Queues the answers to `count` requests, one per row of `logits`. `argmax`: the argmax of each
+  // row, if the step has left it on the device; rows that want no more cost nothing further then.
+  // Throws Error where two answers are not fetched yet.
+  void queue(cudaStream_t stream, const float* logits, const int* argmax,
+             const TopLogitsRequest* requests, int count);
+  // Waits for the oldest answer that was not fetched. Valid until the next fetch().
+  const TopLogits* fetch(int& count);
+
+  // The chosen tokens of the last queue(), [row] on the device, and how many there are.
+  const int* chosen() const { return buffers_.chosen; }
+  int chosen_count() const { return chosen_count_; }
+  // The two kernels alone, with the requests of the last queue(); for timing.
+  void queue_kernels(cudaStream_t stream, const float* logits, int rows);
 
  private:
-  void reserve(int rows, int vocab);
+  static constexpr int kInFlight = 2;
+  struct Buffers {  // on the device
+    Buffers(Workspace& workspace, int max_rows, int vocab);
+    TopLogitsRequestRow* requests;  // [row]
+    TopLogitsPart* parts;           // [row][part]
+    unsigned long long* groups;     // [row][group]: the largest key of 32 logits
+    int* chosen;                    // [row]
+  };
+  struct Answer {                             // in flight
+    TopLogitsRequestRow* requests = nullptr;  // pinned
+    TopLogitsRow* rows = nullptr;             // pinned; the device writes it
+    std::vector<int> counts;                  // of candidates, as requested
+    cudaEvent_t done = nullptr;
+    int row_count = 0;
+    bool argmax_only = false;
+  };
 
-  int rows_room_ = 0, parts_room_ = 0;
-  DeviceBuffer<RequestRow> requests_;
-  DeviceBuffer<BestPart> parts_;
-  DeviceBuffer<unsigned long long> groups_;
-  BestRow* answers_ = nullptr;  // the host's memory, which the device writes
-  std::vector<RequestRow> questions_;
-  std::vector<TopLogits> top_logits_;
+  void write_request(const TopLogitsRequest& request, TopLogitsRequestRow& to) const;
+  TopLogitsArgs args(const Answer& answer, const float* logits, int rows) const;
+  void read_row(const Answer& answer, int row, TopLogits& to) const;
+
+  int max_rows_, vocab_;
+  DeviceBuffer<uint8_t> memory_;
+  Buffers buffers_;
+  Answer answers_[kInFlight];
+  size_t queued_ = 0, fetched_ = 0;  // answers, since the beginning
+  int chosen_count_ = 0;
+  std::vector<TopLogits> top_logits_;  // [max_rows], of the last fetch()
 };
 
 }  // namespace ridge::cuda

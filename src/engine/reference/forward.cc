@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "engine/reference/activation.h"
@@ -68,7 +70,10 @@ class Pass {
   explicit Pass(const Weights& weights)
       : weights_(weights), shape_(weights.architecture), caches_(weights.layers.size()) {}
 
+  double router_gap() const { return router_gap_; }  // of the last token
+
   Doubles logits(Token token, int position) {
+    router_gap_ = std::numeric_limits<double>::infinity();
     Doubles x = row_of(weights_.embed, token);
     for (double& each : x) each *= double(shape_.embed_scale);
     for (size_t l = 0; l < weights_.layers.size(); ++l) {
@@ -140,8 +145,9 @@ class Pass {
     return times(down, inner);
   }
 
-  Doubles experts(const LayerWeights& w, const Doubles& x) const {
+  Doubles experts(const LayerWeights& w, const Doubles& x) {
     Doubles probability = times(w.router, x);
+    note_router_gap(probability);
     softmax(probability);
     std::vector<size_t> order(probability.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -159,19 +165,32 @@ class Pass {
     return out;
   }
 
+  void note_router_gap(Doubles router) {
+    const auto chosen = size_t(shape_.top_k);
+    if (chosen >= router.size()) return;
+    const double squares = std::inner_product(router.begin(), router.end(), router.begin(), 0.0);
+    const double size = std::sqrt(squares / double(router.size()));
+    std::sort(router.begin(), router.end(), std::greater<>());
+    router_gap_ = std::min(router_gap_, (router[chosen - 1] - router[chosen]) / size);
+  }
+
   const Weights& weights_;
   const Architecture& shape_;
   std::vector<Cache> caches_;
+  double router_gap_ = 0;
 };
 
 }  // namespace
 
-std::vector<double> forward(const Weights& weights, std::span<const Token> tokens) {
+std::vector<double> forward(const Weights& weights, std::span<const Token> tokens,
+                            std::vector<double>* router_gaps) {
   Pass pass(weights);
+  if (router_gaps) router_gaps->clear();
   std::vector<double> all;
   for (size_t t = 0; t < tokens.size(); ++t) {
     const Doubles logits = pass.logits(tokens[t], static_cast<int>(t));
     all.insert(all.end(), logits.begin(), logits.end());
+    if (router_gaps) router_gaps->push_back(pass.router_gap());
   }
   return all;
 }

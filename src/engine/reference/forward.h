@@ -10,6 +10,10 @@
 namespace ridge::reference {
 
 // Logits [tokens][vocab]. Keys and values are kept unrounded.
-std::vector<double> forward(const Weights& weights, std::span<const Token> tokens);
+// router_gaps, where given: [tokens], how close the token's choice of experts was. The least over
+// the layers of (last chosen - first unchosen router logit) / root mean square of the router
+// logits; infinity where no layer has experts.
+std::vector<double> forward(const Weights& weights, std::span<const Token> tokens,
+                            std::vector<double>* router_gaps = nullptr);
 
 }  // namespace ridge::reference

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "engine/cuda/attention/attention.cuh"
@@ -8,20 +7,35 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kMaxDecodeRows = 64;  // packed rows of a sequence; more are prefill
+// The longest lists that a step within the bounds may need. `group`: query heads per KV head.
 
-template <typename T>
-bool grow(DeviceBuffer<T>& buffer, size_t count) {
-  if (buffer.size() >= count) return false;
-  buffer = DeviceBuffer<T>(std::max(count, 2 * buffer.size()));
-  return true;
+// The first and the last run of a sequence may be shorter than half a page.
+size_t max_rope_runs(const AttentionBounds& b) {
+  return size_t(b.tokens) / (kPageTokens / 2) + 2 * size_t(b.sequences);
+}
+size_t max_prefill_tiles(int group, int kv_heads, const AttentionBounds& b) {
+  return size_t(kv_heads) * (size_t(b.tokens) * group / kPrefillTileRows + size_t(b.sequences));
+}
+// Groups of columns of decode attention, for one KV head. A sequence has at most kMaxColumnGroups.
+constexpr size_t kMaxColumnGroups = kMaxDecodeRows / kDecodeItemColumns;
+size_t max_column_groups(int group, const AttentionBounds& b) {
+  return size_t(b.tokens) * group / kDecodeItemColumns + size_t(b.sequences);
+}
+size_t max_decode_items(int group, int kv_heads, const AttentionBounds& b) {
+  const size_t further_splits = size_t(b.context_pages) / kMaxSplitPages * kMaxColumnGroups;
+  return size_t(kv_heads) * (max_column_groups(group, b) + further_splits);
+}
+// Only sequences of several splits have partials: n pages are in at most 2 n / kMaxSplitPages.
+size_t max_partials(int kv_heads, const AttentionBounds& b) {
+  const size_t splits = 2 * size_t(b.context_pages) / kMaxSplitPages + 1;
+  return size_t(kv_heads) * splits * kMaxColumnGroups;
 }
 
 template <typename T>
-void upload(cudaStream_t stream, DeviceBuffer<T>& buffer, const std::vector<T>& values) {
-  if (values.empty()) return;
-  grow(buffer, values.size());
-  buffer.copy_from(values.data(), values.size(), stream);
+T* add_list(StepInputs& inputs, const std::vector<T>& values) {
+  const StepInput<T> list = inputs.add<T>(values.size());
+  std::copy(values.begin(), values.end(), list.host);
+  return list.device;
 }
 
 // Appends the tokens of a sequence, cut at half pages.
@@ -37,109 +51,131 @@ void append_rope_runs(std::vector<RopeRun>& runs, const AttentionSequence& s) {
 }  // namespace
 
 Attention::Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat format,
-                     std::vector<int> windows)
+                     std::vector<int> windows, const AttentionBounds& bounds)
     : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
       sms_(sms),
       format_(format),
-      windows_(std::move(windows)) {
+      windows_(std::move(windows)),
+      memory_(memory_bytes(heads, kv_heads, head_dim, format, bounds)),
+      buffers_([&] {
+        Workspace workspace(memory_.data());
+        return Buffers(workspace, heads, kv_heads, head_dim, format, bounds);
+      }()),
+      page_plan_(size_t(bounds.cache_pages)) {
   if (heads % kv_heads != 0) {
     throw Error("attention: {} heads are no multiple of {} KV heads", heads, kv_heads);
   }
+  memory_.fill_bytes(0);
 }
 
-void Attention::plan(cudaStream_t stream, const std::vector<AttentionSequence>& sequences) {
-  std::vector<AttentionSequence> prefill, decode;
-  std::vector<RopeRun> runs;
+Attention::Buffers::Buffers(Workspace& workspace, int heads, int kv_heads, int head_dim,
+                            KvFormat format, const AttentionBounds& bounds) {
+  const size_t page = size_t(kv_heads) * page_elements(head_dim);
+  dequantized = format == KvFormat::bf16
+                    ? nullptr
+                    : workspace.take<uint16_t>(size_t(bounds.cache_pages) * page);
+  partials = workspace.take<float>(max_partials(kv_heads, bounds) * partial_record_size(head_dim));
+  arrived =
+      workspace.take<unsigned>(size_t(kv_heads) * max_column_groups(heads / kv_heads, bounds));
+}
+
+size_t Attention::memory_bytes(int heads, int kv_heads, int head_dim, KvFormat format,
+                               const AttentionBounds& bounds) {
+  Workspace counted;
+  Buffers(counted, heads, kv_heads, head_dim, format, bounds);
+  return counted.bytes();
+}
+
+size_t Attention::input_bytes(int heads, int kv_heads, int sms, size_t windows,
+                              const AttentionBounds& bounds) {
+  const int group = heads / kv_heads;
+  const size_t items = max_decode_plan(max_decode_items(group, kv_heads, bounds), sms);
+  return StepInputs::bytes_of<RopeRun>(max_rope_runs(bounds)) +
+         StepInputs::bytes_of<PrefillTile>(max_prefill_tiles(group, kv_heads, bounds)) +
+         StepInputs::bytes_of<int>(size_t(sms) + 1) +
+         StepInputs::bytes_of<int>(size_t(bounds.cache_pages)) +
+         windows * StepInputs::bytes_of<DecodeItem>(items);
+}
+
+void Attention::plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences,
+                     const int* pages) {
+  prefill_.clear(), decode_.clear(), runs_.clear();
   for (const AttentionSequence& s : sequences) {
     if (s.rows == 0) continue;
-    (s.rows * (heads_ / kv_heads_) > kMaxDecodeRows ? prefill : decode).push_back(s);
-    if (s.rows > 1) append_rope_runs(runs, s);
+    (s.rows * (heads_ / kv_heads_) > kMaxDecodeRows ? prefill_ : decode_).push_back(s);
+    if (s.rows > 1) append_rope_runs(runs_, s);
   }
-  rope_count_ = int(runs.size());
-  upload(stream, rope_runs_, runs);
-  plan_prefill(stream, std::move(prefill));
-  plan_decode(stream, decode);
+  rope_count_ = int(runs_.size());
+  device_runs_ = add_list(inputs, runs_);
+  plan_dequantization(inputs, pages);
+  plan_prefill(inputs);
+  plan_decode(inputs);
 }
 
-void Attention::plan_prefill(cudaStream_t stream, std::vector<AttentionSequence> sequences) {
-  has_prefill_ = !sequences.empty();
-  dequantize_count_ = 0;
-  if (!has_prefill_) return;
-  if (format_ != KvFormat::bf16) plan_dequantization(stream, sequences);
-  const PrefillPlan plan =
-      plan_prefill_attention(std::move(sequences), heads_, kv_heads_, head_dim_, sms_);
-  upload(stream, prefill_tiles_, plan.tiles);
-  upload(stream, prefill_begin_, plan.begin);
+void Attention::plan_prefill(StepInputs& inputs) {
+  device_tiles_ = nullptr;
+  if (prefill_.empty()) return;
+  plan_prefill_attention(prefill_, heads_, kv_heads_, head_dim_, sms_, prefill_plan_);
+  device_tiles_ = add_list(inputs, prefill_plan_.tiles);
+  device_tiles_begin_ = add_list(inputs, prefill_plan_.begin);
 }
 
-// Renumbers the pages of `sequences` to the bf16 copies that rope_and_append() makes.
-void Attention::plan_dequantization(cudaStream_t stream,
-                                    std::vector<AttentionSequence>& sequences) {
-  std::vector<int> from;
-  for (AttentionSequence& s : sequences) {
-    const int pages = (s.past + s.rows + kPageTokens - 1) / kPageTokens;
-    const int first = int(from.size());
-    for (int page = 0; page < pages; ++page) from.push_back(s.pages + page);
-    s.pages = first;
+// The pages that prefill sequences see, each once.
+void Attention::plan_dequantization(StepInputs& inputs, const int* pages) {
+  dequantized_pages_.clear();
+  if (format_ != KvFormat::bf16) {
+    ++plan_number_;
+    for (const AttentionSequence& s : prefill_) {
+      const int count = (s.past + s.rows + kPageTokens - 1) / kPageTokens;
+      for (int i = 0; i < count; ++i) {
+        const int page = pages[s.pages + i];
+        if (std::exchange(page_plan_[size_t(page)], plan_number_) == plan_number_) continue;
+        dequantized_pages_.push_back(page);
+      }
+    }
   }
-  dequantize_count_ = int(from.size());
-  std::vector<int> numbers(from.size());
-  std::iota(numbers.begin(), numbers.end(), 0);
-  upload(stream, dequantize_from_, from);
-  upload(stream, dequantized_pages_, numbers);
-  grow(dequantized_, from.size() * kv_heads_ * page_elements(head_dim_));
+  dequantize_count_ = int(dequantized_pages_.size());
+  device_dequantized_pages_ = add_list(inputs, dequantized_pages_);
 }
 
-void Attention::plan_decode(cudaStream_t stream, const std::vector<AttentionSequence>& sequences) {
-  decode_begin_.clear();
-  if (sequences.empty()) return;
-  std::vector<DecodeItem> items;
-  int partials = 0, counters = 0;
+void Attention::plan_decode(StepInputs& inputs) {
+  device_items_.clear();
+  if (decode_.empty()) return;
   for (const int window : windows_) {
-    const DecodePlan plan = plan_decode_attention(sequences, heads_, kv_heads_, window, sms_);
-    decode_begin_.push_back(items.size());
-    items.insert(items.end(), plan.items.begin(), plan.items.end());
-    partials = std::max(partials, plan.partials), counters = std::max(counters, plan.counters);
-  }
-  upload(stream, decode_items_, items);
-  grow(partials_, size_t(partials) * partial_record_size(head_dim_));
-  if (grow(arrived_, counters)) {
-    check(cudaMemsetAsync(arrived_.data(), 0, arrived_.size() * sizeof(unsigned), stream),
-          "filling");
+    plan_decode_attention(decode_, heads_, kv_heads_, window, sms_, decode_plan_);
+    device_items_.push_back(add_list(inputs, decode_plan_.items));
   }
 }
 
 void Attention::rope_and_append(cudaStream_t stream, const AttentionArgs& args) {
-  ridge::cuda::rope_and_append(stream, format_,
-                               {args.qkv, args.heads, args.kv_heads, args.head_dim,
-                                rope_runs_.data(), rope_count_, args.q_norm, args.k_norm, args.eps,
-                                args.frequency, args.magnitude, args.kv_slots, args.q, args.kv});
+  ridge::cuda::rope_and_append(
+      stream, format_,
+      {args.qkv, args.heads, args.kv_heads, args.head_dim, device_runs_, rope_count_, args.q_norm,
+       args.k_norm, args.eps, args.frequency, args.magnitude, args.kv_slots, args.q, args.kv});
   if (dequantize_count_ > 0) {
     dequantize_pages(stream, format_,
-                     {args.kv, args.pages, dequantize_from_.data(), dequantize_count_,
-                      args.kv_heads, args.head_dim, dequantized_.data()});
+                     {args.kv, device_dequantized_pages_, dequantize_count_, args.kv_heads,
+                      args.head_dim, buffers_.dequantized});
   }
 }
 
 void Attention::launch(cudaStream_t stream, const AttentionArgs& args) {
   const int group = heads_ / kv_heads_;
-  if (has_prefill_) {
+  if (device_tiles_ != nullptr) {
     const bool bf16 = format_ == KvFormat::bf16;
     launch_prefill_attention(
         stream, sms_,
-        {args, bf16 ? reinterpret_cast<const uint16_t*>(args.kv) : dequantized_.data(),
-         bf16 ? args.pages : dequantized_pages_.data(), group, prefill_tiles_.data(),
-         prefill_begin_.data()});
+        {args, bf16 ? reinterpret_cast<const uint16_t*>(args.kv) : buffers_.dequantized, args.pages,
+         group, device_tiles_, device_tiles_begin_});
   }
-  if (decode_begin_.empty()) return;
+  if (device_items_.empty()) return;
   const auto window = std::find(windows_.begin(), windows_.end(), args.window);
   if (window == windows_.end()) throw Error("attention: no plan for a window of {}", args.window);
   launch_decode_attention(stream, sms_,
-                          {args, format_, group,
-                           decode_items_.data() + decode_begin_[size_t(window - windows_.begin())],
-                           partials_.data(), arrived_.data()});
+                          {args, format_, group, device_items_[size_t(window - windows_.begin())],
+                           buffers_.partials, buffers_.arrived});
 }
 
 }  // namespace ridge::cuda

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <functional>
-#include <queue>
+#include <tuple>
 
 #include "engine/cuda/attention/decode_attention.cuh"
 #include "engine/cuda/attention/decode_attention_kernel.cuh"
@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kMaxSplitPages = 128;  // 2048 keys
+static_assert(kQueryColumns == kDecodeItemColumns);
 constexpr int kItemCost = 2;  // of an item besides its pages, in pages: combining the warps' states
 
 template <int kD, KvFormat kFormat>
@@ -33,10 +33,11 @@ void launch_format(cudaStream_t stream, int sms, const DecodeAttentionLaunch& la
   throw Error("attention: head_dim {} is not 64, 128 or 256", launch.args.head_dim);
 }
 
-// The items of all sequences, for one KV head each, and the space of their partial results.
-std::vector<DecodeItem> cut_items(const std::vector<AttentionSequence>& sequences, int group,
-                                  int kv_heads, int window, DecodePlan& plan) {
-  std::vector<DecodeItem> items;
+// The items of all sequences for one KV head, and the space of all heads' partial results.
+void cut_items(const std::vector<AttentionSequence>& sequences, int group, int kv_heads, int window,
+               std::vector<DecodeItem>& items) {
+  int partials = 0, counters = 0;
+  items.clear();
   for (const AttentionSequence& s : sequences) {
     for (int column = 0; column < s.rows * group; column += kQueryColumns) {
       const int oldest = s.past + column / group;  // positions of the first and last token
@@ -48,50 +49,49 @@ std::vector<DecodeItem> cut_items(const std::vector<AttentionSequence>& sequence
       for (int split = 0; split < splits; ++split) {
         const int first = split * split_pages, count = std::min(split_pages, pages - first);
         items.push_back({s.row, s.rows, s.past, s.pages, 0, column, begin + first, count, split,
-                         splits, plan.partials, plan.counters});
+                         splits, partials, counters});
       }
-      if (splits > 1) plan.partials += splits * kv_heads, plan.counters += kv_heads;
+      if (splits > 1) partials += splits * kv_heads, counters += kv_heads;
     }
   }
-  return items;
 }
 
 }  // namespace
 
 // Longest items first, each to the block with the least work so far.
-DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
-                                 int kv_heads, int window, int sms) {
-  DecodePlan plan;
-  std::vector<DecodeItem> items = cut_items(sequences, heads / kv_heads, kv_heads, window, plan);
-  std::stable_sort(items.begin(), items.end(), [](const DecodeItem& a, const DecodeItem& b) {
-    return a.page_count > b.page_count;
-  });
-  struct Load {
-    int pages, block, rounds;
-    bool operator>(const Load& other) const {
-      return pages != other.pages ? pages > other.pages : block > other.block;
-    }
-  };
-  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least_loaded;
-  for (int b = 0; b < sms; ++b) least_loaded.push({0, b, 0});
-  plan.items.reserve(items.size() * kv_heads + 3 * size_t(sms));
-  plan.items.resize(size_t(sms));
-  for (DecodeItem item : items) {
+void plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
+                           int window, int sms, DecodePlan& plan) {
+  cut_items(sequences, heads / kv_heads, kv_heads, window, plan.head_items);
+  std::sort(plan.head_items.begin(), plan.head_items.end(),
+            [](const DecodeItem& a, const DecodeItem& b) {
+              if (a.page_count != b.page_count) return a.page_count > b.page_count;
+              return std::tie(a.row, a.column, a.split) < std::tie(b.row, b.column, b.split);
+            });
+  const int max_rounds = max_decode_rounds(plan.head_items.size() * size_t(kv_heads), sms);
+  using Load = DecodePlan::Load;
+  plan.loads.clear();
+  for (int b = 0; b < sms; ++b) plan.loads.push_back({0, b, 0});  // in order, which is a heap
+  plan.items.assign(size_t(sms), {});
+  for (DecodeItem item : plan.head_items) {
     const int partial = item.partial, counter = item.counter;
     for (int h = 0; h < kv_heads; ++h) {
       item.kv_head = h;
       item.partial = partial + h * item.splits, item.counter = counter + h;
-      Load load = least_loaded.top();
-      least_loaded.pop();
-      if (plan.items.size() < size_t(load.rounds + 2) * sms) {
-        plan.items.resize(size_t(load.rounds + 2) * sms);
-      }
-      plan.items[size_t(load.rounds) * sms + load.block] = item;
+      std::pop_heap(plan.loads.begin(), plan.loads.end(), std::greater<Load>());
+      Load& load = plan.loads.back();
+      const size_t slot = size_t(load.rounds) * sms + load.block;
       load.pages += item.page_count + kItemCost, ++load.rounds;
-      least_loaded.push(load);
+      if (plan.items.size() < size_t(load.rounds + 1) * sms) {
+        plan.items.resize(size_t(load.rounds + 1) * sms);
+      }
+      plan.items[slot] = item;
+      if (load.rounds == max_rounds) {
+        plan.loads.pop_back();
+      } else {
+        std::push_heap(plan.loads.begin(), plan.loads.end(), std::greater<Load>());
+      }
     }
   }
-  return plan;
 }
 
 void launch_decode_attention(cudaStream_t stream, int sms, const DecodeAttentionLaunch& launch) {

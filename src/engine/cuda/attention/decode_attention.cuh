@@ -28,14 +28,36 @@ struct alignas(16) DecodeItem {
   int partial, counter;        // index of the first split's record, and of their counter
 };
 
+constexpr int kMaxDecodeRows = 64;     // packed rows of a sequence; more are prefill
+constexpr int kDecodeItemColumns = 8;  // at most: those of an MMA
+constexpr int kMaxSplitPages = 128;    // of an item: 2048 keys
+
+// Filled anew for every step and window; kept for its memory.
 struct DecodePlan {
   // [round][block]: a block computes its items round by round, until one without pages. The last
   // round has no pages in any block.
   std::vector<DecodeItem> items;
-  int partials = 0, counters = 0;  // records and counters needed
+
+  struct Load {  // of a block
+    int pages, block, rounds;
+    bool operator>(const Load& other) const {
+      return pages != other.pages ? pages > other.pages : block > other.block;
+    }
+  };
+  std::vector<DecodeItem> head_items;  // of one KV head, the longest first
+  std::vector<Load> loads;             // heap
 };
-DecodePlan plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads,
-                                 int kv_heads, int window, int sms);
+void plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
+                           int window, int sms, DecodePlan& plan);
+
+// A block gets at most four times the rounds of an even distribution. That bounds the plan of a
+// given number of items.
+constexpr int max_decode_rounds(size_t items, int sms) {
+  return 4 * int((items + sms - 1) / sms) + 4;
+}
+constexpr size_t max_decode_plan(size_t items, int sms) {
+  return size_t(max_decode_rounds(items, sms) + 1) * size_t(sms);
+}
 
 // Floats of a partial result: outputs of 8 columns, then their maxima and sums.
 __host__ __device__ constexpr int partial_record_size(int head_dim) { return 8 * head_dim + 16; }

@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ DequantizePagesArgs a) {
 #ifdef RIDGE_HOPPER
   ptx::griddepcontrol_launch_dependents();
-  const size_t number = a.pages[a.from[blockIdx.x]];
+  const size_t number = a.pages[blockIdx.x];
   const uint8_t* page = a.kv + (number * a.kv_heads + blockIdx.y) * page_bytes(kFormat, a.head_dim);
-  uint4* to = reinterpret_cast<uint4*>(a.to + (size_t(blockIdx.x) * a.kv_heads + blockIdx.y) *
+  uint4* to = reinterpret_cast<uint4*>(a.to + (number * a.kv_heads + blockIdx.y) *
                                                   page_elements(a.head_dim));
   ptx::griddepcontrol_wait();
   const auto scaled = [](uint32_t halves, float low, float high) {

@@ -11,10 +11,9 @@ namespace ridge::cuda {
 
 struct DequantizePagesArgs {
   const uint8_t* kv;  // this layer's pages
-  const int* pages;   // page numbers of all sequences
-  const int* from;    // [i]: index into `pages` of the i-th page to convert
+  const int* pages;   // numbers of the pages to convert
   int count, kv_heads, head_dim;
-  uint16_t* to;  // [i][kv head][page_elements], laid out as bf16 pages are
+  uint16_t* to;  // [page number][kv head][page_elements], laid out as bf16 pages are
 };
 // `format` is not bf16. Queues a dependent launch (device.cuh).
 void dequantize_pages(cudaStream_t stream, KvFormat format, const DequantizePagesArgs& args);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <queue>
 #include <utility>
 
 #include "engine/cuda/attention/prefill_attention.cuh"
@@ -29,17 +28,24 @@ void launch_shape(cudaStream_t stream, int sms, const PrefillAttentionLaunch& la
 // Longest sequences first. KV heads are processed in passes of as many as fit L2; within a pass the
 // late tiles, which have the most keys, come first. Each tile goes to the block with the least
 // work.
-PrefillPlan plan_prefill_attention(std::vector<AttentionSequence> sequences, int heads,
-                                   int kv_heads, int head_dim, int sms) {
+void plan_prefill_attention(std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
+                            int head_dim, int sms, PrefillPlan& plan) {
   const int group = heads / kv_heads;
-  std::stable_sort(sequences.begin(), sequences.end(),
-                   [](const AttentionSequence& a, const AttentionSequence& b) {
-                     return a.past + a.rows > b.past + b.rows;
-                   });
-  using Load = std::pair<long, int>;
-  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least_loaded;
-  for (int b = 0; b < sms; ++b) least_loaded.push({0, b});
-  std::vector<std::vector<PrefillTile>> blocks(sms);
+  std::sort(sequences.begin(), sequences.end(),
+            [](const AttentionSequence& a, const AttentionSequence& b) {
+              const int a_keys = a.past + a.rows, b_keys = b.past + b.rows;
+              return a_keys != b_keys ? a_keys > b_keys : a.row < b.row;
+            });
+  plan.loads.clear();
+  for (int b = 0; b < sms; ++b) plan.loads.emplace_back(0, b);  // in order, which is a heap
+  plan.tiles_of_block.resize(size_t(sms));
+  for (std::vector<PrefillTile>& tiles : plan.tiles_of_block) tiles.clear();
+  const auto give_to_least_loaded = [&](const PrefillTile& tile, int cost) {
+    std::pop_heap(plan.loads.begin(), plan.loads.end(), std::greater<>());
+    plan.tiles_of_block[size_t(plan.loads.back().second)].push_back(tile);
+    plan.loads.back().first += cost;
+    std::push_heap(plan.loads.begin(), plan.loads.end(), std::greater<>());
+  };
   for (const AttentionSequence& s : sequences) {
     const size_t bytes = size_t(s.past + s.rows) * head_dim * 4;
     const int passes = std::min(kv_heads, int(bytes * kv_heads / kL2Bytes) + 1);
@@ -48,22 +54,18 @@ PrefillPlan plan_prefill_attention(std::vector<AttentionSequence> sequences, int
       for (int tile = tiles - 1; tile >= 0; --tile) {
         const int keys = s.past + std::min(s.rows, ((tile + 1) * kPrefillTileRows - 1) / group + 1);
         for (int h = pass * kv_heads / passes; h < (pass + 1) * kv_heads / passes; ++h) {
-          Load load = least_loaded.top();
-          least_loaded.pop();
-          blocks[load.second].push_back({s.row, s.rows, s.past, s.pages, tile, h});
-          load.first += (keys + 127) / 128 + kTileCost;
-          least_loaded.push(load);
+          give_to_least_loaded({s.row, s.rows, s.past, s.pages, tile, h},
+                               (keys + 127) / 128 + kTileCost);
         }
       }
     }
   }
-  PrefillPlan plan;
-  plan.begin.push_back(0);
-  for (const std::vector<PrefillTile>& block : blocks) {
-    plan.tiles.insert(plan.tiles.end(), block.begin(), block.end());
+  plan.tiles.clear();
+  plan.begin.assign(1, 0);
+  for (const std::vector<PrefillTile>& tiles : plan.tiles_of_block) {
+    plan.tiles.insert(plan.tiles.end(), tiles.begin(), tiles.end());
     plan.begin.push_back(int(plan.tiles.size()));
   }
-  return plan;
 }
 
 void launch_prefill_attention(cudaStream_t stream, int sms, const PrefillAttentionLaunch& launch) {

@@ -3,6 +3,7 @@
 // prefill_attention_kernel.cuh draws the warps and their barriers.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/attention/attention_args.cuh"
@@ -17,12 +18,17 @@ struct alignas(8) PrefillTile {
   int tile, kv_head;
 };
 
+// Filled anew for every step; kept for its memory.
 struct PrefillPlan {
   std::vector<PrefillTile> tiles;  // by block
   std::vector<int> begin;          // [block]: its first tile; and the end
+
+  std::vector<std::vector<PrefillTile>> tiles_of_block;
+  std::vector<std::pair<long, int>> loads;  // heap: the cost of a block's tiles, the block
 };
-PrefillPlan plan_prefill_attention(std::vector<AttentionSequence> sequences, int heads,
-                                   int kv_heads, int head_dim, int sms);
+// Sorts `sequences`.
+void plan_prefill_attention(std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
+                            int head_dim, int sms, PrefillPlan& plan);
 
 struct PrefillAttentionLaunch {
   AttentionArgs args;  // queries in `q`, RoPE applied; `kv` and `pages` are not read

@@ -100,12 +100,12 @@ int Linear::padded(int tokens) {
   return (tokens + tile - 1) / tile * tile;
 }
 
-void Linear::launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens) {
+void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int tile_tokens) {
   GemmChain chain = {};
-  chain.count = int(ops.size());
+  chain.count = count;
   chain.grid_barrier = grid_barrier_.data();
   chain.barrier_base = barrier_base_;
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (int i = 0; i < count; ++i) {
     LinearArgs& args = chain.ops[i];
     args = ops[i];
     const int columns = args.tiles.chunks * format_info(format_).columns;

@@ -87,7 +87,10 @@ class Linear {
   static constexpr int kMaxChainedTokens = 128;
   // Queues a dependent launch (device.cuh) of one GEMM, or of a chain in order. `tile_tokens`: the
   // token tile that their activations are padded to.
-  void launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens);
+  void launch(cudaStream_t stream, const LinearArgs* ops, int count, int tile_tokens);
+  void launch(cudaStream_t stream, const std::vector<LinearArgs>& ops, int tile_tokens) {
+    launch(stream, ops.data(), int(ops.size()), tile_tokens);
+  }
 
  private:
   WeightFormat format_;

@@ -1,0 +1,167 @@
+#include <algorithm>
+
+#include "engine/cuda/decode_step.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+// Elements of an activation buffer. The columns of the last chunk beyond the matrix multiply zero
+// weights, but must be numbers.
+size_t activation_count(int columns) { return size_t(kMaxRows) * (columns + 64); }
+
+}  // namespace
+
+DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms, int max_steps) {
+  const int group = s.heads / s.kv_heads;
+  const size_t rows = kMaxRows;
+  square_count = 3 * rows * s.hidden / kBlockRows;
+  residual = workspace.take<float>(rows * s.hidden);
+  sums_of_squares = workspace.take<float>(square_count);
+  qkv_out = workspace.take<float>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim);
+  split_partials =
+      workspace.take<float>(rows * std::max(sms, s.kv_heads) * group * size_t(s.head_dim + 2));
+  logits = workspace.take<float>(rows * s.vocab);
+  normed = workspace.take<uint16_t>(3 * activation_count(s.hidden));
+  attention_out = workspace.take<uint16_t>(activation_count(s.heads * s.head_dim));
+  mlp_hidden = workspace.take<uint16_t>(activation_count(s.ffn));
+  split_arrivals = workspace.take<unsigned>(rows * s.kv_heads);
+  grid_barrier = workspace.take<unsigned>(2);
+  argmax_keys = workspace.take<unsigned long long>(rows * sms * 3);
+  next_tokens = workspace.take<int>(rows * max_steps);
+  timestamps = workspace.take<long long>(size_t(ops_per_step(s.layers)) * max_steps * 3);
+}
+
+DecodeStep::DecodeStep(const DeviceWeights& weights, int sms, const DecodeBuffers& buffers,
+                       int max_steps)
+    : w_(weights), sms_(sms), max_steps_(max_steps), buffers_(buffers), args_(model_args()) {
+  check(cudaMemset(buffers_.sums_of_squares, 0xff, buffers_.square_count * sizeof(float)),
+        "filling");
+}
+
+size_t DecodeStep::input_bytes(size_t context_pages) {
+  return StepInputs::bytes_of<RowContext>(kMaxRows) + StepInputs::bytes_of<int>(kMaxRows) +
+         StepInputs::bytes_of<int>(context_pages);
+}
+
+// What no launch changes.
+DecodeArgs DecodeStep::model_args() const {
+  const ModelShape& s = w_.shape;
+  DecodeArgs a = {};
+  a.layers = s.layers, a.hidden = s.hidden, a.heads = s.heads, a.kv_heads = s.kv_heads;
+  a.head_dim = s.head_dim, a.ffn = s.ffn, a.vocab = s.vocab;
+  a.activation = s.gelu ? Activation::gelu_tanh : Activation::silu;
+  a.norm_eps = s.norm_eps, a.embed_scale = s.embed_scale, a.query_scale = s.query_scale;
+  a.attention_softcap = s.attention_softcap, a.logit_softcap = s.logit_softcap;
+  std::copy(s.window.begin(), s.window.end(), a.window);
+
+  a.embed = w_.embed.data(), a.qkv = w_.qkv.tiles, a.out = w_.out.tiles;
+  a.gate_up = w_.gate_up.tiles, a.down = w_.down.tiles, a.head = w_.head.tiles;
+  a.attn_norm = w_.vector(VectorKind::attn_norm, 0);
+  a.mlp_norm = w_.vector(VectorKind::mlp_norm, 0);
+  a.final_norm = w_.vector(VectorKind::final_norm, 0);
+  a.q_norm = w_.vector(VectorKind::q_norm, 0), a.k_norm = w_.vector(VectorKind::k_norm, 0);
+  a.qkv_bias = w_.vector(VectorKind::qkv_bias, 0);
+  a.rope_frequency = w_.ropes.data(), a.rope_magnitude = s.ropes[0].magnitude;
+  a.kv_format = w_.kv_format, a.kv = w_.kv.data(), a.cache_pages = w_.cache_pages;
+
+  const DecodeBuffers& b = buffers_;
+  a.residual = b.residual, a.normed = b.normed, a.sums_of_squares = b.sums_of_squares,
+  a.qkv_out = b.qkv_out;
+  a.normed_stride = int(activation_count(s.hidden));
+  a.attention_out = b.attention_out, a.mlp_hidden = b.mlp_hidden,
+  a.split_partials = b.split_partials;
+  a.split_arrivals = b.split_arrivals, a.logits = b.logits, a.argmax_keys = b.argmax_keys,
+  a.next_tokens = b.next_tokens;
+  a.grid_barrier = b.grid_barrier;
+  return a;
+}
+
+// Columns of the matrix get the not-ready sentinel, those beyond zero.
+void DecodeStep::clear_activations(cudaStream_t stream) {
+  const auto clear = [&](uint16_t* x, int columns) {
+    const size_t used = size_t(columns) * padded_rows_;
+    check(cudaMemsetAsync(x, kNotReady & 0xff, used * 2, stream), "clearing");
+    check(cudaMemsetAsync(x + used, 0, (activation_count(columns) - used) * 2, stream), "clearing");
+  };
+  const ModelShape& s = w_.shape;
+  for (int i = 0; i < 3; ++i) clear(buffers_.normed + i * activation_count(s.hidden), s.hidden);
+  clear(buffers_.attention_out, w_.q_columns());
+  clear(buffers_.mlp_hidden, s.ffn);
+}
+
+void DecodeStep::prepare(cudaStream_t stream, StepInputs& inputs, const DecodeRow* rows, int count,
+                         int steps) {
+  if (count < 1 || count > kMaxRows) {
+    throw Error("{} tokens in a step of the decode kernel, which takes 1 to {}", count, kMaxRows);
+  }
+  if (steps < 1 || steps > max_steps_) {
+    throw Error("{} steps in a launch of at most {}", steps, max_steps_);
+  }
+  size_t page_count = 0;  // rows of one sequence share its list
+  for (int i = 0; i < count; ++i) {
+    if (i == 0 || rows[i].pages != rows[i - 1].pages) page_count += size_t(rows[i].page_count);
+  }
+  const StepInput<RowContext> table = inputs.add<RowContext>(size_t(count));
+  const StepInput<int> tokens = inputs.add<int>(size_t(count));
+  const StepInput<int> pages = inputs.add<int>(page_count);
+  int listed = 0, begin = 0, last_position = 0;
+  for (int i = 0; i < count; ++i) {
+    const DecodeRow& row = rows[i];
+    if (i == 0 || row.pages != rows[i - 1].pages) {
+      begin = listed;
+      std::copy_n(row.pages, row.page_count, pages.host + begin);
+      listed += row.page_count;
+    }
+    table.host[i] = {row.past, row.first, begin};
+    tokens.host[i] = row.token;
+    last_position = std::max(last_position, row.past + i - row.first);
+  }
+  if (const int padded = padded_rows(count); padded != padded_rows_) {
+    padded_rows_ = padded;
+    clear_activations(stream);
+  }
+  args_.rows = table.device, args_.tokens = tokens.device, args_.pages = pages.device;
+  args_.row_count = count, args_.max_position = last_position, args_.steps = steps;
+}
+
+void DecodeStep::launch(cudaStream_t stream, bool keep_times) {
+  args_.timestamps = keep_times ? buffers_.timestamps : nullptr;
+  std::copy(arrivals_, arrivals_ + 2, args_.grid_barrier_base);
+  launch_decode(stream, sms_, w_.format, args_);
+  const int operators = ops_per_step(w_.shape.layers) * args_.steps;
+  arrivals_[0] += static_cast<unsigned>((operators + 1) / 2 * sms_);
+  arrivals_[1] += static_cast<unsigned>(operators / 2 * sms_);
+}
+
+std::vector<long long> DecodeStep::timestamps() const {
+  std::vector<long long> clocks(size_t(ops_per_step(w_.shape.layers)) * args_.steps * 3);
+  check(cudaMemcpy(clocks.data(), buffers_.timestamps, clocks.size() * sizeof(long long),
+                   cudaMemcpyDeviceToHost),
+        "copying clocks");
+  return clocks;
+}
+
+void DecodeStep::append_times(double seconds, OperatorTimes& times) const {
+  static constexpr const char* kLayer[] = {"qkv", "attention", "out", "gate_up", "down"};
+  static constexpr const char* kBarrier = "grid barrier";
+  const std::vector<long long> at = timestamps();
+  const int per_step = ops_per_step(w_.shape.layers), count = per_step * args_.steps;
+  const double begin = double(at[2]), clocks = double(at[size_t(count) * 3 - 1]) - begin;
+  double before = begin;
+  const auto add = [&](const char* name, long long until) {
+    times.emplace_back(name, (double(until) - before) / clocks * seconds);
+    before = double(until);
+  };
+  const char* wait = kBarrier;
+  for (int i = 1; i < count; ++i) {
+    const int op = i % per_step;
+    const char* name = op == 0 ? "embed" : op == per_step - 1 ? "lm_head" : kLayer[(op - 1) % 5];
+    // Where SM 0 has no tile of an operator, the wait that follows is the others' work on it.
+    const bool idle = op != 0 && double(at[size_t(i) * 3]) < before;
+    if (op != 0 && !idle) add(wait, at[size_t(i) * 3]);
+    add(name, at[size_t(i) * 3 + 2]);
+    wait = idle ? name : kBarrier;
+  }
+}
+
+}  // namespace ridge::cuda

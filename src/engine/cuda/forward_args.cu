@@ -1,0 +1,89 @@
+// The arguments of a step's operators.
+#include "engine/cuda/forward.cuh"
+
+namespace ridge::cuda {
+
+LinearArgs Forward::gemm_args(const Matrices& m, int index, const uint16_t* x,
+                              LinearArgs args) const {
+  args.tiles = m.tiles;
+  args.matrix = index;
+  args.row_count = m.rows;
+  args.x = x;
+  if (args.padded == 0) args.tokens = step_.tokens, args.padded = step_.padded;
+  args.activation = w_.shape.gelu ? Activation::gelu_tanh : Activation::silu;
+  return args;
+}
+
+LinearArgs Forward::qkv_args(int layer) const {
+  LinearArgs args;
+  args.bias = w_.vector(VectorKind::qkv_bias, layer);
+  args.rows = b_.qkv, args.stride = w_.qkv_rows();
+  return args;
+}
+
+LinearArgs Forward::block_output_args() const {
+  const bool post_norms = w_.shape.post_norms;
+  LinearArgs args;
+  args.epilogue = post_norms ? Epilogue::store : Epilogue::add;
+  args.rows = post_norms ? b_.block_output : b_.residual;
+  args.stride = w_.shape.hidden;
+  return args;
+}
+
+LinearArgs Forward::gate_args() const {
+  LinearArgs args;
+  args.epilogue = Epilogue::gate, args.out = b_.activated;
+  return args;
+}
+
+LinearArgs Forward::head_args() const {
+  LinearArgs args;
+  args.tokens = step_.logit_rows, args.padded = Linear::padded(step_.logit_rows);
+  args.softcap = w_.shape.logit_softcap;
+  args.rows = b_.logits, args.stride = w_.shape.vocab;
+  return args;
+}
+
+LinearArgs Forward::expert_args() const {
+  LinearArgs args;
+  args.tokens = step_.slots, args.padded = step_.slots, args.matrices = w_.shape.experts;
+  args.tile_count = b_.tile_count, args.tile_matrix = b_.tile_expert;
+  args.out = b_.expert_activated;
+  args.rows = b_.expert_rows, args.stride = w_.shape.hidden;
+  return args;
+}
+
+// Of all tokens.
+RmsNormArgs Forward::norm_args(VectorKind kind, int layer, const PendingAdd& pending) const {
+  RmsNormArgs args = {};
+  args.residual = b_.residual;
+  args.added = pending.rows, args.experts = pending.experts, args.added_norm = pending.norm;
+  args.norm = w_.vector(kind, layer);
+  args.out = b_.x, args.hidden = w_.shape.hidden;
+  args.count = step_.tokens, args.padded = step_.padded, args.eps = w_.shape.norm_eps;
+  return args;
+}
+
+ExpertRouting Forward::routing() const {
+  const ModelShape& s = w_.shape;
+  return {step_.tokens,     s.experts,      s.top_k,          step_.slot_tile, s.normalize_top_k,
+          b_.router_logits, b_.expert,      b_.expert_weight, b_.slot,         b_.expert_count,
+          b_.source,        b_.tile_expert, b_.tile_count};
+}
+
+// Without post-norms the GEMM has added its result already.
+Forward::PendingAdd Forward::pending_block_output(VectorKind post_norm, int layer) const {
+  if (!w_.shape.post_norms) return {};
+  PendingAdd pending;
+  pending.rows = b_.block_output, pending.norm = w_.vector(post_norm, layer);
+  return pending;
+}
+
+Forward::PendingAdd Forward::pending_experts(int layer) const {
+  PendingAdd pending;
+  pending.experts = {b_.expert_rows, b_.slot, b_.expert_weight, w_.shape.top_k};
+  pending.norm = w_.vector(VectorKind::post_mlp_norm, layer);
+  return pending;
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,44 @@
+// The activations of a step that runs layer by layer (forward.cuh), for the largest step there may
+// be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cuda/device_model.h"
+#include "engine/cuda/workspace.h"
+
+namespace ridge::cuda {
+
+// bf16 arrays are laid out by wide_at (layout/tiles.cuh); columns beyond the matrix must be zero.
+struct ForwardBuffers {
+  ForwardBuffers(Workspace& workspace, const ModelShape& shape, const StepBounds& bounds);
+
+  float* residual;      // [token][hidden]
+  float* qkv;           // [token][qkv rows]
+  float* block_output;  // [token][hidden], with post-norms: what the next norm adds
+  float* squares;       // [column tile][token], of the residual: fused_layer
+  uint16_t* x;          // normed residual
+  uint16_t* q;          // [token][heads * head_dim], plain rows
+  uint16_t* attended;
+  uint16_t* activated;  // of the dense MLP
+
+  float* logits;             // [logit row][vocab]
+  int* argmax;               // [logit row]
+  unsigned long long* best;  // [logit row], zero between steps
+
+  // Experts; null where the model has none. A slot is a token at one of its experts.
+  float* router_logits;                    // [token][expert]
+  float* expert_weight;                    // [token][top_k]
+  int *expert, *slot;                      // [token][top_k]
+  int* expert_count;                       // [expert]
+  int *source, *tile_expert, *tile_count;  // [slot], [tile], one
+  unsigned* arrived;                       // zero between launches
+  uint16_t *expert_x, *expert_activated;   // of slots
+  float* expert_rows;                      // [slot][hidden]
+};
+
+// The tile of the experts' GEMMs, in slots.
+int expert_tile(const ModelShape& shape, int tokens);
+
+}  // namespace ridge::cuda
