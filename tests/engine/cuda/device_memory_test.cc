@@ -12,7 +12,7 @@
 namespace ridge {
 namespace {
 
-constexpr int kStep = 512;
+constexpr double kStep = 100e6;  // bytes of a step
 
 Plan plan_of(cuda::KvFormat kv = cuda::KvFormat::bf16) {
   Plan plan;
@@ -48,6 +48,8 @@ TEST(DeviceMemory, CountsWhatLiesOnTheDevice) {
     EXPECT_EQ(device_need(model, plan_of(kv), cuda::WeightFormat::bf16, 1000, kStep).cache,
               1008.0 * 2 * 8 * (32 * (128 + 4) + 2 * 128));  // a float for each head; unpacked
   }
+  // While loading, two matrices of the head's size wait to be packed; the steps' memory besides.
+  EXPECT_EQ(bf16.working, 2 * 2 * head + kStep);
   // A head that is the embedding in the file is packed beside it.
   const Model tied = find_model("llama-3.2-1b");
   ASSERT_TRUE(tied.tied_embeddings);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "engine/cuda/layout/wide_heads.h"
 #include "engine/cuda/on_device.h"
+#include "engine/cuda/routing_ties.h"
 #include "engine/reference/forward.h"
 #include "engine/runner.h"
 
@@ -70,19 +71,15 @@ double error(const Golden& golden, const Logits& logits) {
   return most / largest_of(golden);
 }
 
-// Every position's logits: the prompt at once, then token by token, as generation has them.
+// Every position's logits: the prompt in one step, then token by token, as generation has them.
 std::vector<float> generated(Runner& runner, const Golden& golden) {
-  std::vector<float> all;
-  CachedSequence sequence(runner.pool());
-  const auto step = [&](std::span<const Token> tokens) {
-    const int past = sequence.length();
-    sequence.extend(int(tokens.size()));
-    const Slice slice{tokens, past, sequence.pages(), int(tokens.size())};
-    const std::span<const float> found = runner.step({&slice, 1});
+  PagePool pool = pool_of(runner);
+  KvSequence sequence(pool);
+  std::vector<float> all = logits_of(runner, sequence, golden.prompt, int(golden.prompt.size()));
+  for (const Token& token : golden.tokens) {
+    const std::vector<float> found = logits_of(runner, sequence, {&token, 1}, 1);
     all.insert(all.end(), found.begin(), found.end());
-  };
-  step(golden.prompt);
-  for (const Token& token : golden.tokens) step({&token, 1});
+  }
   return all;
 }
 
@@ -91,6 +88,7 @@ std::unique_ptr<Runner> cuda_runner(const Golden& golden, std::string& why) {
   RunnerOptions options;
   options.kv = KvStorage::bf16;
   options.cache_tokens = 256;
+  options.max_logit_rows = int(golden.prompt.size());
   return on_device(load_weights(golden.folder), options, why);
 }
 
@@ -131,8 +129,10 @@ TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
   const size_t vocab = size_t(a.vocab);
   const std::vector<float> found = generated(*runner, golden);
   // The specification is transformers (golden_test.cc), and known at every position.
-  const std::vector<double> wanted =
-      reference::forward(load_weights(golden.folder), all_tokens(golden));
+  const Weights weights = load_weights(golden.folder);
+  std::vector<double> gaps;
+  const std::vector<double> wanted = reference::forward(weights, all_tokens(golden), &gaps);
+  const RoutingTies ties(gaps, 2 * rounding(a));
   ASSERT_EQ(found.size(), wanted.size());
 
   double size = 0;
@@ -148,11 +148,15 @@ TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
   std::sort(sorted.begin(), sorted.end());
   // Half of the positions within the expected error, all but one within four times that: of 1000
   // runs in doubles with these roundings drawn anew (200 of each of the Llama and Mistral goldens),
-  // 75 had one position beyond, mostly llama-linear's 75th, and none had two. A router's near tie
-  // may fall to another expert, which changes that position and what attends to it altogether.
+  // 75 had one position beyond, mostly llama-linear's 75th, and none had two. Positions at a
+  // routing tie may differ altogether, and those after one in part (routing_ties.h).
   EXPECT_LT(sorted[sorted.size() / 2], rounding(a));
+  int beyond = 0;
+  for (size_t p = 0; p < errors.size(); ++p) {
+    beyond += !ties.tied(p) && errors[p] >= ties.limit(p, 4 * rounding(a));
+  }
+  EXPECT_LE(beyond, 1);
   if (a.experts == 0) {
-    EXPECT_LT(sorted[sorted.size() - 2], 4 * rounding(a));
     EXPECT_LT(error(golden, found), std::ldexp(1, -9) * 16) << "as the CPU's, golden_test.cc";
   }
 
@@ -161,11 +165,11 @@ TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
   size_t same = 0;
   for (size_t s = 0; s < golden.tokens.size(); ++s) {
     const size_t p = golden.prompt.size() - 1 + s;
-    if (a.experts > 0 && errors[p] > 4 * rounding(a)) continue;
+    if (ties.tied(p)) continue;
     const float* row = &found[p * vocab];
     const size_t best = size_t(std::max_element(row, row + vocab) - row);
     const double behind = wanted[p * vocab + size_t(golden.tokens[s])] - wanted[p * vocab + best];
-    EXPECT_LT(behind, 4 * std::sqrt(2.0) * rounding(a) * size) << "token " << s;
+    EXPECT_LT(behind, std::sqrt(2.0) * ties.limit(p, 4 * rounding(a)) * size) << "token " << s;
     same += best == size_t(golden.tokens[s]);
   }
   RecordProperty("equal_tokens", int(same));

@@ -4,160 +4,101 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <functional>
+#include <map>
 
 #include "base/error.h"
+#include "engine/cuda/families.h"
 #include "engine/cuda/layout/device_format.h"
 #include "engine/cuda/on_device.h"
+#include "engine/cuda/routing_ties.h"
 
 namespace ridge {
 namespace {
-
-struct Family {
-  const char* name;
-  const char* config;
-};
-
-const Family kFamilies[] = {
-    {"llama", R"({"model_type":"llama","hidden_size":512,"num_hidden_layers":2,
-      "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":1536,"vocab_size":1000,
-      "rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":1024})"},
-    {"mistral", R"({"model_type":"mistral","hidden_size":512,"num_hidden_layers":2,
-      "num_attention_heads":4,"num_key_value_heads":4,"intermediate_size":1024,"vocab_size":777,
-      "sliding_window":24,"max_position_embeddings":1024})"},
-    {"qwen2", R"({"model_type":"qwen2","hidden_size":256,"num_hidden_layers":2,
-      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
-      "max_position_embeddings":512,"rope_theta":1000000.0,"rms_norm_eps":1e-6})"},
-    {"qwen3", R"({"model_type":"qwen3","hidden_size":256,"num_hidden_layers":2,"head_dim":64,
-      "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
-      "max_position_embeddings":512,"rope_theta":1000000.0,"rms_norm_eps":1e-6})"},
-    {"gemma2", R"({"model_type":"gemma2","hidden_size":256,"num_hidden_layers":2,"head_dim":256,
-      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":512,"vocab_size":300,
-      "sliding_window":24,"query_pre_attn_scalar":256,"max_position_embeddings":512})"},
-    {"gemma3", R"({"model_type":"gemma3_text","hidden_size":256,"num_hidden_layers":3,
-      "head_dim":128,"num_attention_heads":2,"num_key_value_heads":1,"intermediate_size":528,
-      "vocab_size":300,"sliding_window":24,"sliding_window_pattern":2,"query_pre_attn_scalar":128,
-      "max_position_embeddings":512})"},
-    {"mixtral", R"({"model_type":"mixtral","hidden_size":256,"num_hidden_layers":2,
-      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":256,"vocab_size":300,
-      "num_local_experts":4,"num_experts_per_tok":2,"max_position_embeddings":512})"},
-    {"qwen3_moe", R"({"model_type":"qwen3_moe","hidden_size":256,"num_hidden_layers":3,
-      "head_dim":64,"num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":512,
-      "moe_intermediate_size":144,"num_experts":40,"num_experts_per_tok":4,"mlp_only_layers":[1],
-      "norm_topk_prob":true,"vocab_size":300,"max_position_embeddings":512})"},
-};
-const Family& family_of(std::string_view name) {
-  return *std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                       [&](const Family& family) { return family.name == name; });
-}
-
-const char* const kRefused = R"({"model_type":"llama","hidden_size":480,"num_hidden_layers":2,
-      "head_dim":64,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":256,
-      "vocab_size":300,"max_position_embeddings":512})";
-
-class Config {
- public:
-  explicit Config(const char* text) {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("ridge-cuda-{}-{}.json", ::getpid(), count++);
-    std::ofstream(path_) << text;
-  }
-  ~Config() { std::filesystem::remove(path_); }
-  Weights weights() const { return random_weights(path_.string(), Storage::bf16, 7, 1); }
-
- private:
-  std::filesystem::path path_;
-};
-
-// Null, with the reason, where there is no device.
-std::unique_ptr<Runner> cuda_runner(const Config& config, std::string& why,
-                                    RunnerOptions options = {}, KvStorage kv = KvStorage::bf16) {
-  options.kv = kv;
-  return on_device(config.weights(), options, why);
-}
 
 std::unique_ptr<Runner> cpu_runner(const Config& config, KvStorage kv = KvStorage::bf16) {
   RunnerOptions options;
   options.kv = kv;
   options.threads = 2;
+  options.max_sequences = 40;
+  options.max_logit_rows = 160;
   return make_cpu_runner(config.weights(), options);
-}
-
-std::vector<Token> prompt(int count, int seed, int vocab) {
-  std::vector<Token> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(Token((i * 37 + seed * 101) % vocab));
-  return tokens;
 }
 
 // Logits of every token, given in chunks.
 std::vector<float> logits(Runner& runner, std::span<const Token> tokens, size_t chunk) {
   std::vector<float> all;
-  CachedSequence sequence(runner.pool());
+  PagePool pool = pool_of(runner);
+  KvSequence sequence(pool);
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
-    const int past = sequence.length();
-    sequence.extend(int(part.size()));
-    const Slice slice{part, past, sequence.pages(), int(part.size())};
-    const std::span<const float> found = runner.step({&slice, 1});
+    const std::vector<float> found = logits_of(runner, sequence, part, int(part.size()));
     all.insert(all.end(), found.begin(), found.end());
   }
   return all;
 }
 
-// Those of the last token alone: the pieces before it are asked for none.
+// Those of the last token alone: the chunks before it want none.
 std::vector<float> last_logits(Runner& runner, std::span<const Token> tokens, size_t chunk) {
-  CachedSequence sequence(runner.pool());
-  std::span<const float> found;
+  PagePool pool = pool_of(runner);
+  KvSequence sequence(pool);
+  std::vector<float> found;
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
-    const int past = sequence.length();
-    sequence.extend(int(part.size()));
-    const Slice slice{part, past, sequence.pages(), at + chunk < tokens.size() ? 0 : 1};
-    found = runner.step({&slice, 1});
+    found = logits_of(runner, sequence, part, at + chunk < tokens.size() ? 0 : 1);
   }
-  return {found.begin(), found.end()};
+  return found;
 }
 
-// Forty sequences as a server has them: ten prompts at once; then a token of each of the ten beside
-// thirty more prompts, one in two pieces; then a token of each, twice. Logits of all that were
-// asked for: some of none, some of several tokens.
-std::vector<float> served(Runner& runner) {
+constexpr int kServed = 40;         // sequences of served()
+constexpr int kServedTokens = 100;  // of each, at most
+std::vector<Token> served_prompt(int sequence, int vocab) {
+  return prompt(kServedTokens, sequence, vocab);
+}
+
+// Where a row of logits belongs.
+struct RowOf {
+  int sequence, position;
+};
+
+// Forty sequences as a server has them: ten prompts in one step; then a token of each of the ten
+// beside thirty more prompts; then a token of each, twice, once beside a prompt's second chunk. The
+// wanted logits, some steps' of no or of several tokens, and where each row belongs.
+std::vector<float> served(Runner& runner, std::vector<RowOf>* rows = nullptr) {
   constexpr int kFirst[] = {1, 40, 5, 77, 16, 3, 33, 20, 2, 64};
   const int vocab = runner.weights().architecture.vocab;
-  std::vector<std::unique_ptr<CachedSequence>> sequences;
+  PagePool pool = pool_of(runner);
+  std::vector<KvSequence> sequences;
   std::vector<std::vector<Token>> tokens;
-  for (int i = 0; i < 40; ++i) {
-    sequences.push_back(std::make_unique<CachedSequence>(runner.pool()));
-    tokens.push_back(prompt(100, i, vocab));
+  for (int i = 0; i < kServed; ++i) {
+    sequences.emplace_back(pool);
+    tokens.push_back(served_prompt(i, vocab));
   }
   std::vector<float> all;
-  std::vector<Slice> batch;
+  StepOf step(runner);
   const auto add = [&](int i, int count, int wanted) {
-    CachedSequence& sequence = *sequences[size_t(i)];
+    KvSequence& sequence = sequences[size_t(i)];
     const int past = sequence.length();
-    sequence.extend(count);
-    const auto part = std::span(tokens[size_t(i)]).subspan(size_t(past), size_t(count));
-    batch.push_back({part, past, sequence.pages(), wanted});
+    step.add(sequence, std::span(tokens[size_t(i)]).subspan(size_t(past), size_t(count)), wanted);
+    for (int row = 0; rows && row < wanted; ++row) {
+      rows->push_back({i, past + count - wanted + row});
+    }
   };
-  const auto step = [&] {
-    const std::span<const float> found = runner.step(batch);
+  const auto run = [&] {
+    const std::vector<float> found = step.logits();
     all.insert(all.end(), found.begin(), found.end());
-    batch.clear();
   };
   for (int i = 0; i < 10; ++i) add(i, kFirst[i], i == 3 ? 5 : 1);
-  step();
-  for (int i = 0; i < 40; ++i) add(i, i < 10 ? 1 : 1 + i % 9, i == 30 ? 0 : 1);
-  step();
-  for (int i = 0; i < 40; ++i) add(i, i == 30 ? 19 : 1, 1);
-  step();
-  for (int i = 0; i < 40; ++i) add(i, 1, 1);
-  step();
+  run();
+  for (int i = 0; i < kServed; ++i) add(i, i < 10 ? 1 : 1 + i % 9, i == 30 ? 0 : 1);
+  run();
+  for (int i = 0; i < kServed; ++i) add(i, i == 30 ? 19 : 1, 1);
+  run();
+  for (int i = 0; i < kServed; ++i) add(i, 1, 1);
+  run();
   return all;
 }
 
@@ -170,10 +111,9 @@ double relative_error(std::span<const float> found, std::span<const float> wante
   return std::sqrt(difference / size);
 }
 
-// Of all positions together; with experts of half of them: a router's near tie may fall to another
-// expert, which changes that position and what attends to it altogether (golden_test.cc).
-double error_of(const Architecture& a, const std::vector<float>& found,
-                const std::vector<float>& wanted) {
+// Of all positions together; with experts of half of them.
+double median_error(const Architecture& a, const std::vector<float>& found,
+                    const std::vector<float>& wanted) {
   if (a.experts == 0) return relative_error(found, wanted);
   std::vector<double> errors;
   const size_t vocab = size_t(a.vocab);
@@ -184,25 +124,79 @@ double error_of(const Architecture& a, const std::vector<float>& found,
   return errors[errors.size() / 2];
 }
 
-// A layer's four products and the head, whose inputs are rounded to bf16, 2^-10 each on average,
+// A layer's four GEMMs and the head, whose inputs are rounded to bf16, 2^-10 each on average,
 // and q, k, v and softmax's weights besides, adding up like a random walk; the CPU's own roundings
 // (cache, weights) are shared. Factor 4.
 double rounding(const Architecture& a) {
   return 4 * std::sqrt(4.0 * a.layer_count() + 1 + 4) / 1024;
 }
 
+// Of a sequence's tokens, which its first one names; kept, because the specification takes seconds.
+const std::vector<double>& gaps_of(const Config& config, const std::string& family,
+                                   std::span<const Token> tokens) {
+  static std::map<std::string, std::vector<double>> known;
+  std::vector<double>& gaps = known[fmt::format("{} {} {}", family, tokens.size(), tokens[0])];
+  if (gaps.empty()) gaps = router_gaps(config.weights(), tokens);
+  return gaps;
+}
+
+// Compares rows of logits. Without experts the error of all rows together is limited. With experts
+// the median row's, and that of each row: rows at a routing tie may differ altogether, those after
+// one in part.
+void expect_near(const Config& config, const std::string& family, const Architecture& a,
+                 const std::vector<float>& found, const std::vector<float>& wanted,
+                 const std::vector<RowOf>& rows, double limit,
+                 const std::function<std::vector<Token>(int)>& tokens_of) {
+  ASSERT_EQ(found.size(), wanted.size());
+  const size_t vocab = size_t(a.vocab);
+  ASSERT_EQ(rows.size(), found.size() / vocab);
+  EXPECT_LT(median_error(a, found, wanted), limit);
+  if (a.experts == 0) return;
+  std::map<int, int> lengths;  // of the sequences, as far as they are compared
+  for (const RowOf& row : rows) {
+    lengths[row.sequence] = std::max(lengths[row.sequence], row.position + 1);
+  }
+  std::map<int, RoutingTies> ties_of;
+  for (const auto& [sequence, length] : lengths) {
+    const std::vector<Token> tokens = tokens_of(sequence);
+    ties_of.emplace(sequence,
+                    RoutingTies(gaps_of(config, family, std::span(tokens).first(length)), limit));
+  }
+  size_t compared = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto [sequence, position] = rows[row];
+    const RoutingTies& ties = ties_of.at(sequence);
+    const double error = relative_error(std::span(found).subspan(row * vocab, vocab),
+                                        std::span(wanted).subspan(row * vocab, vocab));
+    if (ties.tied(size_t(position))) {
+      EXPECT_LT(error, 1) << "sequence " << sequence << ", a tie at " << position;
+      continue;
+    }
+    ++compared;
+    EXPECT_LT(error, ties.limit(size_t(position), limit))
+        << "sequence " << sequence << ", position " << position;
+  }
+  // Of 40 experts the gap at the fourth is 0.14 on average: with an error of 2 % each, two layers
+  // leave about half of the positions without a tie.
+  if (limit < 0.02) {
+    EXPECT_GT(compared, rows.size() / 3);
+  }
+}
+
+// With a device the shape is refused, without one the device's absence is named: in one line.
 TEST(CudaRunner, SaysWhyItCannotRun) {
+  std::string absence;
+  const bool device = cuda_runner(Config(family_of("llama").config), absence) != nullptr;
   const Config config(kRefused);
+  RunnerOptions options;
+  options.kv = KvStorage::bf16;
   std::string why;
-  // This one is refused with a device, everything without one: one line in both cases.
   try {
-    RunnerOptions options;
-    options.kv = KvStorage::bf16;
     make_cuda_runner(config.weights(), options);
   } catch (const Error& error) {
     why = error.what();
   }
-  EXPECT_FALSE(why.empty());
+  EXPECT_EQ(why, device ? "the CUDA engine has no code for 480 columns" : absence);
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
@@ -217,7 +211,13 @@ TEST(CudaRunner, KeepsNoCacheInF32) {
 
 class GpuRunner : public testing::TestWithParam<Family> {};
 
-// 90 tokens at once go operator by operator, five at a time through the decode kernel where it has
+std::vector<RowOf> rows_of_one(size_t count) {
+  std::vector<RowOf> rows;
+  for (size_t i = 0; i < count; ++i) rows.push_back({0, int(i)});
+  return rows;
+}
+
+// 90 tokens in one step go layer by layer, five at a time through the decode kernel where it has
 // code for the family.
 TEST_P(GpuRunner, GivesTheCpusLogits) {
   const Config config(GetParam().config);
@@ -229,26 +229,27 @@ TEST_P(GpuRunner, GivesTheCpusLogits) {
   const std::vector<Token> tokens = prompt(90, 3, a.vocab);
   const std::vector<float> wanted = logits(*cpu, tokens, 90);
   for (const size_t chunk : {90, 38, 5, 1}) {
+    SCOPED_TRACE(fmt::format("in chunks of {}", chunk));
     const std::vector<float> found = logits(*cuda, tokens, chunk);
-    ASSERT_EQ(found.size(), wanted.size());
-    EXPECT_LT(error_of(a, found, wanted), rounding(a)) << "in chunks of " << chunk;
-    EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again, in chunks of " << chunk;
+    expect_near(config, GetParam().name, a, found, wanted, rows_of_one(tokens.size()), rounding(a),
+                [&](int) { return tokens; });
+    EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again";
     const std::vector<float> all(found.end() - a.vocab, found.end());
-    EXPECT_LT(relative_error(last_logits(*cuda, tokens, chunk), all), rounding(a))
-        << "the last, in chunks of " << chunk;
+    EXPECT_LT(relative_error(last_logits(*cuda, tokens, chunk), all), rounding(a)) << "the last";
   }
 }
 
-TEST_P(GpuRunner, ServesManySequencesAtOnce) {
+TEST_P(GpuRunner, ServesManySequencesTogether) {
   const Config config(GetParam().config);
   std::string why;
   const auto cuda = cuda_runner(config, why);
   if (!cuda) GTEST_SKIP() << why;
   const auto cpu = cpu_runner(config);
   const Architecture& a = cpu->weights().architecture;
-  const std::vector<float> found = served(*cuda), wanted = served(*cpu);
-  ASSERT_EQ(found.size(), wanted.size());
-  EXPECT_LT(error_of(a, found, wanted), rounding(a));
+  std::vector<RowOf> rows;
+  const std::vector<float> found = served(*cuda, &rows), wanted = served(*cpu);
+  expect_near(config, GetParam().name, a, found, wanted, rows, rounding(a),
+              [&](int i) { return served_prompt(i, a.vocab); });
   EXPECT_EQ(served(*cuda), found) << "again";
 }
 
@@ -273,7 +274,7 @@ const Kept kKept[] = {
 
 class GpuFormats : public testing::TestWithParam<Kept> {};
 
-TEST_P(GpuFormats, KeepWeightsAsAskedFor) {
+TEST_P(GpuFormats, StoreWeightsAsRequested) {
   const Kept& kept = GetParam();
   for (const char* name : {"llama", "mixtral"}) {
     SCOPED_TRACE(name);
@@ -293,12 +294,13 @@ TEST_P(GpuFormats, KeepWeightsAsAskedFor) {
     EXPECT_LT(runner->repacked_bytes(), 0.6 * exact->repacked_bytes());
     const std::vector<float> whole = logits(*runner, tokens, 40);
     EXPECT_EQ(logits(*runner, tokens, 40), whole) << "again";
-    // Nine matrices one after the other: their errors add up like a random walk. Factor 2.
-    const double error = error_of(a, whole, wanted);
+    // Nine matrices one after the other: their errors add up like a random walk. Factor 2. Other
+    // weights choose other experts, so only half of the positions of a model with experts count.
+    const double error = median_error(a, whole, wanted);
     EXPECT_GT(error, kept.rounding / 2);
     EXPECT_LT(error, kept.rounding * 3 * 2);
-    // The decode kernel has the same weights: both ways' roundings of activations add up.
-    EXPECT_LT(error_of(a, logits(*runner, tokens, 8), whole), 1.5 * rounding(a));
+    // Steps of 8 tokens have the same weights: the roundings of activations of both paths add up.
+    EXPECT_LT(median_error(a, logits(*runner, tokens, 8), whole), 1.5 * rounding(a));
   }
 }
 
@@ -337,13 +339,16 @@ TEST_P(GpuCaches, GiveTheCpusLogits) {
   const std::vector<Token> tokens = prompt(90, 3, a.vocab);
   const std::vector<float> wanted = logits(*cpu, tokens, 90);
   for (const size_t chunk : {90, 38, 5, 1}) {
+    SCOPED_TRACE(fmt::format("in chunks of {}", chunk));
     const std::vector<float> found = logits(*cuda, tokens, chunk);
-    ASSERT_EQ(found.size(), wanted.size());
-    EXPECT_LT(error_of(a, found, wanted), limit) << "in chunks of " << chunk;
-    EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again, in chunks of " << chunk;
+    expect_near(config, family.name, a, found, wanted, rows_of_one(tokens.size()), limit,
+                [&](int) { return tokens; });
+    EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again";
   }
-  const std::vector<float> found = served(*cuda);
-  EXPECT_LT(error_of(a, found, served(*cpu)), limit);
+  std::vector<RowOf> rows;
+  const std::vector<float> found = served(*cuda, &rows);
+  expect_near(config, family.name, a, found, served(*cpu), rows, limit,
+              [&](int i) { return served_prompt(i, a.vocab); });
   EXPECT_EQ(served(*cuda), found) << "again";
 }
 
@@ -373,19 +378,17 @@ TEST_P(GpuDecode, DependsOnTheSequenceAlone) {
 
   // Beside other sequences, of which one prefills.
   const std::vector<Token> others[] = {prompt(3, 5, vocab), prompt(2, 9, vocab)};
-  CachedSequence mine(runner->pool()), first(runner->pool()), second(runner->pool());
+  PagePool pool = pool_of(*runner);
+  KvSequence sequence(pool), first(pool), second(pool);
+  StepOf step(*runner);
   std::vector<float> all;
   for (size_t at = 0; at < tokens.size(); at += 3) {
     const auto part = std::span(tokens).subspan(at, std::min<size_t>(3, tokens.size() - at));
-    std::vector<Slice> batch;
-    first.cut(0), second.cut(0);
-    first.extend(3), second.extend(2);
-    const int past = mine.length();
-    mine.extend(int(part.size()));
-    batch.push_back({others[0], 0, first.pages(), 1});
-    batch.push_back({part, past, mine.pages(), int(part.size())});
-    batch.push_back({others[1], 0, second.pages(), 0});
-    const std::span<const float> found = runner->step(batch);
+    first.truncate(0), second.truncate(0);
+    step.add(first, others[0], 1);
+    step.add(sequence, part, int(part.size()));
+    step.add(second, others[1], 0);
+    const std::vector<float> found = step.logits();
     ASSERT_EQ(found.size(), (1 + part.size()) * size_t(vocab));
     all.insert(all.end(), found.begin() + vocab, found.end());
   }
@@ -410,11 +413,13 @@ TEST(GpuForward, DependsOnTheSequenceAndTheTile) {
   if (!runner) GTEST_SKIP() << why;
   const int vocab = runner->weights().architecture.vocab;
   const auto beside = [&](int others, int seed) {
-    CachedSequence mine(runner->pool()), theirs(runner->pool());
+    PagePool pool = pool_of(*runner);
+    KvSequence sequence(pool), other(pool);
     const std::vector<Token> tokens = prompt(30, 1, vocab), rest = prompt(others, seed, vocab);
-    mine.extend(30), theirs.extend(others);
-    const Slice batch[] = {{rest, 0, theirs.pages(), 2}, {tokens, 0, mine.pages(), 30}};
-    const std::span<const float> found = runner->step(batch);
+    StepOf step(*runner);
+    step.add(other, rest, 2);
+    step.add(sequence, tokens, 30);
+    const std::vector<float> found = step.logits();
     return std::vector<float>(found.begin() + 2 * vocab, found.end());
   };
   const std::vector<float> found = beside(10, 5);
@@ -422,8 +427,8 @@ TEST(GpuForward, DependsOnTheSequenceAndTheTile) {
   EXPECT_EQ(beside(34, 5), found);
 }
 
-// One launch, several (rows cross a page), and the forward path.
-TEST(GpuGreedy, StepsGiveTheLikeliestTokens) {
+// One launch, several (rows cross a page), and layer by layer.
+TEST(GpuGreedy, StepsGiveTheArgmaxTokens) {
   const Config config(family_of("llama").config);
   std::string why;
   const auto runner = cuda_runner(config, why);
@@ -431,21 +436,23 @@ TEST(GpuGreedy, StepsGiveTheLikeliestTokens) {
   const size_t vocab = size_t(runner->weights().architecture.vocab);
   for (const int count : {1, 5, 14, 40}) {
     for (const int wanted : {1, count}) {
-      CachedSequence sequence(runner->pool());
+      PagePool pool = pool_of(*runner);
+      KvSequence sequence(pool);
       const std::vector<Token> tokens = prompt(10 + count, count, int(vocab));
-      sequence.extend(10);
-      const Slice before{std::span(tokens).first(10), 0, sequence.pages(), 0};
-      runner->step({&before, 1});
-      sequence.extend(count);
-      const Slice slice{std::span(tokens).subspan(10), 10, sequence.pages(), wanted};
-      const std::span<const float> found = runner->step({&slice, 1});
-      std::vector<Token> likeliest;
-      for (size_t at = 0; at < found.size(); at += vocab) {
-        const auto row = found.subspan(at, vocab);
-        likeliest.push_back(Token(std::max_element(row.begin(), row.end()) - row.begin()));
+      logits_of(*runner, sequence, std::span(tokens).first(10), 0);
+      const std::vector<float> found =
+          logits_of(*runner, sequence, std::span(tokens).subspan(10), wanted);
+      const std::span<const TopLogits> top =
+          runner->top_logits(std::vector<TopLogitsRequest>(size_t(wanted)));
+      ASSERT_EQ(top.size(), size_t(wanted));
+      for (size_t row = 0; row < top.size(); ++row) {
+        const auto of_row = std::span(found).subspan(row * vocab, vocab);
+        const auto largest = std::max_element(of_row.begin(), of_row.end());
+        EXPECT_EQ(top[row].chosen.token, Token(largest - of_row.begin())) << count << ' ' << row;
+        EXPECT_EQ(top[row].chosen.logit, *largest);
+        EXPECT_FALSE(top[row].broken);
+        EXPECT_TRUE(top[row].candidates.empty());
       }
-      const std::span<const Token> chosen = runner->likeliest();
-      EXPECT_EQ(std::vector<Token>(chosen.begin(), chosen.end()), likeliest) << count << wanted;
     }
   }
 }
