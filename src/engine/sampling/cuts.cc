@@ -8,7 +8,6 @@
 namespace ridge {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Sums of up to 10^5 doubles in any order, with room to spare: each rounds by 2^-53.
 constexpr double kRounding = 1e-10;
 
@@ -54,7 +53,7 @@ void Cuts::collect(std::span<const float> logits, float max, double total,
     const auto least = static_cast<float>(double{max} - depth / double{scale_});
     to.clear();
     for (size_t token = 0; token < logits.size(); ++token) {
-      if (logits[token] < least || logits[token] == -kInfinity) continue;
+      if (logits[token] < least || logits[token] == kBanned) continue;
       to.push_back({logits[token], static_cast<Token>(token)});
     }
     if (top_k_ > 0) {

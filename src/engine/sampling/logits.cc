@@ -10,7 +10,6 @@
 namespace ridge {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Sums that do not wait for each other; also what compilers vectorise.
 constexpr int kLanes = 8;
 
@@ -36,7 +35,7 @@ double sum_exponentials(std::span<const float> logits, float max, float scale) {
 
 float largest(std::span<const float> values) {
   std::array<float, kLanes> most;
-  most.fill(-kInfinity);
+  most.fill(kBanned);
   size_t i = 0;
   for (; i + kLanes <= values.size(); i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -74,8 +73,8 @@ Candidate find_largest(std::span<const float> logits) {
 Candidate draw_token(std::span<const float> logits, float scale, uint64_t key) {
   constexpr float kLog2 = 0.693148f;     // rounded up
   constexpr float kGumbelError = 1e-5f;  // gumbel() itself errs by less than 2e-6
-  Candidate best{-kInfinity, 0};
-  float best_score = -kInfinity;
+  Candidate best{kBanned, 0};
+  float best_score = kBanned;
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto token = static_cast<int32_t>(i);
     const uint64_t bits = gumbel_bits(key, token);
@@ -100,7 +99,7 @@ void find_candidates(std::span<const float> logits, int count, std::vector<Candi
     std::nth_element(to.begin(), to.begin() + static_cast<ptrdiff_t>(wanted) - 1, to.end());
     to.resize(wanted);
   };
-  float least = -kInfinity;  // of `wanted` known ones: equals that come later lie behind them
+  float least = kBanned;  // of `wanted` known ones: equals that come later lie behind them
   bool full = false;
   for (size_t token = 0; token < logits.size(); ++token) {
     if (full && !(logits[token] > least)) continue;
@@ -128,7 +127,7 @@ void find_top_logits(std::span<const float> logits, const TopLogitsRequest& requ
   if (request.count > 0) {
     find_candidates(logits, request.count, to.candidates);
     const float max = to.candidates.front().logit;
-    const bool any = max > -kInfinity;
+    const bool any = max > kBanned;
     const double sum = any ? sum_exponentials(logits, max, 1) : 0;
     to.log_sum = double{max} + std::log(sum);
     to.scaled_sum = any && request.scale != 1 ? sum_exponentials(logits, max, request.scale) : sum;

@@ -3,12 +3,16 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "engine/sampling/top_logits.h"
 
 namespace ridge {
+
+// The logit of a token that cannot be drawn.
+inline constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 // exp(x) for x <= 0 to 2 ulp, without a call or a branch, so that the loops over the vocabulary
 // become vectors: 2^n times the polynomial of Cephes' expf on |r| <= ln 2 / 2.

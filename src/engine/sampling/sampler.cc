@@ -12,8 +12,6 @@
 namespace ridge {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 SamplerOptions checked(SamplerOptions options, int vocab) {
   check_sampler_options(options, vocab);
   return options;
@@ -29,7 +27,7 @@ float scale_of(const SamplerOptions& options) {
 // The largest logit of a row that something can be drawn from.
 Candidate first_of(std::span<const float> row) {
   const Candidate first = find_largest(row);
-  if (first.logit == -kInfinity) {
+  if (first.logit == kBanned) {
     throw Error("every token is banned: nothing is left to draw from");
   }
   return first;
@@ -42,7 +40,7 @@ float logprob_of(float logit, double log_sum) {
 // The first among scored tokens: the larger score, the lower id among equals.
 struct Winner {
   Token token = 0;
-  float score = -kInfinity;
+  float score = kBanned;
 
   void offer(Token other, float other_score) {
     if (other_score > score || (other_score == score && other < token)) {
@@ -200,7 +198,7 @@ bool Sampler::sample(const TopLogits& top, const TopLogitsRequest& request,
 std::optional<Token> Sampler::token_from_chosen(const TopLogits& top,
                                                 const Adjustments& adjustments,
                                                 uint64_t key) const {
-  if (top.chosen.logit == -kInfinity) return std::nullopt;
+  if (top.chosen.logit == kBanned) return std::nullopt;
   if (greedy()) return top.chosen.token;
   const auto score = [&](float logit, Token token) {
     return gumbel_score(logit, scale_, key, token);
@@ -233,7 +231,7 @@ std::optional<Token> Sampler::token_from_candidates(const TopLogits& top,
     const Adjustment& adjustment = adjustments.list()[i];
     known.push_back({adjusted_logit(top.requested[i], adjustment, options_), adjustment.token});
   }
-  std::erase_if(known, [](const Candidate& c) { return c.logit == -kInfinity; });
+  std::erase_if(known, [](const Candidate& c) { return c.logit == kBanned; });
   std::sort(known.begin(), known.end());
   const RowTail tail = tail_behind(top, adjustments, known.empty() ? 0 : known.front().logit);
   if (!tail.empty) {
@@ -250,7 +248,7 @@ RowTail Sampler::tail_behind(const TopLogits& top, const Adjustments& adjustment
                              float max) const {
   const Candidate& last = top.candidates.back();
   RowTail tail;
-  tail.empty = top.candidates.size() == static_cast<size_t>(vocab_) || last.logit == -kInfinity;
+  tail.empty = top.candidates.size() == static_cast<size_t>(vocab_) || last.logit == kBanned;
   tail.largest = last.logit;
   const auto weight = [&](float logit) {
     return std::exp((double{logit} - double{max}) * double{scale_});
