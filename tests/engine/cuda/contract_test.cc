@@ -182,7 +182,7 @@ void run_mixed_steps(Runner& runner, int rounds) {
     StepOf step(runner);
     for (int i = 0; i < 12; ++i) {
       sequences.emplace_back(pool);
-      tokens.push_back(prompt(1 + i * 9, i + round, vocab));
+      tokens.push_back(prompt(1 + i * 7, i + round, vocab));
     }
     for (int i = 0; i < 12; ++i) step.add(sequences[size_t(i)], tokens[size_t(i)], i % 2);
     step.run();
