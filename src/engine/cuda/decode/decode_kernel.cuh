@@ -1,43 +1,85 @@
-// The decode kernel: sets up shared memory and hands each warp its role.
+// The decode kernel and its launcher.
+//
+// Shape: for each GEMM of a step, Y[N x rows] = W[N x K] X[K x rows] with rows <= 8. The weights
+// are the A operand in 16-row blocks (tiles.cuh) and the rows of the batch are columns of B. The
+// 16-row blocks of all operators are dealt to the SMs round robin (decode_schedule.cuh). Attention
+// is flash decoding over KV pages (decode_page_attention.cuh).
+//
+// One thread block per SM stays for the whole launch. Its 12 warps have roles:
+//   0-7   math      (decode_math.cuh)      MMA with K split over the warps; attention
+//   8     producer  (decode_producer.cuh)  fills the ring with this SM's weights and KV pages, in
+//                                          the order of use, across operators and layers
+//   9-11  epilogue  (decode_epilogue.cuh)  reduces the 8 partial sums of a block and stores the
+//                                          result; warp 9 takes part in the grid barrier
+//
+// Shared memory, 227 KB:
+//   +----------------+---------------------------------------------------------+
+//   | DecodeControl  | barriers, small tables                                  |
+//   | ring           | stages x 32 chunks of weights or KV pages: 11 x 16 KB   |
+//   | activations    | K x rows as MMA operands, or a slice of K               |
+//   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
+//   | nf4 levels     | 32 KB, nf4 only                                         |
+//   | partials       | [3 buffers][8 warps][rows][16] floats                   |
+//   | rope           | [rows][head_dim / 2] cos, sin                           |
+//   +----------------+---------------------------------------------------------+
+//
+// Who waits for whom (rules and invariants: decode_sync.cuh):
+//   producer --full--> math --partials_full--> epilogue --grid barrier, data--> math of other SMs
+//   producer <-empty-- math <-partials_empty-- epilogue
 #pragma once
 
 #include "engine/cuda/decode/decode_epilogue.cuh"
 #include "engine/cuda/decode/decode_math.cuh"
 #include "engine/cuda/decode/decode_producer.cuh"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/layout/dequantize.cuh"
 
 namespace ridge::cuda {
+
+#ifdef RIDGE_HOPPER
+
+template <WeightFormat kFormat, int kRows>
+__device__ inline DecodeShared shared_layout(const DecodeArgs& args, uint8_t* raw) {
+  DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
+  DecodeShared shared{
+      control, raw + (sizeof(DecodeControl) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
+      nullptr};
+  shared.activations = shared.ring + args.stages * stage_bytes(kFormat);
+  shared.group_scales = reinterpret_cast<GroupScale*>(shared.activations + args.activation_bytes);
+  shared.levels =
+      reinterpret_cast<uint32_t*>(shared.activations + args.activation_bytes +
+                                  group_scale_bytes(kFormat, kRows, args.activation_bytes));
+  shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
+  shared.rope =
+      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
+  return shared;
+}
+
+__device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& control) {
+  for (int s = 0; s < args.stages; ++s) {
+    ptx::mbarrier_init(&control.full[s], 1);
+    ptx::mbarrier_init(&control.empty[s], kMathWarps);
+  }
+  for (int s = 0; s < kPartialBuffers; ++s) {
+    ptx::mbarrier_init(&control.partials_full[s], kMathWarps);
+    ptx::mbarrier_init(&control.partials_empty[s], 1);
+  }
+  ptx::mbarrier_init(&control.attention_done, 1);
+  control.ops_completed = 0;
+  ptx::fence_mbarrier_init();
+}
+
+#endif
 
 template <WeightFormat kFormat, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
-  Fixed& fixed = *reinterpret_cast<Fixed*>(raw);
-  Shared shared{fixed,  raw + (sizeof(Fixed) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
-                nullptr};
-  shared.x = shared.ring + args.stages * stage_bytes(kFormat);
-  shared.undo = reinterpret_cast<Undo*>(shared.x + args.activation_bytes);
-  shared.levels = reinterpret_cast<uint32_t*>(shared.x + args.activation_bytes +
-                                              undo_bytes(kFormat, kRows, args.activation_bytes));
-  shared.sums = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
-  shared.rotation =
-      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.sums) + sum_bytes(kRows));
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < args.stages; ++s) {
-      ptx::mbarrier_init(&fixed.full[s], 1);
-      ptx::mbarrier_init(&fixed.empty[s], kConsumers);
-    }
-    for (int s = 0; s < kSums; ++s) {
-      ptx::mbarrier_init(&fixed.sum_full[s], kConsumers);
-      ptx::mbarrier_init(&fixed.sum_free[s], 1);
-    }
-    ptx::mbarrier_init(&fixed.attention_done, 1);
-    fixed.met = 0;
-    ptx::fence_mbarrier_init();
-  }
+  DecodeShared shared = shared_layout<kFormat, kRows>(args, raw);
+  if (threadIdx.x == 0) init_barriers(args, shared.control);
   if (threadIdx.x < args.row_count) {
-    fixed.rows[threadIdx.x] = args.rows[threadIdx.x];
-    fixed.token[threadIdx.x] = args.tokens[threadIdx.x];
+    shared.control.rows[threadIdx.x] = args.rows[threadIdx.x];
+    shared.control.token[threadIdx.x] = args.tokens[threadIdx.x];
   }
   if (kFormat == WeightFormat::nf4) {
     constexpr Nf4 kLevels = kNf4;
@@ -47,66 +89,67 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   }
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp < kConsumers) {
-    Multiplier<kFormat, kRows>{args, shared, warp, lane}.run();
-  } else if (warp == kConsumers) {
-    Fetcher<kFormat, kRows>{args, shared}.run(lane);
+  if (warp < kMathWarps) {
+    MathWarp<kFormat, kRows>{args, shared, warp, lane}.run();
+  } else if (warp == kMathWarps) {
+    ProducerWarp<kFormat, kRows>{args, shared}.run(lane);
   } else {
-    Finisher<kFormat, kRows>{args, shared, lane, warp - kConsumers - 1}.run();
+    EpilogueWarp<kFormat, kRows>{args, shared, lane, warp - kMathWarps - 1}.run();
   }
 #endif
 }
 
-// 227 KB: the most a block may have on Hopper.
+// The most shared memory that a thread block can have on Hopper: 227 KB.
 constexpr int kSharedBytes = 232448;
 
-// Shares out shared memory: activations whole where they fit beside a deep ring.
+// Divides shared memory: all activations where they fit, the rest for the ring.
 template <WeightFormat kFormat, int kRows>
-void launch_decode_of(cudaStream_t stream, int sms, DecodeArgs args) {
+void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
   }
-  const int whole = chunks * x_chunk_bytes(kFormat, kRows);
-  const int most = kMostColumns * 2;
-  const int least =
-      args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kConsumers;  // attention's
+  const int whole = chunks * activation_chunk_bytes(kFormat, kRows);
+  const int most = kMaxColumns * 2;
+  // Attention keeps the outputs of its warps there.
+  const int least = args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
   args.activation_bytes = whole < most ? whole : most;
   if (args.activation_bytes < least) args.activation_bytes = least;
   args.activation_bytes = (args.activation_bytes + 127) / 128 * 128;
-  const int fixed = (int(sizeof(Fixed)) + 127) / 128 * 128 + args.activation_bytes +
-                    undo_bytes(kFormat, kRows, args.activation_bytes) + level_bytes(kFormat) +
-                    int(sum_bytes(kRows)) + kRows * args.head_dim / 2 * 8;
-  args.stages = (kSharedBytes - fixed) / stage_bytes(kFormat);
-  if (args.stages > kMaxSlots) args.stages = kMaxSlots;
+  const int besides_ring = (int(sizeof(DecodeControl)) + 127) / 128 * 128 + args.activation_bytes +
+                           group_scale_bytes(kFormat, kRows, args.activation_bytes) +
+                           level_bytes(kFormat) + int(partial_bytes(kRows)) +
+                           kRows * args.head_dim / 2 * 8;
+  args.stages = (kSharedBytes - besides_ring) / stage_bytes(kFormat);
+  if (args.stages > kMaxStages) args.stages = kMaxStages;
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   const int items[7] = {args.hidden / kBlockRows, args.qkv.blocks,     0,
                         args.out.blocks,          args.gate_up.blocks, args.down.blocks,
                         args.head.blocks};
   for (int kind = 0; kind < 7; ++kind) args.block_remainder[kind] = items[kind] % sms;
-  args.copies_in_flight = kInFlight;
+  args.copies_in_flight = kCopiesInFlight;
   const auto kernel = decode<kFormat, kRows>;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-        "asking for shared memory");
+        "raising the limit of shared memory");
   void* arguments[] = {&args};
-  check(
-      cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms), dim3(kThreads),
-                                  arguments, fixed + args.stages * stage_bytes(kFormat), stream),
-      "launching the decode kernel");
+  check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms),
+                                    dim3(kThreads), arguments,
+                                    besides_ring + args.stages * stage_bytes(kFormat), stream),
+        "launching the decode kernel");
 }
 
 template <WeightFormat kFormat>
-void launch_decode_as(cudaStream_t stream, int sms, const DecodeArgs& args) {
+void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args) {
   switch (padded_rows(args.row_count)) {
     case 1:
-      return launch_decode_of<kFormat, 1>(stream, sms, args);
+      return launch_decode_rows<kFormat, 1>(stream, sms, args);
     case 2:
-      return launch_decode_of<kFormat, 2>(stream, sms, args);
+      return launch_decode_rows<kFormat, 2>(stream, sms, args);
     case 4:
-      return launch_decode_of<kFormat, 4>(stream, sms, args);
+      return launch_decode_rows<kFormat, 4>(stream, sms, args);
     default:
-      return launch_decode_of<kFormat, 8>(stream, sms, args);
+      return launch_decode_rows<kFormat, 8>(stream, sms, args);
   }
 }
 

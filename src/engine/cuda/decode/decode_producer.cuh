@@ -1,150 +1,161 @@
-// The decode kernel's fetching warp: everything this SM will read of weights and of the cached
-// past, in the order of use, as fast as the ring empties.
+// Producer warp of the decode kernel: loads everything this SM will read of weights and of the KV
+// cache, in the order of use, as fast as stages become free. It depends on no result of the step,
+// so it runs ahead across operators and layers.
 #pragma once
 
-#include "engine/cuda/decode/decode_shared.cuh"
+#include "engine/cuda/decode/decode_sync.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
+// While the ring is full, as during attention, the producer prefetches the stages to come into L2,
+// so that HBM does not idle: at most this many (32 MB of the 50 MB of L2), at the rate of HBM.
+constexpr int kStagesPrefetched = 14;
+constexpr unsigned kClocksPerStage = 850;
+
 template <WeightFormat kFormat, int kRows>
-struct Fetcher {
+struct ProducerWarp {
   const DecodeArgs& args;
-  Shared& shared;
-  PipelineState place, oldest;  // the oldest copy that may still fly
-  int flying = 0;
-  unsigned asked = 0;  // when memory was last asked for a stage
-  uint64_t once = ptx::createpolicy_evict_first();
+  DecodeShared& shared;
+  PipelineState stage, oldest;  // the stage to fill, and the oldest copy that may be in flight
+  int in_flight = 0;            // copies
+  unsigned last_load = 0;       // clock of the last load or prefetch of a stage
+  uint64_t evict_first = ptx::createpolicy_evict_first();  // weights are read once
 
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
 
-  // Waits for the slot to be free and for no more than in_flight copies to be under way: more would
-  // only queue at the memory, and everybody's small reads and writes behind them. While the ring is
-  // full, calls `idle`.
-  template <typename Idle>
-  __device__ void open(int bytes, const Idle& idle) {
-    if (flying == args.copies_in_flight) {
-      ptx::mbarrier_wait(&shared.fixed.full[oldest.stage], oldest.phase);
-      oldest.advance(args.stages);
-    } else {
-      ++flying;
-    }
-    while (!ptx::mbarrier_test_wait(&shared.fixed.empty[place.stage], place.phase ^ 1)) idle();
-    ptx::mbarrier_arrive_expect_tx(&shared.fixed.full[place.stage], bytes);
-  }
-
   static __device__ unsigned clock32() { return static_cast<unsigned>(clock()); }
 
-  __device__ uint8_t* slot() { return shared.ring + place.stage * kStage; }
+  __device__ uint8_t* destination() { return shared.ring + stage.stage * kStage; }
+  __device__ uint64_t* full() { return &shared.control.full[stage.stage]; }
 
-  // The order of Multiplier::matrix.
-  __device__ void matrix(const Op& op) {
+  // One lane: waits until fewer than copies_in_flight copies are in flight and the stage is free,
+  // then expects `bytes`. More copies would queue at the memory, and small reads behind them. While
+  // the ring is full, calls while_full().
+  template <typename WhileFull>
+  __device__ void acquire(int bytes, const WhileFull& while_full) {
+    if (in_flight == args.copies_in_flight) {
+      ptx::mbarrier_wait(&shared.control.full[oldest.stage], oldest.phase);
+      oldest.advance(args.stages);
+    } else {
+      ++in_flight;
+    }
+    while (!ptx::mbarrier_test_wait(&shared.control.empty[stage.stage], stage.phase ^ 1)) {
+      while_full();
+    }
+    ptx::mbarrier_arrive_expect_tx(full(), bytes);
+  }
+
+  // The same for the whole warp. Lane 0 alone counts copies and waits for the oldest, while the
+  // other lanes wait for the stage.
+  __device__ void acquire_warp(int bytes, int lane) {
+    const bool limit = lane == 0 && in_flight == args.copies_in_flight;
+    ptx::mbarrier_wait(
+        limit ? &shared.control.full[oldest.stage] : &shared.control.empty[stage.stage],
+        limit ? oldest.phase : stage.phase ^ 1);
+    if (limit) {
+      oldest.advance(args.stages);
+    } else {
+      ++in_flight;
+    }
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full(), bytes);
+  }
+
+  // Weights of a GEMM, by one lane, in the order in which MathWarp::run_gemm reads them.
+  __device__ void load_weights(const DecodeOp& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
-    const int layer = op.kind == Kind::head ? 0 : op.layer;
+    const int layer = op.kind == OpKind::head ? 0 : op.layer;
     const uint8_t* data = tiles.data + layer * tiles.stride;
-    const int piece = piece_chunks<kFormat, kRows>(args, tiles.chunks);
-    const int grid = gridDim.x, group = piece < tiles.chunks ? kGroup : 1;
-    // Of this SM's stages in this operator: the next, and the next that nobody has asked L2 for.
-    const int of_block = (tiles.chunks + kChunksPerStage - 1) / kChunksPerStage;
-    int next = 0, unasked = 0;
-    const auto idle = [&] {
-      if (clock32() - asked < kStageClocks) return;
-      asked = clock32();
-      unasked = max(unasked, next);
-      const int block = op.first + unasked / of_block * grid;
-      if (group > 1 || unasked >= next + kAhead || block >= op.items) return;
-      const int c = unasked % of_block * kChunksPerStage;
+    const int slice = resident_chunks<kFormat, kRows>(args, tiles.chunks);
+    const int grid = gridDim.x, held = slice < tiles.chunks ? kBlocksHeld : 1;
+    // Of this SM's stages in this operator: the next to load, and the next to prefetch.
+    const int block_stages = (tiles.chunks + kChunksPerStage - 1) / kChunksPerStage;
+    int next = 0, next_prefetch = 0;
+    const auto prefetch = [&] {
+      if (clock32() - last_load < kClocksPerStage) return;
+      last_load = clock32();
+      next_prefetch = max(next_prefetch, next);
+      const int block = op.first + next_prefetch / block_stages * grid;
+      if (held > 1 || next_prefetch >= next + kStagesPrefetched || block >= op.items) return;
+      const int c = next_prefetch % block_stages * kChunksPerStage;
       ptx::cp_async_bulk_prefetch_l2(data + (size_t(block) * tiles.chunks + c) * kChunk,
                                      min(kChunksPerStage, tiles.chunks - c) * kChunk);
-      ++unasked;
+      ++next_prefetch;
     };
-    for (int item = op.first; item < op.items; item += grid * group) {
-      for (int begin = 0; begin < tiles.chunks; begin += piece) {
-        const int end = min(begin + piece, tiles.chunks);
-        for (int block = item; block < min(op.items, item + grid * group); block += grid) {
+    for (int item = op.first; item < op.items; item += grid * held) {
+      for (int begin = 0; begin < tiles.chunks; begin += slice) {
+        const int end = min(begin + slice, tiles.chunks);
+        for (int block = item; block < min(op.items, item + grid * held); block += grid) {
           const uint8_t* from = data + size_t(block) * tiles.chunks * kChunk;
 #pragma unroll 1
           for (int c = begin; c < end; c += kChunksPerStage) {
             const int bytes = min(kChunksPerStage, end - c) * kChunk;
-            open(bytes, idle);
-            ptx::cp_async_bulk(slot(), from + size_t(c) * kChunk, bytes,
-                               &shared.fixed.full[place.stage], once);
-            asked = clock32();
+            acquire(bytes, prefetch);
+            ptx::cp_async_bulk(destination(), from + size_t(c) * kChunk, bytes, full(),
+                               evict_first);
+            last_load = clock32();
             ++next;
-            place.advance(args.stages);
+            stage.advance(args.stages);
           }
         }
       }
     }
   }
 
-  // The same by the whole warp: the first lane waits for the copies under way, which it alone
-  // counts, while the others wait for the slot.
-  __device__ void open_together(int bytes, int lane) {
-    const bool full = lane == 0 && flying == args.copies_in_flight;
-    ptx::mbarrier_wait(full ? &shared.fixed.full[oldest.stage] : &shared.fixed.empty[place.stage],
-                       full ? oldest.phase : place.phase ^ 1);
-    if (full) {
-      oldest.advance(args.stages);
-    } else {
-      ++flying;
-    }
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(&shared.fixed.full[place.stage], bytes);
-  }
-
-  // Pages of the past, the latest first: they do not depend on this step, so they come early like
-  // weights do. Each lane knows where one of the next pages lies and asks for it in its turn; so
-  // little is left to do for a stage: at 1100 clocks each, this warp was slower than memory.
-  __device__ void pages(const Op& op, int lane) {
-    const int each = page_bytes(args.kv_format, args.head_dim);
-    const int per_stage = min(32, kStage / each), batch = 32 / per_stage * per_stage;
+  // KV pages of the context, the last page first. Except for this step's tokens they do not depend
+  // on the step. Each lane holds the number of one of the next pages and issues that page's copy:
+  // when lane 0 did all, a stage took 1100 clocks, more than the memory needs for it.
+  __device__ void load_pages(const DecodeOp& op, int lane) {
+    const int bytes = page_bytes(args.kv_format, args.head_dim);
+    const int per_stage = min(32, kStage / bytes), batch = 32 / per_stage * per_stage;
     for (int item = op.first; item < op.items; item += gridDim.x) {
-      const Span span = span_of(args, shared.fixed.rows, op, item);
-      const int* last = args.pages + shared.fixed.rows[span.row].pages + span.first_page +
-                        span.page_count - 1 - lane;
-      const size_t of_page = size_t(args.kv_heads) * each;
+      const AttentionSplit split = attention_split(args, shared.control.rows, op, item);
+      const int* last = args.pages + shared.control.rows[split.row].pages + split.first_page +
+                        split.page_count - 1 - lane;
+      const size_t page_stride = size_t(args.kv_heads) * bytes;
       const uint8_t* head =
-          args.kv + size_t(op.layer) * args.cache_pages * of_page + span.kv_head * each;
-      const auto ask = [&](int from) {
-        if (from + lane < span.page_count) ptx::cp_async_4(&shared.fixed.page[lane], last - from);
+          args.kv + size_t(op.layer) * args.cache_pages * page_stride + split.kv_head * bytes;
+      const auto load_page_numbers = [&](int from) {
+        if (from + lane < split.page_count) {
+          ptx::cp_async_4(&shared.control.page_number[lane], last - from);
+        }
       };
-      ask(0);
+      load_page_numbers(0);
 #pragma unroll 1
-      for (int from = 0; from < span.page_count; from += batch) {
+      for (int from = 0; from < split.page_count; from += batch) {
         ptx::cp_async_wait_all();
-        const uint8_t* page = head + shared.fixed.page[lane] * of_page;
-        ask(from + batch);
-        const int end = min(batch, span.page_count - from);
+        const uint8_t* page = head + shared.control.page_number[lane] * page_stride;
+        load_page_numbers(from + batch);
+        const int end = min(batch, split.page_count - from);
 #pragma unroll 1
         for (int at = 0; at < end; at += per_stage) {
           const int count = min(per_stage, end - at);
-          open_together(count * each, lane);
+          acquire_warp(count * bytes, lane);
           if (lane >= at && lane < at + count) {
-            ptx::cp_async_bulk(slot() + (lane - at) * each, page, each,
-                               &shared.fixed.full[place.stage]);
+            ptx::cp_async_bulk(destination() + (lane - at) * bytes, page, bytes, full());
           }
-          place.advance(args.stages);
+          stage.advance(args.stages);
         }
       }
     }
   }
 
   __device__ void run(int lane) {
-    for_each_op(args, [&](const Op& op) {
-      if (op.kind == Kind::embed) return;
-      if (op.kind == Kind::attention) {
+    for_each_op(args, [&](const DecodeOp& op) {
+      if (op.kind == OpKind::embed) return;
+      if (op.kind == OpKind::attention) {
         if (op.step > 0) {
-          // The step before wrote to these pages in its operator of the same place.
-          wait_met(shared.fixed, op.index - ops_per_step(args.layers) + 1, lane);
+          // The same operator of the previous step wrote to these pages (invariant 6).
+          wait_ops_completed(shared.control, op.index - ops_per_step(args.layers) + 1, lane);
           ptx::fence_proxy_async();
         }
-        pages(op, lane);
+        load_pages(op, lane);
         return;
       }
-      if (lane == 0) matrix(op);
-      place = {__shfl_sync(0xffffffffu, place.stage, 0), __shfl_sync(0xffffffffu, place.phase, 0)};
+      if (lane == 0) load_weights(op);
+      stage = {__shfl_sync(0xffffffffu, stage.stage, 0), __shfl_sync(0xffffffffu, stage.phase, 0)};
     });
   }
 };
