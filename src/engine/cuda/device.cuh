@@ -1,4 +1,4 @@
-// Checked CUDA calls and memory that frees itself.
+// Checked CUDA calls, device memory with an owner, and launch attributes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 
 namespace ridge::cuda {
 
-// Throws Error with the driver's words.
+// Throws an Error with the driver's message.
 inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw Error("CUDA, {}: {}", what, cudaGetErrorString(status));
 }
@@ -34,7 +34,7 @@ class DeviceBuffer {
   T* data() const { return data_; }
   size_t size() const { return count_; }
 
-  // Waits: a stream of one's own does not wait for the default one, which fills.
+  // Blocks until done: the fill is in the default stream, for which other streams do not wait.
   void fill_bytes(int value) {
     check(cudaMemset(data_, value, count_ * sizeof(T)), "filling");
     check(cudaStreamSynchronize(nullptr), "filling");
@@ -42,7 +42,7 @@ class DeviceBuffer {
   void copy_from(const T* host, size_t count) {
     check(cudaMemcpy(data_, host, count * sizeof(T), cudaMemcpyHostToDevice), "copying");
   }
-  // After what the stream has queued; `host` may change at once (it is staged if not pinned).
+  // In stream order. Pageable `host` memory is staged, so it may change when this returns.
   void copy_from(const T* host, size_t count, cudaStream_t stream) {
     check(cudaMemcpyAsync(data_, host, count * sizeof(T), cudaMemcpyHostToDevice, stream),
           "copying");

@@ -52,7 +52,7 @@ inline __host__ __device__ uint32_t encoded(TensorType type, float value) {
   return 0;
 }
 
-// wgmma (sm_90a): one block a SM; each thread writes the sum of its accumulators, each block the
+// wgmma (sm_90a): one block per SM. Each thread writes the sum of its accumulators, each block the
 // clocks of its loop.
 int wgmma_threads();
 double wgmma_ops(TensorType type);                     // of a block and tile

@@ -13,12 +13,12 @@ namespace {
 
 // One instruction multiplies A (64 rows) by B (256 columns), 32 bytes of K each, whatever the type.
 // Tiles hold 128 bytes of K in rows of 128 bytes, swizzled: four instructions a tile.
-constexpr int kGroups = 2;  // warpgroups a block: one issues while the other's queue drains
+constexpr int kGroups = 2;  // warpgroups per block: one issues while the other's queue drains
 constexpr int kThreads = kGroups * 128;
 constexpr int kTileA = 64 * 128, kTileB = 256 * 128;
 constexpr int kShared = kGroups * kTileA + kTileB + 1024;  // and room to align to 1 KB
 constexpr int kStepsPerTile = 4;
-constexpr int kAccumulators = 128;  // 32-bit registers a thread: 64 x 256 over 128 threads
+constexpr int kAccumulators = 128;  // 32-bit registers per thread: 64 x 256 over 128 threads
 
 // One step of K on all accumulators.
 template <TensorType kType, typename Accumulator>

@@ -8,15 +8,15 @@
 
 namespace ridge::cuda {
 
-// (a & b) | c in one instruction; written as such, two constants make the compiler use two.
+// (a & b) | c in one instruction. From the C expression with two constants the compiler makes two.
 __device__ inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
 
-// Two E4M3 in the low or high half of w, bits moved to where bf16 has them: the numbers times
-// 2^(7 - 127), subnormal ones too. Bytes are spread with their signs, so that one shift moves all.
+// Two E4M3 of the low or high half of w as bf16, times 2^(7 - 127), subnormal numbers included. The
+// permutation replicates the sign bits, so that one shift moves sign, exponent and mantissa.
 template <int kHalf>
 __device__ inline uint32_t fp8_bits(uint32_t w) {
   uint32_t pair;
@@ -24,7 +24,7 @@ __device__ inline uint32_t fp8_bits(uint32_t w) {
   return pair << 4 & 0x87f087f0u;
 }
 
-// Two E4M3 in the low or high half of w as f16, exactly.
+// Two E4M3 of the low or high half of w as f16, exactly.
 template <int kHalf>
 __device__ inline uint32_t fp8_pair(uint32_t w) {
   uint32_t pair;
@@ -32,8 +32,8 @@ __device__ inline uint32_t fp8_pair(uint32_t w) {
   return pair;
 }
 
-// NormalFloat4's levels (Dettmers et al., QLoRA, 2023: quantiles of the normal distribution, zero
-// among them, scaled to [-1, 1]), rounded to f16 and to bf16.
+// Levels of NormalFloat4 (Dettmers et al., QLoRA, 2023: quantiles of the normal distribution, zero
+// included, scaled to [-1, 1]), rounded to f16 and to bf16.
 struct Nf4 {
   uint16_t f16[16], bf16[16];
 };
@@ -42,7 +42,7 @@ constexpr Nf4 kNf4 = {{0xbc00, 0xb992, 0xb833, 0xb652, 0xb48d, 0xb1ea, 0xadd4, 0
                       {0xbf80, 0xbf32, 0xbf06, 0xbeca, 0xbe92, 0xbe3d, 0xbdba, 0x0000,  //
                        0x3da3, 0x3e25, 0x3e7c, 0x3ead, 0x3ee2, 0x3f10, 0x3f39, 0x3f80}};
 
-// Byte `part` (0 low, 1 high) of levels 4 i to 4 i + 3.
+// Byte `part` (0 low, 1 high) of bf16 levels 4 i to 4 i + 3.
 __host__ __device__ constexpr uint32_t nf4_bytes(int part, int i) {
   uint32_t word = 0;
   for (int n = 0; n < 4; ++n) {
@@ -50,8 +50,8 @@ __host__ __device__ constexpr uint32_t nf4_bytes(int part, int i) {
   }
   return word;
 }
-// That byte of the levels that four nibbles name: `low` has their lower 3 bits each, `upper` all
-// ones in the bytes of those above 7.
+// Byte kPart of the levels of four nibbles. `low` has the lower 3 bits of each nibble, `upper` has
+// 0xff in the bytes of nibbles above 7.
 template <int kPart>
 __device__ inline uint32_t nf4_lookup(uint32_t low, uint32_t upper) {
   constexpr uint32_t k0 = nf4_bytes(kPart, 0), k1 = nf4_bytes(kPart, 1);
@@ -59,7 +59,7 @@ __device__ inline uint32_t nf4_lookup(uint32_t low, uint32_t upper) {
   const uint32_t first = __byte_perm(k0, k1, low), second = __byte_perm(k2, k3, low);
   return (first & ~upper) | (second & upper);
 }
-// A word of nibbles, register r's at bits 4 r and 4 r + 16, as levels in bf16.
+// The bf16 levels of a word of nibbles. Register r has its nibbles at bits 4 r and 4 r + 16.
 __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
   const uint32_t low = w & 0x77777777u, upper = w >> 3 & 0x11111111u;
   uint32_t pairs[2][2];  // [element][registers 0, 1 or 2, 3]
@@ -76,10 +76,10 @@ __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
   }
 }
 
-// A chunk as bf16 A operands, one for each 16 columns: of `words`, this lane's 16 bytes, and
-// `scale`, its two rows' where groups have them. Row scales are left to the caller: fp8 and int8
-// come out as the numbers they stand for, exactly. int4 and nf4 are scaled, since wgmma's sums run
-// over many groups: d is rounded to bf16, as are the product and nf4's level, each by up to 2^-8.
+// A chunk as bf16 A operands, one per 16 columns, from this lane's 16 bytes and, for int4 and nf4,
+// the group scales of its two rows. fp8 and int8 are exact; the caller applies their row scales.
+// int4 and nf4 are scaled here, since the sums of wgmma run over many groups: the scale, the
+// product and the level of nf4 are rounded to bf16, each with a relative error of up to 2^-8.
 template <WeightFormat kFormat>
 __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
                                         uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
@@ -95,8 +95,8 @@ __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
       a[k / 2][k % 2 * 2 + 1] = bits_of(__hmul2(pair_of(fp8_bits<1>(word[k])), missing));
     }
   } else if constexpr (kFormat == WeightFormat::int8) {
-    // 0x4300 is 128, whose last mantissa bit is 1: 7 bits of q make 128 + them, and the sign, which
-    // counts for -128, makes 128 into 256.
+    // 0x4300 is 128.0 and its last mantissa bit is worth 1. The lower 7 bits of q give 128 + bits.
+    // The sign bit, worth -128, turns 128 into 256, which is subtracted.
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
 #pragma unroll

@@ -11,7 +11,7 @@ struct Named {
   std::string_view name;
   cuda::WeightFormat format;
   DType dtype;
-  double bits;  // as weight_format.h has them; a scale a row is not counted, as nowhere
+  double bits;  // per weight, with group scales (weight_format.h); row scales are not counted
 };
 
 constexpr Named kNamed[] = {

@@ -1,5 +1,5 @@
-// The formats that weights and the KV cache are kept in on a CUDA device, by name and as the
-// predictor counts them.
+// Formats of weights and of the KV cache on a CUDA device: by name, and as the predictor counts
+// them.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace ridge {
 
-// "bf16", "fp8", "int8", "int4", "nf4". Throws Error with the names.
+// "bf16", "fp8", "int8", "int4" or "nf4". Throws an Error that lists the names.
 cuda::WeightFormat device_format_from_name(std::string_view name);
 
 std::vector<cuda::WeightFormat> device_formats();  // the widest first
 
-// What a weight costs there, scales included. Products run in bf16 whatever it is.
+// Storage of a weight, scales included. GEMMs of many tokens compute in bf16 for every format.
 Format stored_format(cuda::WeightFormat format);
-// What a key's or value's element costs in heads of this width, scales included.
+// Storage of an element of a key or value, scales included.
 Format stored_format(cuda::KvFormat format, int head_dim);
 
 }  // namespace ridge

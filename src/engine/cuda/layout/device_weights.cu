@@ -90,7 +90,8 @@ void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const 
 void DeviceWeights::load(cudaStream_t stream, VectorKind kind, int layer,
                          const std::vector<float>& values) {
   const auto [data, size] = vector_at(kind, layer);
-  if (size != values.size()) throw Error("a vector of {} where {} belong", values.size(), size);
+  if (size != values.size())
+    throw Error("a vector of {} elements where the model has {}", values.size(), size);
   check(cudaMemcpyAsync(data, values.data(), size * 4, cudaMemcpyHostToDevice, stream), "copying");
   check(cudaStreamSynchronize(stream), "copying");
 }
@@ -299,7 +300,7 @@ void DeviceWeights::place(cudaStream_t stream, MatrixKind kind, int index, const
   check(cudaGetLastError(), "packing weights");
 }
 
-// In pieces: no second copy of the matrix on the host.
+// Uploads 16 MB at a time, so that the host holds no second copy of the matrix.
 void DeviceWeights::upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
                            DeviceBuffer<uint16_t>& to) {
   if (to.size() < size_t(rows) * columns) to = DeviceBuffer<uint16_t>(size_t(rows) * columns);
@@ -308,8 +309,8 @@ void DeviceWeights::upload(cudaStream_t stream, const FillRows& fill, int rows, 
   for (int64_t at = 0; at < rows; at += piece) {
     const int64_t count = std::min<int64_t>(piece, rows - at);
     fill(at, count, staging_.data());
-    // In the stream that packs: a plain cudaMemcpy returns when the pageable source is staged,
-    // not when it has arrived, and this stream does not wait for the default one.
+    // Copies in the stream that packs. A plain cudaMemcpy returns when the pageable source has been
+    // staged, not when it has arrived, and this stream does not wait for the default one.
     check(cudaMemcpyAsync(to.data() + at * columns, staging_.data(), count * columns * 2,
                           cudaMemcpyHostToDevice, stream),
           "copying weights");

@@ -1,4 +1,5 @@
-// A model's weights and KV cache in device memory, as both ways of running it read them.
+// A model's weights and KV cache in device memory, in the layouts that the kernels read
+// (tiles.cuh).
 #pragma once
 
 #include <utility>
@@ -10,7 +11,7 @@
 
 namespace ridge::cuda {
 
-// Equal matrices, one after the other: of the layers, or of the layers' experts.
+// Contiguous matrices of one shape: one per layer, or one per layer and expert.
 struct Matrices {
   Matrices() = default;
   Matrices(WeightFormat weight_format, int count, int row_count, int columns);
@@ -37,9 +38,9 @@ class DeviceWeights {
   std::vector<float> unpacked(cudaStream_t stream, MatrixKind kind, int layer) const;
   std::vector<float> host_vector(VectorKind kind, int layer) const;
   std::vector<float> cached(int layer, int page) const;
-  double bytes() const;  // read by a step of many tokens: all matrices
+  double bytes() const;  // of all matrices, which a step of many tokens reads
 
-  // Of a layer among those of its kind: dense or experts.
+  // Index of a layer among the dense layers, or among the MoE layers.
   int place_of(int layer) const { return place_[size_t(layer)]; }
   int qkv_rows() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
   int q_columns() const { return shape.heads * shape.head_dim; }
@@ -47,7 +48,7 @@ class DeviceWeights {
     return kv.data() + size_t(layer) * cache_pages * shape.kv_heads * kv_page_bytes();
   }
   int kv_page_bytes() const { return page_bytes(kv_format, shape.head_dim); }
-  // [layer]'s part; null where the model has none.
+  // The vector of a layer; null where the model has none.
   float* vector(VectorKind kind, int layer) const { return vector_at(kind, layer).first; }
   const float* frequency_of(int layer) const {
     return ropes.data() + size_t(rope_of(layer)) * (shape.head_dim / 2);
@@ -76,7 +77,7 @@ class DeviceWeights {
   std::vector<int> place_;
   DeviceBuffer<float> attn_norm_, post_attn_norm_, mlp_norm_, post_mlp_norm_, final_norm_;
   DeviceBuffer<float> q_norm_, k_norm_, bias_;
-  DeviceBuffer<uint16_t> plain_[2];  // while loading
+  DeviceBuffer<uint16_t> plain_[2];  // bf16 matrices to pack, while loading
   std::vector<uint16_t> staging_;
 };
 

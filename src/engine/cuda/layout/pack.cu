@@ -9,7 +9,8 @@
 namespace ridge::cuda {
 namespace {
 
-struct Source {
+// The bf16 matrix to pack; with `second`, rows of both alternate by 8 (pack.cuh).
+struct SourceMatrix {
   const uint16_t* first;
   const uint16_t* second;
   int rows, columns;
@@ -26,7 +27,7 @@ struct Source {
   }
 };
 
-// Element e of register r of step k, of lane 4 g + t: its row and column in a chunk.
+// Row and column in a chunk of element e of register r of step k (16 columns).
 __device__ int fragment_row(int lane, int r) { return lane / 4 + r % 2 * 8; }
 __device__ int fragment_column(int lane, int k, int r, int e) {
   return k * 16 + lane % 4 * 2 + r / 2 * 8 + e;
@@ -34,8 +35,8 @@ __device__ int fragment_column(int lane, int k, int r, int e) {
 
 constexpr float kLargestE4m3 = 448, kLargestInt8 = 127;
 
-// The scale that makes a row's largest number `largest`.
-__global__ void row_scales(Source source, float largest, float* to) {
+// The scale that maps a row's largest magnitude to `largest`.
+__global__ void row_scales(SourceMatrix source, float largest, float* to) {
   const int block = blockIdx.x / kBlockRows, row = blockIdx.x % kBlockRows;
   float most = 0;
   for (int c = threadIdx.x; c < source.columns; c += 32) {
@@ -47,8 +48,8 @@ __global__ void row_scales(Source source, float largest, float* to) {
   if (threadIdx.x == 0) to[blockIdx.x] = most > 0 ? most / largest : 1;
 }
 
-// Where a byte of a chunk with row scales lies in its lane's 16. fp8: pairs that one conversion
-// takes; int8: the bytes of mma_s8's registers, pairs at even distance for dequantize_chunk.
+// Position of an 8-bit weight in the 16 bytes of its lane. fp8: pairs that one conversion takes.
+// int8: the bytes of mma_s8's registers, with the two of a pair 16 bits apart for dequantize_chunk.
 struct BytePlace {
   int word, byte;
 };
@@ -67,9 +68,9 @@ __device__ uint32_t nearest_nf4(float v) {
   return name;
 }
 
-// A warp a chunk.
+// One warp per chunk.
 template <WeightFormat kFormat>
-__global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, int chunks) {
+__global__ void pack_chunks(SourceMatrix source, uint8_t* to, const float* row_scale, int chunks) {
   constexpr FormatInfo kInfo = format_info(kFormat);
   const int lane = threadIdx.x % 32, chunk = blockIdx.x * 4 + threadIdx.x / 32;
   const int block = blockIdx.y;
@@ -103,8 +104,8 @@ __global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, 
       }
     }
   } else {
-    // A row's group lies in the four lanes of a quad. int4's scale makes the largest number exact,
-    // which is -8; nf4's is the largest magnitude.
+    // A row's group is in the four lanes of a quad. The scale of int4 maps the number of largest
+    // magnitude to -8 exactly; that of nf4 is the largest magnitude.
     float scales[2];
     for (int half = 0; half < 2; ++half) {
       float most = 0;
@@ -148,7 +149,7 @@ __global__ void pack_chunks(Source source, uint8_t* to, const float* row_scale, 
   reinterpret_cast<uint4*>(at)[lane] = uint4{words[0], words[1], words[2], words[3]};
 }
 
-// Plain code on purpose: checks compare the kernel's own unpacking with this.
+// Straightforward code on purpose: checks compare dequantize_chunk with it.
 __global__ void unpack_elements(WeightFormat format, const uint8_t* from, const float* row_scale,
                                 int chunks, float* to) {
   const FormatInfo info = format_info(format);
@@ -233,7 +234,7 @@ __global__ void random_pages(KvFormat format, int head_dim, uint8_t* to, size_t 
 
 void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
           int rows, int columns, uint8_t* to, float* row_scale, int chunks) {
-  const Source source{first, second, rows, columns};
+  const SourceMatrix source{first, second, rows, columns};
   const int per_block = second ? 8 : kBlockRows, blocks = (rows + per_block - 1) / per_block;
   const dim3 grid((chunks + 3) / 4, blocks);
   switch (format) {

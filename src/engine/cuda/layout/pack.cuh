@@ -1,4 +1,4 @@
-// Weights into tiles, on the device, once at load; and back, for checks.
+// Packs weights into tiles on the device, once at load, and unpacks them for checks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,21 +7,20 @@
 
 namespace ridge::cuda {
 
-// `rows` x `columns` of bf16, row after row, into blocks of a matrix whose blocks have `chunks`.
-// With `second`, blocks take 8 rows of `first`, then the same 8 of `second` (`rows` of each).
-// Rows and columns that fill no block or chunk are padded with zeros. `row_scale` (fp8, int8):
-// [blocks
-// * 16], written. `to`, `row_scale`: of the first block.
+// Quantizes `rows` x `columns` of row-major bf16 into 16-row blocks of `chunks` chunks each. With
+// `second`, a block has 8 rows of `first`, then the same 8 rows of `second` (`rows` of each).
+// Missing rows and columns of the last block and chunk are zeros. `to` and `row_scale` (fp8, int8:
+// [blocks * 16], written) point to the first block.
 void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const uint16_t* second,
           int rows, int columns, uint8_t* to, float* row_scale, int chunks);
-// Blocks of 16 rows as floats, [blocks * 16][chunks * columns].
+// Dequantizes to [blocks * 16][chunks * columns] floats.
 void unpack(cudaStream_t stream, WeightFormat format, const uint8_t* from, const float* row_scale,
             int blocks, int chunks, float* to);
-// Normal numbers of this standard deviation around `mean`, the same for equal seeds.
+// Normally distributed numbers of this standard deviation, equal for equal seeds.
 void fill_normal(cudaStream_t stream, uint16_t* to, size_t count, uint64_t seed, float deviation);
 void fill_normal(cudaStream_t stream, float* to, size_t count, uint64_t seed, float deviation,
                  float mean);
-// Pages of the KV cache (tiles.cuh), one after the other, with normal numbers of deviation 1.
+// Contiguous pages of the KV cache (tiles.cuh), normally distributed with deviation 1.
 void fill_pages(cudaStream_t stream, KvFormat format, int head_dim, uint8_t* to, size_t pages,
                 uint64_t seed);
 

@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-// `scratch` is kept from row to row.
+// Converts row r to bf16. `scratch` is reused from row to row.
 void fill_row(const Matrix& m, int64_t r, std::vector<float>& scratch, uint16_t* to) {
   if (m.storage == Storage::bf16) {
     std::memcpy(to, m.row(r), size_t(m.columns) * 2);
@@ -38,7 +38,7 @@ int WideHeads::place(int column) const {
 
 FillRows WideHeads::rows(const Matrix& m) const {
   if (wide_ == narrow_) return rows_of(m);
-  std::vector<int> from(size_t(wide_), -1);  // the narrow row of each wide one
+  std::vector<int> from(size_t(wide_), -1);  // row of the narrow head, or -1: zeros
   for (int c = 0; c < narrow_; ++c) from[size_t(place(c))] = c;
   return [&m, from, narrow = narrow_, scratch = std::vector<float>()](int64_t first, int64_t count,
                                                                       uint16_t* to) mutable {

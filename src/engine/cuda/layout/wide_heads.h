@@ -1,6 +1,6 @@
-// Heads of a width that the kernels have no code for, given to the device as wider ones: zeros
-// beside the halves that rope turns into each other, where they change no score and no sum. What
-// does change is that a head norm's epsilon weighs wide / narrow times as much.
+// Pads attention heads to a width that the kernels have code for. Each of the two halves that RoPE
+// rotates into each other is followed by zeros, which change no score and no sum. One thing does
+// change: the epsilon of a head norm weighs wide / narrow times as much.
 #pragma once
 
 #include <vector>
@@ -10,22 +10,22 @@
 
 namespace ridge::cuda {
 
-FillRows rows_of(const Matrix& matrix);  // as bf16; `matrix` must stay where it is
+FillRows rows_of(const Matrix& matrix);  // as bf16; keeps a reference to `matrix`
 
 class WideHeads {
  public:
-  // The narrowest width with code that holds `head_dim`; where none does, itself.
+  // The smallest supported width that holds `head_dim`, or `head_dim` itself if none does.
   explicit WideHeads(int head_dim);
   int wide() const { return wide_; }
 
   FillRows rows(const Matrix& narrow) const;     // q, k, v: [heads * wide x hidden]
   FillRows columns(const Matrix& narrow) const;  // out: [hidden x heads * wide]
   Vector vector(const Vector& narrow) const;     // biases
-  Vector norm(const Vector& narrow) const;       // of q and k: its mean is over more columns
-  std::vector<float> frequency(std::vector<float> narrow) const;  // of a rope
+  Vector norm(const Vector& narrow) const;       // of q and k; the mean is over more columns
+  std::vector<float> frequency(std::vector<float> narrow) const;  // of RoPE
 
  private:
-  int place(int column) const;  // of a narrow head's column in the wide one
+  int place(int column) const;  // column of the wide head for a column of the narrow one
 
   int narrow_, wide_;
 };
