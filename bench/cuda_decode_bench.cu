@@ -1,8 +1,8 @@
-// The decode kernel alone: `check` compares it with doubles on the host, `time` measures steps
-// beside the read ceiling of the same call (lines RESULT are for tools/gpu_table.py).
+// The decode kernel alone. `check` compares it with double precision on the host. `time` measures
+// steps beside the read ceiling of the same call (tools/gpu_table.py reads the RESULT lines).
 //   cuda_decode_bench check [all|tiny|one [FORMAT [KV]]]
 //   cuda_decode_bench time MODEL FORMAT BATCH CONTEXT [MODEL FORMAT BATCH CONTEXT]...
-// A FORMAT to time may name the cache's: bf16-fp8.
+// A FORMAT to time may name the KV cache's format too: bf16-fp8.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "bench/cuda_ceiling.cuh"
@@ -24,7 +25,8 @@
 namespace ridge::cuda {
 namespace {
 
-double relative(const float* found, const std::vector<double>& wanted) {
+// Relative error in the L2 norm; not finite counts as huge.
+double relative_error(const float* found, const std::vector<double>& wanted) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double e = found[i] - wanted[i];
@@ -40,9 +42,10 @@ struct Sequence {
   int cached = 0;
 };
 
-// dequantize_chunk against pack.cu's plain code: row after row of a matrix of blocks.
+// Dequantizes as the kernels do, one warp per chunk, into a row-major matrix.
 template <WeightFormat kFormat>
-__global__ void unpack_warp(const uint8_t* from, const float* row_scale, int chunks, float* to) {
+__global__ void dequantize_kernel(const uint8_t* from, const float* row_scale, int chunks,
+                                  float* to) {
   constexpr FormatInfo kInfo = format_info(kFormat);
   const int lane = threadIdx.x, chunk = blockIdx.x, block = blockIdx.y;
   const uint8_t* at = from + (size_t(block) * chunks + chunk) * kInfo.chunk_bytes;
@@ -63,8 +66,9 @@ __global__ void unpack_warp(const uint8_t* from, const float* row_scale, int chu
   }
 }
 
+// dequantize_chunk against the straightforward code of pack.cu.
 template <WeightFormat kFormat>
-void check_unpacking(const char* format_name) {
+void check_dequantization(const char* format_name) {
   const int rows = 64, columns = 1024, blocks = rows / kBlockRows;
   const FormatInfo info = format_info(kFormat);
   const int chunks = columns / info.columns;
@@ -75,9 +79,9 @@ void check_unpacking(const char* format_name) {
   pack(nullptr, kFormat, source.data(), nullptr, rows, columns, packed.data(), scales.data(),
        chunks);
   unpack(nullptr, kFormat, packed.data(), scales.data(), blocks, chunks, plain.data());
-  unpack_warp<kFormat>
+  dequantize_kernel<kFormat>
       <<<dim3(chunks, blocks), 32>>>(packed.data(), scales.data(), chunks, fragments.data());
-  check(cudaDeviceSynchronize(), "unpacking");
+  check(cudaDeviceSynchronize(), "dequantizing");
   const std::vector<float> wanted = plain.host(), found = fragments.host();
   double worst = 0, error = 0, size = 0;
   const std::vector<uint16_t> first = source.host();
@@ -89,17 +93,16 @@ void check_unpacking(const char* format_name) {
     worst = std::max(worst, wanted[i] == 0 ? off * 1e9 : off / std::abs(wanted[i]));
     error += std::pow(wanted[i] - original, 2), size += double(original) * original;
   }
-  std::printf("%s: quantising errs by %.3g of the weights' size\n", format_name,
-              std::sqrt(error / size));
-  // As dequantize_chunk promises: scale, level and product are rounded to bf16.
+  std::printf("%s: relative quantization error %.3g\n", format_name, std::sqrt(error / size));
+  // dequantize_chunk rounds scale, level and product to bf16.
   const double limit = kFormat == WeightFormat::nf4    ? 3.01 / 256
                        : kFormat == WeightFormat::int4 ? 2.01 / 256
                                                        : 1e-9;
   expect(worst <= limit, "dequantize_chunk: worst relative error", worst, limit);
 }
 
-// Weights of the MLP's norm over 20 powers of two, and some far above, on a residual 1000 times as
-// large: meant to leave f16's range, and to drown small activations if all shared a scale.
+// Weights of the MLP's norm over 20 powers of two, some far larger, on a residual 1000 times as
+// large. Activations leave the range of f16, and small ones would vanish if a row shared one scale.
 void add_outliers(DeviceModel& model, const ModelShape& shape) {
   for (int layer = 0; layer < shape.layers; ++layer) {
     std::vector<float> weights = model.vector(VectorKind::mlp_norm, layer);
@@ -110,9 +113,9 @@ void add_outliers(DeviceModel& model, const ModelShape& shape) {
   }
 }
 
-// Takes the device's cached numbers in place of the reference's, as rounding a number that is off
-// by a little may make it off by a whole step; `off`: how far beyond half a step they are at most,
-// in deviations of a head's numbers.
+// Replaces the reference's keys and values by those that the device cached: a small difference
+// before quantization may become a whole quantization step. `off` is the largest difference beyond
+// half a step, in standard deviations of the head's elements.
 struct CacheCheck {
   DeviceModel& model;
   const ModelShape& shape;
@@ -138,7 +141,7 @@ struct CacheCheck {
     }
     const double deviation = std::sqrt(squares / shape.head_dim);
     for (int i = 0; i < shape.head_dim; ++i) {
-      // E4M3 has 3 bits after the first, down to 2^-9 of 1.
+      // Half a step of E4M3: 3 mantissa bits, and 2^-9 for subnormal numbers.
       const double half = format == KvFormat::int8
                               ? most / 127 / 2
                               : std::max(std::abs(own[i]) / 16, most / 448 / 1024);
@@ -149,113 +152,157 @@ struct CacheCheck {
   }
 };
 
-// Prompts of several lengths in chunks of 8, then joint decoding; every logit against doubles.
-// Each activation is rounded to bf16 (relative error up to 2^-9, about 2^-10.2 on average) before
-// each of 4 products a layer and the head's; errors of the roundings add like a random walk.
+// Compares the kernel with double precision on the dequantized weights, and with itself.
+//
+// Tolerance of the logits: activations are rounded to bf16 (relative error up to 2^-9, about
+// 2^-10.2 on average) before each of 4 GEMMs per layer and the head, and rounding errors add like a
+// random walk.
+class ModelCheck {
+ public:
+  ModelCheck(const ModelShape& shape, WeightFormat format, KvFormat kv, std::vector<int> lengths,
+             bool outliers)
+      : shape_(shape),
+        model_(DeviceModel::make(shape, format, kv, kPages * int(lengths.size()))),
+        sequences_(lengths.size()),
+        limit_(4 * std::sqrt(4.0 * shape.layers + 5) / 1024) {
+    model_->randomize(7, 0.1f);
+    if (outliers) add_outliers(*model_, shape);
+    reference_ = std::make_unique<Reference>(*model_, shape_);
+    cache_ = std::make_unique<CacheCheck>(CacheCheck{*model_, shape_, kv});
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      sequences_[i].pages = pages_of(int(i), kPages);
+      for (int t = 0; t < lengths[i]; ++t) {
+        sequences_[i].prompt.push_back((t * 37 + int(i) * 101) % shape.vocab);
+      }
+    }
+  }
+
+  // Each prompt alone, in chunks of 8 rows.
+  void prompts() {
+    double worst = 0;
+    for (Sequence& s : sequences_) {
+      const int length = int(s.prompt.size());
+      for (int at = 0; at < length; at += 8) {
+        const int count = std::min(8, length - at);
+        std::vector<DecodeRow> rows;
+        for (int r = 0; r < count; ++r) {
+          rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), kPages});
+        }
+        model_->decode(rows, 1);
+        const std::vector<float> logits = model_->logits();
+        for (int r = 0; r < count; ++r) {
+          const std::vector<double> wanted =
+              reference_->step(s.past, s.prompt[at + r], cache_->of(s.pages, at + r));
+          worst = std::max(worst, relative_error(&logits[size_t(r) * shape_.vocab], wanted));
+        }
+      }
+      s.cached = length;
+    }
+    expect(worst < limit_, "prompts: worst relative error of logits", worst, limit_);
+  }
+
+  // All sequences in one batch. Both sides get the same next tokens, whatever their argmax.
+  void decoding(int steps) {
+    double worst = 0;
+    for (int step = 0; step < steps; ++step) {
+      const std::vector<DecodeRow> rows = batch_at(step);
+      model_->decode(rows, 1);
+      const std::vector<float> logits = model_->logits();
+      for (size_t i = 0; i < sequences_.size(); ++i) {
+        Sequence& s = sequences_[i];
+        const std::vector<double> wanted =
+            reference_->step(s.past, rows[i].token, cache_->of(s.pages, s.cached));
+        worst = std::max(worst, relative_error(&logits[i * shape_.vocab], wanted));
+        ++s.cached;
+      }
+    }
+    expect(worst < limit_, "decoding: worst relative error of logits", worst, limit_);
+    // The largest element of a head is several standard deviations.
+    expect(cache_->off < 4 * limit_, "cached beyond half a step, deviations", cache_->off,
+           4 * limit_);
+  }
+
+  // Several steps in one launch must give the bits and tokens of one launch per step.
+  void steps_per_launch(const std::vector<DecodeRow>& rows) {
+    constexpr int kSteps = 5;
+    model_->decode(rows, kSteps);
+    const std::vector<int> tokens = model_->argmax_of_steps();
+    const std::vector<float> together = model_->logits();
+    std::vector<DecodeRow> next = rows;
+    bool same = true;
+    for (int step = 0; step < kSteps; ++step) {
+      model_->decode(next, 1);
+      const std::vector<float> logits = model_->logits();
+      for (size_t i = 0; i < next.size(); ++i) {
+        const float* from = &logits[i * shape_.vocab];
+        const int argmax = int(std::max_element(from, from + shape_.vocab) - from);
+        same = same && argmax == tokens[step * next.size() + i];
+        next[i].token = argmax, ++next[i].past;
+      }
+      if (step == kSteps - 1) same = same && logits == together;
+    }
+    expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
+  }
+
+  // A row alone, and the same batch again, must give the same bits.
+  void determinism(const std::vector<DecodeRow>& rows, int repeats) {
+    model_->decode(rows, 1);
+    const std::vector<float> batch = model_->logits();
+    double apart = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      DecodeRow row = rows[i];
+      row.first = 0;
+      model_->decode({row}, 1);
+      const std::vector<float> alone = model_->logits();
+      for (int v = 0; v < shape_.vocab; ++v) {
+        apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape_.vocab + v]));
+      }
+    }
+    expect(apart == 0, "row alone against in the batch, largest difference", apart, 0);
+    int different = 0;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      model_->decode(rows, 1);
+      if (repeat % 100 == 0 || repeat > repeats - 10) different += model_->logits() != batch;
+    }
+    model_->decode(rows, 1);
+    different += model_->logits() != batch;
+    expect(different == 0, "repeats with other bits", different, 0.5);
+  }
+
+  // One row for each sequence.
+  std::vector<DecodeRow> batch_at(int step) const {
+    std::vector<DecodeRow> rows;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      rows.push_back({int((i * 13 + size_t(step) * 29) % size_t(shape_.vocab)),
+                      sequences_[i].cached, int(i), sequences_[i].pages.data(), kPages});
+    }
+    return rows;
+  }
+
+ private:
+  static constexpr int kPages = 40;  // per sequence
+
+  ModelShape shape_;
+  std::unique_ptr<DeviceModel> model_;
+  std::unique_ptr<Reference> reference_;
+  std::unique_ptr<CacheCheck> cache_;
+  std::vector<Sequence> sequences_;
+  double limit_;
+};
+
 void check_model(const std::string& name, WeightFormat format, KvFormat kv, const std::string& as,
                  std::vector<int> lengths, int steps, int repeats, bool outliers = false) {
   std::printf("%s %s, %zu sequences%s\n", name.c_str(), as.c_str(), lengths.size(),
               outliers ? ", outliers" : "");
   ModelShape shape = shape_of(name);
   if (outliers) shape.embed_scale = 1000;
-  const int page_count = 40;
-  const auto model = DeviceModel::make(shape, format, kv, page_count * int(lengths.size()));
-  model->randomize(7, 0.1f);
-  if (outliers) add_outliers(*model, shape);
-  const Reference reference(*model, shape);
-  CacheCheck cache{*model, shape, kv};
-  const double limit = 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
-  std::vector<Sequence> all(lengths.size());
-  std::vector<std::vector<double>> wanted(all.size());
-  double worst = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    Sequence& s = all[i];
-    s.pages = pages_of(int(i), page_count);
-    for (int t = 0; t < lengths[i]; ++t) s.prompt.push_back((t * 37 + int(i) * 101) % shape.vocab);
-    for (int at = 0; at < lengths[i]; at += 8) {
-      const int count = std::min(8, lengths[i] - at);
-      std::vector<DecodeRow> rows;
-      for (int r = 0; r < count; ++r) {
-        rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), page_count});
-      }
-      model->decode(rows, 1);
-      const std::vector<float> logits = model->logits();
-      for (int r = 0; r < count; ++r) {
-        wanted[i] = reference.step(s.past, s.prompt[at + r], cache.of(s.pages, at + r));
-        worst = std::max(worst, relative(&logits[size_t(r) * shape.vocab], wanted[i]));
-      }
-    }
-    s.cached = lengths[i];
-  }
-  expect(worst < limit, "prompts: worst relative error of logits", worst, limit);
+  ModelCheck check(shape, format, kv, std::move(lengths), outliers);
+  check.prompts();
   if (repeats == 0) return;
-
-  // The same next tokens for both, whatever each finds likeliest.
-  worst = 0;
-  const auto rows_at = [&](int step) {
-    std::vector<DecodeRow> rows;
-    for (size_t i = 0; i < all.size(); ++i) {
-      rows.push_back({int((i * 13 + size_t(step) * 29) % size_t(shape.vocab)), all[i].cached,
-                      int(i), all[i].pages.data(), page_count});
-    }
-    return rows;
-  };
-  for (int step = 0; step < steps; ++step) {
-    const auto rows = rows_at(step);
-    model->decode(rows, 1);
-    const std::vector<float> logits = model->logits();
-    for (size_t i = 0; i < all.size(); ++i) {
-      const std::vector<double> next =
-          reference.step(all[i].past, rows[i].token, cache.of(all[i].pages, all[i].cached));
-      worst = std::max(worst, relative(&logits[i * shape.vocab], next));
-      ++all[i].cached;
-    }
-  }
-  expect(worst < limit, "decoding: worst relative error of logits", worst, limit);
-  // The largest of a head's numbers is some deviations off.
-  expect(cache.off < 4 * limit, "cached beyond half a step, deviations", cache.off, 4 * limit);
-
-  // Several steps in one launch are the same steps, bit for bit; each row alone is the same too.
-  const auto rows = rows_at(steps);
-  constexpr int kSteps = 5;
-  model->decode(rows, kSteps);
-  const std::vector<int> tokens = model->argmax_of_steps();
-  const std::vector<float> together = model->logits();
-  std::vector<DecodeRow> next = rows;
-  bool same = true;
-  for (int step = 0; step < kSteps; ++step) {
-    model->decode(next, 1);
-    const std::vector<float> logits = model->logits();
-    for (size_t i = 0; i < next.size(); ++i) {
-      const float* from = &logits[i * shape.vocab];
-      const int likeliest = int(std::max_element(from, from + shape.vocab) - from);
-      same = same && likeliest == tokens[step * next.size() + i];
-      next[i].token = likeliest, ++next[i].past;
-    }
-    if (step == kSteps - 1) same = same && logits == together;
-  }
-  expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
-  model->decode(rows, 1);
-  const std::vector<float> batch = model->logits();
-  double apart = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    DecodeRow row = rows[i];
-    row.first = 0;
-    model->decode({row}, 1);
-    const std::vector<float> alone = model->logits();
-    for (int v = 0; v < shape.vocab; ++v) {
-      apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape.vocab + v]));
-    }
-  }
-  expect(apart == 0, "alone against in the batch, largest difference", apart, 0);
-  int moved = 0;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    model->decode(rows, 1);
-    if (repeat % 100 == 0 || repeat > repeats - 10) moved += model->logits() != batch;
-  }
-  model->decode(rows, 1);
-  moved += model->logits() != batch;
-  expect(moved == 0, "repeats, moved", moved, 0.5);
+  check.decoding(steps);
+  const std::vector<DecodeRow> rows = check.batch_at(steps);
+  check.steps_per_launch(rows);
+  check.determinism(rows, repeats);
 }
 
 void print_stamps(const std::vector<long long>& stamps, int layers, int steps, double seconds) {
@@ -263,31 +310,31 @@ void print_stamps(const std::vector<long long>& stamps, int layers, int steps, d
   const double clocks = double(stamps[size_t(ops) * steps * 3 - 1] - stamps[2]);
   const double us = seconds * 1e6 * (double(ops) * steps - 1) / (double(ops) * steps) / clocks;
   const char* names[] = {"embed", "qkv", "attention", "out", "gate_up", "down", "head"};
-  // From SM 0's last results of the operator before to its last of this one.
-  double wait[7] = {}, work[7] = {}, finish[7] = {};
+  // Time from SM 0's last results of the previous operator to its last results of this one.
+  double wait[7] = {}, math[7] = {}, epilogue[7] = {};
   int count[7] = {};
   for (int i = 1; i < ops * steps; ++i) {
     const int o = i % ops, kind = o == 0 ? 0 : o == ops - 1 ? 6 : (o - 1) % 5 + 1;
     const long long* at = &stamps[size_t(i) * 3];
     const long long before = at[-1];
-    const bool idle = at[0] < before;  // SM 0 had nothing to do there
+    const bool idle = at[0] < before;  // SM 0 had no item
     ++count[kind];
     if (kind == 0 || idle) {
-      finish[kind] += double(at[2] - before) * us;
+      epilogue[kind] += double(at[2] - before) * us;
     } else {
       wait[kind] += double(at[0] - before) * us;
-      work[kind] += double(at[1] - at[0]) * us;
-      finish[kind] += double(at[2] - at[1]) * us;
+      math[kind] += double(at[1] - at[0]) * us;
+      epilogue[kind] += double(at[2] - at[1]) * us;
     }
   }
   std::printf(
-      "    SM 0, us each     activations  product   finish    total   us/step   (%.0f "
+      "    SM 0, us each     activations     math epilogue    total   us/step   (%.0f "
       "MHz)\n",
       1 / us);
   for (int k = 0; k < 7; ++k) {
-    const double n = count[k], all = wait[k] + work[k] + finish[k];
-    std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n, work[k] / n,
-                finish[k] / n, all / n, all / steps);
+    const double n = count[k], all = wait[k] + math[k] + epilogue[k];
+    std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n, math[k] / n,
+                epilogue[k] / n, all / n, all / steps);
   }
 }
 
@@ -344,11 +391,11 @@ int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
     const std::string how = count > 2 ? words[2] : "all";  // tiny, one: under sanitizers
-    check_unpacking<WeightFormat::bf16>("bf16");
-    check_unpacking<WeightFormat::fp8>("fp8");
-    check_unpacking<WeightFormat::int8>("int8");
-    check_unpacking<WeightFormat::int4>("int4");
-    check_unpacking<WeightFormat::nf4>("nf4");
+    check_dequantization<WeightFormat::bf16>("bf16");
+    check_dequantization<WeightFormat::fp8>("fp8");
+    check_dequantization<WeightFormat::int8>("int8");
+    check_dequantization<WeightFormat::int4>("int4");
+    check_dequantization<WeightFormat::nf4>("nf4");
     const std::string only = count > 3 ? words[3] : "", only_kv = count > 4 ? words[4] : "";
     for (const auto& [format, format_name] : kFormats) {
       if (!only.empty() && only != format_name) continue;
