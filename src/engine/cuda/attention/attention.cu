@@ -25,10 +25,11 @@ size_t max_decode_items(int group, int kv_heads, const AttentionBounds& b) {
   const size_t further_splits = size_t(b.context_pages) / kMaxSplitPages * kMaxColumnGroups;
   return size_t(kv_heads) * (max_column_groups(group, b) + further_splits);
 }
-// Only sequences of several splits have partials: n pages are in at most 2 n / kMaxSplitPages.
-size_t max_partials(int kv_heads, const AttentionBounds& b) {
-  const size_t splits = 2 * size_t(b.context_pages) / kMaxSplitPages + 1;
-  return size_t(kv_heads) * splits * kMaxColumnGroups;
+// Only sequences of several splits have partials: n > kMaxSplitPages pages are in at most
+// 2 n / kMaxSplitPages splits, and in at most n / kMaxSplitPages + 1.
+size_t max_partials(int group, int kv_heads, const AttentionBounds& b) {
+  const size_t whole = (size_t(b.context_pages) / kMaxSplitPages + 1) * kMaxColumnGroups;
+  return size_t(kv_heads) * (whole + std::min(whole, max_column_groups(group, b)));
 }
 
 template <typename T>
@@ -76,7 +77,8 @@ Attention::Buffers::Buffers(Workspace& workspace, int heads, int kv_heads, int h
   dequantized = format == KvFormat::bf16
                     ? nullptr
                     : workspace.take<uint16_t>(size_t(bounds.cache_pages) * page);
-  partials = workspace.take<float>(max_partials(kv_heads, bounds) * partial_record_size(head_dim));
+  partials = workspace.take<float>(max_partials(heads / kv_heads, kv_heads, bounds) *
+                                   partial_record_size(head_dim));
   arrived =
       workspace.take<unsigned>(size_t(kv_heads) * max_column_groups(heads / kv_heads, bounds));
 }
