@@ -3,7 +3,7 @@
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 
-const kTimeout = 15_000; // ms, for anything that is waited for
+const kTimeout = 60_000; // ms, for anything that is waited for
 const kPoll = 25; // ms between two looks at the page
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
