@@ -38,23 +38,6 @@ namespace ridge::cuda {
 
 #ifdef RIDGE_HOPPER
 
-template <WeightFormat kFormat, int kRows>
-__device__ inline DecodeShared shared_layout(const DecodeArgs& args, uint8_t* raw) {
-  DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
-  DecodeShared shared{
-      control, raw + (sizeof(DecodeControl) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
-      nullptr};
-  shared.activations = shared.ring + args.stages * stage_bytes(kFormat);
-  shared.group_scales = reinterpret_cast<GroupScale*>(shared.activations + args.activation_bytes);
-  shared.levels =
-      reinterpret_cast<uint32_t*>(shared.activations + args.activation_bytes +
-                                  group_scale_bytes(kFormat, kRows, args.activation_bytes));
-  shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
-  shared.rope =
-      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
-  return shared;
-}
-
 __device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& control) {
   for (int s = 0; s < args.stages; ++s) {
     ptx::mbarrier_init(&control.full[s], 1);
@@ -75,11 +58,22 @@ template <WeightFormat kFormat, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
-  DecodeShared shared = shared_layout<kFormat, kRows>(args, raw);
-  if (threadIdx.x == 0) init_barriers(args, shared.control);
+  DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
+  DecodeShared shared{
+      control, raw + (sizeof(DecodeControl) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
+      nullptr};
+  shared.activations = shared.ring + args.stages * stage_bytes(kFormat);
+  shared.group_scales = reinterpret_cast<GroupScale*>(shared.activations + args.activation_bytes);
+  shared.levels =
+      reinterpret_cast<uint32_t*>(shared.activations + args.activation_bytes +
+                                  group_scale_bytes(kFormat, kRows, args.activation_bytes));
+  shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
+  shared.rope =
+      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
+  if (threadIdx.x == 0) init_barriers(args, control);
   if (threadIdx.x < args.row_count) {
-    shared.control.rows[threadIdx.x] = args.rows[threadIdx.x];
-    shared.control.token[threadIdx.x] = args.tokens[threadIdx.x];
+    control.rows[threadIdx.x] = args.rows[threadIdx.x];
+    control.token[threadIdx.x] = args.tokens[threadIdx.x];
   }
   if (kFormat == WeightFormat::nf4) {
     constexpr Nf4 kLevels = kNf4;
