@@ -31,15 +31,22 @@ void* allocate(size_t bytes, size_t alignment) {
 }
 }  // namespace
 
-// Replaced in the whole test program; the other tests are not affected.
-void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
+// Replaced in the whole test program; the other tests are not affected. Not inlined, because GCC
+// then sees std::free of what operator new returned and warns.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  return allocate(bytes, alignof(std::max_align_t));
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, std::max(static_cast<size_t>(alignment), alignof(std::max_align_t)));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 #endif
 
 namespace ridge {
