@@ -4,8 +4,8 @@
 // decode   one token through 4 layers and the head, far more bytes than the caches: GB/s, and
 //          `of_read`, the share of what plain reads reach. Floor: 0.9.
 // prefill  512 tokens through a layer: GFLOP/s, and `of_peak`, the share of multiply-adds (or of
-//          the integer dot products) in registers. Floor: 0.75.
-// Others use this machine too: the time of a pass is the sum of each product's best, and passes
+//          the integer dot gemms) in registers. Floor: 0.75.
+// Others use this machine too: the time of a pass is the sum of each GEMM's best, and passes
 // alternate with the ceiling's. RIDGE_BENCH_THREADS=1 runs on one thread and counts its processor
 // time, which holds on a busy machine as well.
 #include <benchmark/benchmark.h>
@@ -106,7 +106,7 @@ class Net {
     const int64_t wide = kHidden + 2 * kKv;
     for (const Layer& l : layers_) {
       input_.set(team_, x_.data(), kHidden, tokens_, kHidden, {&kind_, 1});
-      const Product qkv[] = {
+      const Gemm qkv[] = {
           {.w = &l.q.packed, .x = &input_, .y = qkv_.data(), .stride = wide},
           {.w = &l.k.packed, .x = &input_, .y = qkv_.data() + kHidden, .stride = wide},
           {.w = &l.v.packed, .x = &input_, .y = qkv_.data() + kHidden + kKv, .stride = wide}};
@@ -124,7 +124,7 @@ class Net {
     time(4, {{.w = &head_.packed, .x = &input_, .y = logits_.data(), .stride = kVocab}});
   }
 
-  // Each kind of product at its best.
+  // The best time of each kind of GEMM.
   double best_seconds() const {
     const double layer = best_[0] + best_[1] + best_[2] + best_[3];
     return layer * double(layers_.size()) + (head_.packed ? best_[4] : 0);
@@ -132,8 +132,8 @@ class Net {
 
  private:
   template <size_t kCount>
-  void time(int kind, const Product (&products)[kCount]) {
-    best_[kind] = std::min(best_[kind], seconds_of([&] { multiply(team_, products); }));
+  void time(int kind, const Gemm (&gemms)[kCount]) {
+    best_[kind] = std::min(best_[kind], seconds_of([&] { multiply(team_, gemms); }));
   }
 
   double best_[5] = {1e9, 1e9, 1e9, 1e9, 1e9};

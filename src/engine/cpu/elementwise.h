@@ -1,4 +1,4 @@
-// What runs between the products on the CPU.
+// Operators between the GEMMs on the CPU.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Around the products: activations made ready before, and bias, gate and residual after.
+// Around the GEMMs: conversion of the activations before, and bias, gate and residual after.
 // Included once per target (hwy/foreach_target.h).
 #if defined(RIDGE_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_EPILOGUE_INL_H_

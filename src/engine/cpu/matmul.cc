@@ -167,9 +167,9 @@ void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, in
 
 namespace {
 
-// A product with what its kernels need, looked up once.
+// A GEMM with what its kernels need, looked up once.
 struct Job {
-  const Product* product;
+  const Gemm* gemm;
   const MatmulKernel *kernel, *up_kernel;
   WeightView w, up;
   InputView x, up_x;
@@ -178,41 +178,40 @@ struct Job {
   double group_cost;
 };
 
-Job make_job(const Product& product) {
+Job make_job(const Gemm& gemm) {
   Job job;
-  job.product = &product;
-  job.kernel = &MatmulAccess::kernel(*product.w);
-  job.w = MatmulAccess::weights(*product.w);
-  job.x = MatmulAccess::input(*product.x);
-  job.tokens = product.x->tokens();
-  job.groups = group_count(product.w->rows());
-  job.group_cost = MatmulAccess::group_cost(*product.w);
+  job.gemm = &gemm;
+  job.kernel = &MatmulAccess::kernel(*gemm.w);
+  job.w = MatmulAccess::weights(*gemm.w);
+  job.x = MatmulAccess::input(*gemm.x);
+  job.tokens = gemm.x->tokens();
+  job.groups = group_count(gemm.w->rows());
+  job.group_cost = MatmulAccess::group_cost(*gemm.w);
   job.up_kernel = nullptr;
-  if (product.up) {
-    assert(product.up->rows() == product.w->rows() &&
-           product.up->columns() == product.w->columns());
-    job.up_kernel = &MatmulAccess::kernel(*product.up);
-    job.up = MatmulAccess::weights(*product.up);
-    job.group_cost += MatmulAccess::group_cost(*product.up);
+  if (gemm.up) {
+    assert(gemm.up->rows() == gemm.w->rows() && gemm.up->columns() == gemm.w->columns());
+    job.up_kernel = &MatmulAccess::kernel(*gemm.up);
+    job.up = MatmulAccess::weights(*gemm.up);
+    job.group_cost += MatmulAccess::group_cost(*gemm.up);
   }
   return job;
 }
 
 void finish_groups(const Job& job, int64_t first, int64_t last, int token, int tokens,
                    const float* sums, const float* up, int64_t group_stride) {
-  const Product& product = *job.product;
+  const Gemm& gemm = *job.gemm;
   const int64_t row = first * kGroup;
   Epilogue e;
-  e.y = product.y + token * product.stride + row;
-  e.stride = product.stride;
+  e.y = gemm.y + token * gemm.stride + row;
+  e.stride = gemm.stride;
   e.rows = static_cast<int>(std::min(last * kGroup, job.w.rows) - row);
   e.tokens = tokens;
-  e.bias = product.bias ? product.bias + row : nullptr;
-  e.accumulate = product.accumulate;
+  e.bias = gemm.bias ? gemm.bias + row : nullptr;
+  e.accumulate = gemm.accumulate;
   e.sums = sums;
-  e.up = product.up ? up : nullptr;
+  e.up = gemm.up ? up : nullptr;
   e.group_stride = group_stride;
-  e.activation = product.activation;
+  e.activation = gemm.activation;
   matmul_kernels().plain.finish(e);
 }
 
@@ -333,17 +332,17 @@ void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
 
 }  // namespace
 
-void multiply(ThreadTeam& team, std::span<const Product> products) {
+void multiply(ThreadTeam& team, std::span<const Gemm> gemms) {
   constexpr size_t kMost = 16;  // jobs of one region; more go in several
-  for (; products.size() > kMost; products = products.subspan(kMost)) {
-    multiply(team, products.first(kMost));
+  for (; gemms.size() > kMost; gemms = gemms.subspan(kMost)) {
+    multiply(team, gemms.first(kMost));
   }
   Job jobs[kMost];
   size_t count = 0;
   bool few = true;
-  for (const Product& product : products) {
-    if (product.x->tokens() == 0 || product.w->rows() == 0) continue;
-    jobs[count] = make_job(product);
+  for (const Gemm& gemm : gemms) {
+    if (gemm.x->tokens() == 0 || gemm.w->rows() == 0) continue;
+    jobs[count] = make_job(gemm);
     const Job& job = jobs[count++];
     few &= job.tokens <= job.kernel->stream_tokens &&
            (!job.up_kernel || job.tokens <= job.up_kernel->stream_tokens);

@@ -1,4 +1,4 @@
-// Products of weights and activations on the CPU: y[t][r] = sum over c of w[r][c] x[t][c].
+// GEMMs of weights and activations on the CPU: y[t][r] = sum over c of w[r][c] x[t][c].
 //
 // Weights in f32, f16 and bf16 are read where they lie; block formats are repacked so that 16 rows
 // stand side by side, one to a lane. Every y is summed in the same order whatever the number of
@@ -47,7 +47,7 @@ class Input {
  public:
   Input(int max_tokens, int64_t max_columns);
   ~Input();
-  // x[t] starts at x + t * stride and must outlive the products. Converts to the kinds in use.
+  // x[t] starts at x + t * stride and must outlive the GEMMs. Converts to the kinds in use.
   void set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
            std::span<const InputKind> kinds);
   int tokens() const { return tokens_; }
@@ -61,8 +61,8 @@ class Input {
   std::unique_ptr<Room> room_;
 };
 
-// One product; with `up`, the gated MLP's y = activation(w x) * (up x) in one pass.
-struct Product {
+// One GEMM; with `up`, the gated MLP's y = activation(w x) * (up x) in one pass.
+struct Gemm {
   const PackedMatrix* w = nullptr;
   const Input* x = nullptr;
   float* y = nullptr;  // y[t][r] at y + t * stride + r
@@ -73,9 +73,9 @@ struct Product {
   Activation activation = Activation::silu;
 };
 
-// All products in one parallel region, their rows dealt to the threads in contiguous runs of equal
+// All GEMMs in one parallel region, their rows dealt to the threads in contiguous runs of equal
 // bytes, so that each core streams.
-void multiply(ThreadTeam& team, std::span<const Product> products);
+void multiply(ThreadTeam& team, std::span<const Gemm> gemms);
 
 // What `multiply` computes, per (storage, instruction set): for `ridge bench` and the tests.
 std::string kernel_name(Storage storage);  // "AVX3_BF16 bf16 dot"

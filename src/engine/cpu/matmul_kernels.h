@@ -1,4 +1,4 @@
-// The contract between the driver of the products (matmul.cc) and the kernels of each instruction
+// The contract between the GEMM driver (matmul.cc) and the kernels of each instruction
 // set (matmul_plain.cc, matmul_blocks.cc).
 //
 // All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order in which
@@ -75,7 +75,7 @@ struct MatmulKernel {
                    float* sums) = nullptr;
 };
 
-// What a product does with its sums.
+// The epilogue of a GEMM.
 struct Epilogue {
   float* y = nullptr;  // of the first row and token
   int64_t stride = 0;

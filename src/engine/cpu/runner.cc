@@ -19,10 +19,10 @@
 namespace ridge {
 namespace {
 
+using cpu::Gemm;
 using cpu::Input;
 using cpu::InputKind;
 using cpu::PackedMatrix;
-using cpu::Product;
 
 struct Expert {
   PackedMatrix gate, up, down;
@@ -162,13 +162,12 @@ class CpuRunner final : public Runner {
   // x += w y, normed first where the architecture norms a block's output.
   void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens) {
     if (post_norm.empty()) {
-      const Product product{
-          .w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
-      cpu::multiply(team_, {&product, 1});
+      const Gemm gemm{.w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
+      cpu::multiply(team_, {&gemm, 1});
       return;
     }
-    const Product product{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
-    cpu::multiply(team_, {&product, 1});
+    const Gemm gemm{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
+    cpu::multiply(team_, {&gemm, 1});
     cpu::rms_norm_add(team_, block_.data(), block_.stride(), tokens, shape().hidden,
                       post_norm.data(), shape().norm_eps, x_.data(), x_.stride());
   }
@@ -294,12 +293,12 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
   clock.begin("qkv");
   set_input(input_, normed_, tokens,
             {packed.q.input_kind(), packed.k.input_kind(), packed.v.input_kind()});
-  const Product products[] = {
+  const Gemm gemms[] = {
       {.w = &packed.q, .x = &input_, .y = q_.data(), .stride = q_.stride(), .bias = bias(w.q_bias)},
       {.w = &packed.k, .x = &input_, .y = k_.data(), .stride = k_.stride(), .bias = bias(w.k_bias)},
       {.w = &packed.v, .x = &input_, .y = v_.data(), .stride = v_.stride(), .bias = bias(w.v_bias)},
   };
-  cpu::multiply(team_, products);
+  cpu::multiply(team_, gemms);
 
   clock.begin("rope_cache");
   const cpu::RopeStore what{.q = q_.data(),
@@ -332,13 +331,13 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   norm(w.mlp_norm, tokens);
   clock.begin("gate_up");
   set_input(input_, normed_, tokens, {packed.gate.input_kind(), packed.up.input_kind()});
-  const Product product{.w = &packed.gate,
-                        .x = &input_,
-                        .y = inner_.data(),
-                        .stride = shape().ffn,
-                        .up = &packed.up,
-                        .activation = shape().activation};
-  cpu::multiply(team_, {&product, 1});
+  const Gemm gemm{.w = &packed.gate,
+                  .x = &input_,
+                  .y = inner_.data(),
+                  .stride = shape().ffn,
+                  .up = &packed.up,
+                  .activation = shape().activation};
+  cpu::multiply(team_, {&gemm, 1});
   clock.begin("down");
   inner_input_.set(team_, inner_.data(), shape().ffn, tokens, shape().ffn,
                    std::array{packed.down.input_kind()});
@@ -355,8 +354,7 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   norm(w.mlp_norm, tokens);
   clock.begin("router");
   set_input(input_, normed_, tokens, {packed.router.input_kind()});
-  const Product route{
-      .w = &packed.router, .x = &input_, .y = router_logits_.data(), .stride = count};
+  const Gemm route{.w = &packed.router, .x = &input_, .y = router_logits_.data(), .stride = count};
   cpu::multiply(team_, {&route, 1});
   clock.begin("route");
   for (int t = 0; t < tokens; ++t) {
@@ -367,8 +365,10 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   for (int e = 0; e < count; ++e) {
     expert_rows_.clear();
     for (int t = 0; t < tokens; ++t) {
-      const int32_t* mine = &chosen_[size_t(t) * size_t(top_k)];
-      if (std::find(mine, mine + top_k, e) != mine + top_k) expert_rows_.push_back(t);
+      const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
+      if (std::find(experts_of_t, experts_of_t + top_k, e) != experts_of_t + top_k) {
+        expert_rows_.push_back(t);
+      }
     }
     if (expert_rows_.empty()) continue;
     const int rows = static_cast<int>(expert_rows_.size());
@@ -379,23 +379,23 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
                   size_t(shape().hidden) * sizeof(float));
     }
     set_input(input_, gathered_, rows, {expert.gate.input_kind(), expert.up.input_kind()});
-    const Product up{.w = &expert.gate,
-                     .x = &input_,
-                     .y = inner_.data(),
-                     .stride = shape().expert_ffn,
-                     .up = &expert.up,
-                     .activation = shape().activation};
+    const Gemm up{.w = &expert.gate,
+                  .x = &input_,
+                  .y = inner_.data(),
+                  .stride = shape().expert_ffn,
+                  .up = &expert.up,
+                  .activation = shape().activation};
     cpu::multiply(team_, {&up, 1});
     clock.begin("expert_down");
     inner_input_.set(team_, inner_.data(), shape().expert_ffn, rows, shape().expert_ffn,
                      std::array{expert.down.input_kind()});
-    const Product down{
+    const Gemm down{
         .w = &expert.down, .x = &inner_input_, .y = block_.data(), .stride = block_.stride()};
     cpu::multiply(team_, {&down, 1});
     for (int r = 0; r < rows; ++r) {
       const int t = expert_rows_[size_t(r)];
-      const int32_t* mine = &chosen_[size_t(t) * size_t(top_k)];
-      const auto place = std::find(mine, mine + top_k, e) - mine;
+      const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
+      const auto place = std::find(experts_of_t, experts_of_t + top_k, e) - experts_of_t;
       const float weight = chosen_weight_[size_t(t) * size_t(top_k) + size_t(place)];
       for (int c = 0; c < shape().hidden; ++c) x_.row(t)[c] += weight * block_.row(r)[c];
     }
@@ -417,8 +417,8 @@ int CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
   }
   clock.begin("lm_head");
   set_input(input_, normed_, rows, {head_.input_kind()});
-  const Product product{.w = &head_, .x = &input_, .y = logits_.data(), .stride = logits_.stride()};
-  cpu::multiply(team_, {&product, 1});
+  const Gemm gemm{.w = &head_, .x = &input_, .y = logits_.data(), .stride = logits_.stride()};
+  cpu::multiply(team_, {&gemm, 1});
   if (shape().logit_softcap > 0) {
     cpu::soft_cap(team_, logits_.data(), int64_t(rows) * shape().vocab, shape().logit_softcap);
   }

@@ -18,7 +18,7 @@ void get_row(const Matrix& matrix, int64_t row, Vector& to) {
 
 }  // namespace
 
-void multiply(const Product& p) {
+void multiply(const Gemm& p) {
   Vector w, up;
   for (int64_t r = 0; r < p.w->rows; ++r) {
     get_row(*p.w, r, w);

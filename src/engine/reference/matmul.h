@@ -6,8 +6,8 @@
 
 namespace ridge::reference {
 
-// One product; with `up`, y = activation(w x + bias) * (up x).
-struct Product {
+// One GEMM; with `up`, y = activation(w x + bias) * (up x).
+struct Gemm {
   const Matrix* w = nullptr;
   const float* x = nullptr;  // x[t][c] at x + t * x_stride + c
   int64_t x_stride = 0;
@@ -19,6 +19,6 @@ struct Product {
   const Matrix* up = nullptr;
   Activation activation = Activation::silu;
 };
-void multiply(const Product& product);
+void multiply(const Gemm& gemm);
 
 }  // namespace ridge::reference

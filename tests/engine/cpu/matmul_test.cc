@@ -170,13 +170,13 @@ void check(const Case& c, ThreadTeam& team, std::mt19937& random) {
   const InputKind kind = packed.input_kind();
   input.set(team, x.data(), c.columns, c.tokens, c.columns, {&kind, 1});
   Output out = make_output(c.rows, c.tokens, 3);
-  const Product product{.w = &packed,
-                        .x = &input,
-                        .y = out.at(),
-                        .stride = out.stride,
-                        .bias = bias.data(),
-                        .accumulate = true};
-  multiply(team, {&product, 1});
+  const Gemm gemm{.w = &packed,
+                  .x = &input,
+                  .y = out.at(),
+                  .stride = out.stride,
+                  .bias = bias.data(),
+                  .accumulate = true};
+  multiply(team, {&gemm, 1});
   expect_sentinels(out, c.rows, c.tokens);
 
   const auto rounded = as_input(kind, x, columns);
@@ -240,9 +240,9 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
     Input input(tokens, columns);
     const auto run = [&](ThreadTeam& team, int first, int count, Output& out) {
       input.set(team, x.data() + first * columns, columns, count, columns, {&kind, 1});
-      const Product product{
+      const Gemm gemm{
           .w = &packed, .x = &input, .y = out.at() + first * out.stride, .stride = out.stride};
-      multiply(team, {&product, 1});
+      multiply(team, {&gemm, 1});
     };
     Output together = make_output(rows, tokens), other = make_output(rows, tokens);
     run(two, 0, tokens, together);
@@ -259,8 +259,8 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
     const PackedMatrix some(part, one);
     Output rows_only = make_output(part.rows, tokens);
     input.set(one, x.data(), columns, tokens, columns, {&kind, 1});
-    const Product product{.w = &some, .x = &input, .y = rows_only.at(), .stride = rows_only.stride};
-    multiply(one, {&product, 1});
+    const Gemm gemm{.w = &some, .x = &input, .y = rows_only.at(), .stride = rows_only.stride};
+    multiply(one, {&gemm, 1});
     for (int t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < part.rows; ++r) {
         ASSERT_EQ(rows_only.get(t, r), together.get(t, r + 3)) << storage_info(storage).name;
@@ -285,21 +285,21 @@ TEST_P(Matmul, GatedProducts) {
         Input input(tokens, columns);
         input.set(team, x.data(), columns, tokens, columns, {&kind, 1});
         Output out = make_output(rows, tokens), want = out, g = out, u = out;
-        const Product product{.w = &gate_packed,
-                              .x = &input,
-                              .y = out.at(),
-                              .stride = out.stride,
-                              .up = &up_packed,
-                              .activation = activation};
-        multiply(team, {&product, 1});
+        const Gemm gemm{.w = &gate_packed,
+                        .x = &input,
+                        .y = out.at(),
+                        .stride = out.stride,
+                        .up = &up_packed,
+                        .activation = activation};
+        multiply(team, {&gemm, 1});
         expect_sentinels(out, rows, tokens);
         const auto rounded = as_input(kind, x, static_cast<size_t>(columns));
-        reference::Product same{.w = &gate.view,
-                                .x = rounded.data(),
-                                .x_stride = columns,
-                                .tokens = tokens,
-                                .y = g.at(),
-                                .stride = g.stride};
+        reference::Gemm same{.w = &gate.view,
+                             .x = rounded.data(),
+                             .x_stride = columns,
+                             .tokens = tokens,
+                             .y = g.at(),
+                             .stride = g.stride};
         reference::multiply(same);
         same.w = &up.view;
         same.y = u.at();
@@ -338,16 +338,16 @@ TEST_P(Matmul, ActivationIsAccurate) {
       const InputKind kind = InputKind::f32;
       input.set(team, &x, 1, 1, 1, {&kind, 1});
       float y = 0;
-      const Product product{
+      const Gemm gemm{
           .w = &packed, .x = &input, .y = &y, .stride = 1, .up = &packed, .activation = activation};
-      multiply(team, {&product, 1});
+      multiply(team, {&gemm, 1});
       const double want = reference::activate(activation, x) * double(x);
       EXPECT_NEAR(y, want, 2e-6 * std::abs(want) + 1e-30) << x;
     }
   }
 }
 
-// Several products of different sizes and formats in one region, one of them without tokens.
+// Several GEMMs of different sizes and formats in one region, one of them without tokens.
 TEST_P(Matmul, ManyProductsAtOnce) {
   ThreadTeam two(2);
   for (const int tokens : {1, 12}) {
@@ -367,17 +367,17 @@ TEST_P(Matmul, ManyProductsAtOnce) {
       together.push_back(make_output(rows, tokens));
       alone.push_back(together.back());
     }
-    std::vector<Product> products;
+    std::vector<Gemm> gemms;
     for (size_t i = 0; i < packed.size(); ++i) {
-      products.push_back({.w = &packed[i],
-                          .x = i == 9 ? &none : &input,
-                          .y = together[i].at(),
-                          .stride = together[i].stride});
+      gemms.push_back({.w = &packed[i],
+                       .x = i == 9 ? &none : &input,
+                       .y = together[i].at(),
+                       .stride = together[i].stride});
     }
-    multiply(two, products);
+    multiply(two, gemms);
     for (size_t i = 0; i < packed.size(); ++i) {
-      products[i].y = alone[i].at();
-      multiply(two, {&products[i], 1});
+      gemms[i].y = alone[i].at();
+      multiply(two, {&gemms[i], 1});
       ASSERT_EQ(together[i].y, alone[i].y) << i;
       expect_sentinels(alone[i], packed[i].rows(), i == 9 ? 0 : tokens);
     }
@@ -398,8 +398,8 @@ TEST_P(Matmul, StrangeActivations) {
       x[40] = value;
       Output out = make_output(16, 1);
       input.set(team, x.data(), 256, 1, 256, {&kind, 1});
-      const Product product{.w = &packed, .x = &input, .y = out.at(), .stride = out.stride};
-      multiply(team, {&product, 1});
+      const Gemm gemm{.w = &packed, .x = &input, .y = out.at(), .stride = out.stride};
+      multiply(team, {&gemm, 1});
       expect_sentinels(out, 16, 1);
       if (value < 1) {
         for (int64_t r = 0; r < 16; ++r) ASSERT_NEAR(out.get(0, r), 0, 1e-36);
