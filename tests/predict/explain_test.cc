@@ -311,9 +311,19 @@ TEST(Explain, LeversAreRankedAndNameTheNextWall) {
       }
     }
     for (const char* name :
-         {"CUDA graphs", "kernel fusion", "speculation", "tp ", "prefix reuse", "machine "}) {
+         {"CUDA graphs", "kernel fusion", "speculation", "prefix reuse", "machine "}) {
       EXPECT_TRUE(lever(x, name)) << name;
     }
+    // Fewer tensor-parallel ranks are listed where they gain something, and only there.
+    Request changed = r;
+    changed.batch = batch;
+    changed.plan.tp /= 2;
+    changed.plan.dp *= 2;
+    const Prediction p = predict(changed);
+    const double gain =
+        std::max({p.tokens_per_s / x.prediction.tokens_per_s, x.prediction.tpot_s() / p.tpot_s(),
+                  x.prediction.ttft_s() / p.ttft_s()});
+    EXPECT_EQ(lever(x, "tp 8 -> 4") != nullptr, p.memory.fits && gain >= 1.005) << batch;
     // One sequence's cache is 0.4 % of the bytes: half of it gains nothing to speak of.
     EXPECT_EQ(lever(x, "kv fp8") != nullptr, batch > 1) << batch;
   }

@@ -432,19 +432,19 @@ TEST(Prediction, ADraftModelTakesMemory) {
 }
 
 TEST(Prediction, AStackAwayFromHomeSaysSo) {
-  const auto guessed = [](const char* machine, const char* stack) {
+  const auto extrapolated = [](const char* machine, const char* stack) {
     const Prediction p = predict(make_request("llama-3-8b", machine, 1, 2048, stack));
     return std::any_of(p.notes.begin(), p.notes.end(), [](const std::string& note) {
-      return note.find("guess") != std::string::npos;
+      return note.find("extrapolated") != std::string::npos;
     });
   };
-  EXPECT_FALSE(guessed("h100-sxm", "ridge-cuda"));
-  EXPECT_TRUE(guessed("2xh100-sxm", "ridge-cuda"));
-  EXPECT_TRUE(guessed("a100-sxm-80gb", "ridge-cuda"));
-  EXPECT_TRUE(guessed("h100-sxm", "ridge"));
-  EXPECT_FALSE(guessed("b200", "vllm"));
-  EXPECT_TRUE(guessed("mi300x", "vllm"));
-  EXPECT_FALSE(guessed("mi300x", "typical"));
+  EXPECT_FALSE(extrapolated("h100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(extrapolated("2xh100-sxm", "ridge-cuda"));
+  EXPECT_TRUE(extrapolated("a100-sxm-80gb", "ridge-cuda"));
+  EXPECT_TRUE(extrapolated("h100-sxm", "ridge"));
+  EXPECT_FALSE(extrapolated("b200", "vllm"));
+  EXPECT_TRUE(extrapolated("mi300x", "vllm"));
+  EXPECT_FALSE(extrapolated("mi300x", "typical"));
 }
 
 TEST(Prediction, StaticBatchesWasteSlots) {
