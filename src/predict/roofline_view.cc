@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-constexpr double kMostBatch = 65536;
+constexpr double kMostLandmarkBatch = 65536;
 constexpr double kDenseSide = 4096;  // the square product people know from GEMM benchmarks
 
 Json or_json_null(const Maybe& value) { return value ? Json(*value) : Json(); }
@@ -101,7 +101,7 @@ std::string_view cause(Wall wall) {
 
 std::optional<double> ridge_batch(const Request& request) {
   Request at = request;
-  for (double batch = 1; batch <= kMostBatch; batch *= 2) {
+  for (double batch = 1; batch <= kMostLandmarkBatch; batch *= 2) {
     at.batch = batch;
     const Prediction p = predict(at);
     // A step that does not fit has the capacity wall; the wall it would otherwise have is the next.
