@@ -9,8 +9,8 @@ namespace ridge {
 
 // `count` sequences, each with `fresh` new tokens after `past` cached ones. Decode: fresh = 1.
 // Speculative verification: fresh = 1 + drafts. Prefill: fresh = prompt. A later chunk of a prompt:
-// fresh = chunk, past = the tokens before it. A mixed step (chunked prefill beside decode) is a list
-// of several.
+// fresh = chunk, past = the tokens before it. A mixed step (chunked prefill beside decode) is a
+// list of several.
 struct Sequences {
   double count = 1;
   double fresh = 1;

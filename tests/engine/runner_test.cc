@@ -155,7 +155,8 @@ TEST_P(RunnerOf, PrefillChunksAndDecodeRowsOfOneStepGiveWhatEachGivesAlone) {
   constexpr Part kParts[] = {{0, 19, 2}, {21, 1, 1}, {16, 33, 33},
                              {1, 1, 1},  {70, 1, 1}, {5, 2, 0}};
   for (const Storage storage : {Storage::bf16, Storage::q4_0}) {
-    const auto engine = runner(storage);
+    // A runner of its own for the sequences alone: two pools over one cache would share pages.
+    const auto engine = runner(storage), single = runner(storage);
     const size_t vocab = size_t(engine->weights().architecture.vocab);
     std::vector<std::vector<Token>> texts;
     PagePool pool(engine->page_count(), engine->options().page_tokens);
@@ -167,7 +168,7 @@ TEST_P(RunnerOf, PrefillChunksAndDecodeRowsOfOneStepGiveWhatEachGivesAlone) {
     for (const Part& part : kParts) {
       texts.push_back(prompt(part.past + part.fresh, uint32_t(texts.size()) + 30));
       const std::span<const Token> tokens = texts.back();
-      const std::vector<float> rows = logits(*engine, tokens, 512);
+      const std::vector<float> rows = logits(*single, tokens, 512);
       alone.insert(alone.end(), rows.end() - std::ptrdiff_t(size_t(part.logits) * vocab),
                    rows.end());
       sequences.emplace_back(pool);

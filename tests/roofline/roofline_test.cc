@@ -137,7 +137,7 @@ TEST(Roofline, LaunchesAreAWallWithoutGraphs) {
 
 TEST(Roofline, UnknownPeakLeavesComputeOutAndSaysSo) {
   const Ceilings c = ideal("m4-max");
-  EXPECT_TRUE(mentions(c.notes, "compute ceiling is left out"));
+  EXPECT_TRUE(mentions(c.notes, "the compute ceiling is not applied"));
   const Estimate e = estimate(matmul_op(8192, 8192, 8192), c);
   EXPECT_EQ(e.on[static_cast<int>(Wall::compute)], 0);
   EXPECT_EQ(e.wall, Wall::memory);

@@ -61,7 +61,8 @@ TEST(Api, NamesTheOptionAtFault) {
   EXPECT_TRUE(fault("/api/predict", {{"batch", "many"}}).starts_with("batch: "));
   EXPECT_TRUE(fault("/api/predict", {{"machine", "h1000"}}).starts_with("machine: "));
   EXPECT_TRUE(fault("/api/predict", {{"no-flash", "perhaps"}}).starts_with("no-flash: "));
-  EXPECT_TRUE(fault("/api/predict", {{"batch", "1,2,4"}}).starts_with("batch: one value"));
+  EXPECT_TRUE(fault("/api/predict", {{"batch", "1,2,4"}})
+                  .starts_with("batch: --batch takes a single value"));
   EXPECT_TRUE(fault("/api/explain", {{"itl", "soon"}}).starts_with("itl: "));
   EXPECT_TRUE(fault("/api/users", {}).starts_with("target: "));
   EXPECT_TRUE(fault("/api/roofline", {{"compare", "h200,nothing"}}).starts_with("compare: "));
