@@ -75,7 +75,7 @@ std::string profile_text(const Runner& runner, const Generated& made, const Syst
     add_operators(table, "decode", generation);
     add_total(table, generation);
   }
-  return fmt::format("{}\nA step each (means). {}.\n\n", table.text(), runner.device());
+  return fmt::format("{}\nMeans per step. {}.\n\n", table.text(), runner.device());
 }
 
 std::string decode_text(const Runner& runner, const Generated& made, const System& system) {
