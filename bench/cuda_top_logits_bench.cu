@@ -13,7 +13,7 @@
 
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
-#include "engine/cuda/top_logits.cuh"
+#include "engine/cuda/sampling/top_logits.cuh"
 #include "engine/sampling/gumbel.h"
 
 namespace ridge::cuda {

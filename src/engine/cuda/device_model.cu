@@ -2,13 +2,13 @@
 #include <optional>
 
 #include "base/error.h"
-#include "engine/cuda/decode_step.cuh"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/forward.cuh"
-#include "engine/cuda/page_copy.cuh"
-#include "engine/cuda/step_kernels.cuh"
-#include "engine/cuda/step_path.cuh"
-#include "engine/cuda/top_logits.cuh"
+#include "engine/cuda/sampling/top_logits.cuh"
+#include "engine/cuda/step/decode_step.cuh"
+#include "engine/cuda/step/forward.cuh"
+#include "engine/cuda/step/page_copy.cuh"
+#include "engine/cuda/step/step_kernels.cuh"
+#include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -15,8 +15,8 @@
 #include "engine/cuda/attention/decode_attention.cuh"
 #include "engine/cuda/attention/prefill_attention.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/step_inputs.cuh"
-#include "engine/cuda/workspace.h"
+#include "engine/cuda/step/step_inputs.cuh"
+#include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
 

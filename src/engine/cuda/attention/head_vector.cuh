@@ -6,8 +6,8 @@
 #include <cuda_fp16.h>
 
 #include "base/ptx/hopper.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/weight_format.h"
-#include "engine/cuda/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {

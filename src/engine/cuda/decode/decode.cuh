@@ -7,8 +7,8 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 

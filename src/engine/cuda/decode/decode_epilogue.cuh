@@ -8,7 +8,7 @@
 #pragma once
 
 #include "engine/cuda/decode/decode_sync.cuh"
-#include "engine/cuda/scalar.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {

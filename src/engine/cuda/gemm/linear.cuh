@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 

@@ -8,9 +8,9 @@
 
 #include "base/ptx/memory_order.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/gemm/linear_scheduler.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
-#include "engine/cuda/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {

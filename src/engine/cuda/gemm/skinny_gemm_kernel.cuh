@@ -25,10 +25,10 @@
 
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/ptx/pipeline.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 

@@ -3,8 +3,8 @@
 
 #include <cuda_fp16.h>
 
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 

@@ -4,8 +4,8 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/moe/experts.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/rms_norm.cuh"
 
 namespace ridge::cuda {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/cuda/top_logits.cuh"
+#include "engine/cuda/sampling/top_logits.cuh"
 
 namespace ridge::cuda {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/scalar.cuh"
-#include "engine/cuda/top_logits_kernels.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/sampling/top_logits_kernels.cuh"
 #include "engine/sampling/gumbel.h"
 
 namespace ridge::cuda {

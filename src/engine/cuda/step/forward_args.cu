@@ -1,5 +1,5 @@
 // The arguments of a step's operators.
-#include "engine/cuda/forward.cuh"
+#include "engine/cuda/step/forward.cuh"
 
 namespace ridge::cuda {
 

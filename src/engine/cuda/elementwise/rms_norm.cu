@@ -1,9 +1,9 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/rms_norm.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/rms_norm.cuh"
-#include "engine/cuda/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/cuda/argmax.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/scalar.cuh"
+#include "engine/cuda/elementwise/argmax.cuh"
+#include "engine/cuda/elementwise/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {

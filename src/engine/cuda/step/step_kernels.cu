@@ -1,5 +1,5 @@
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/step_kernels.cuh"
+#include "engine/cuda/step/step_kernels.cuh"
 
 namespace ridge::cuda {
 namespace {

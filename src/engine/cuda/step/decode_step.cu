@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/cuda/decode_step.cuh"
+#include "engine/cuda/step/decode_step.cuh"
 
 namespace ridge::cuda {
 namespace {

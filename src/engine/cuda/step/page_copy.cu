@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/cuda/page_copy.cuh"
+#include "engine/cuda/step/page_copy.cuh"
 
 namespace ridge::cuda {
 namespace {

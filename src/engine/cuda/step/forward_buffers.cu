@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "engine/cuda/forward_buffers.cuh"
-#include "engine/cuda/step_path.cuh"
+#include "engine/cuda/step/forward_buffers.cuh"
+#include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/layout/device_weights.cuh"
-#include "engine/cuda/operator_timer.cuh"
-#include "engine/cuda/step_inputs.cuh"
-#include "engine/cuda/workspace.h"
+#include "engine/cuda/step/operator_timer.cuh"
+#include "engine/cuda/step/step_inputs.cuh"
+#include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/top_logits_kernels.cuh"
-#include "engine/cuda/workspace.h"
+#include "engine/cuda/sampling/top_logits_kernels.cuh"
+#include "engine/cuda/step/workspace.h"
 #include "engine/sampling/top_logits.h"
 
 namespace ridge::cuda {

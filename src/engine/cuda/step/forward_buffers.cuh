@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/workspace.h"
+#include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/cuda/argmax.cuh"
-#include "engine/cuda/embedding.cuh"
-#include "engine/cuda/forward.cuh"
+#include "engine/cuda/elementwise/argmax.cuh"
+#include "engine/cuda/elementwise/embedding.cuh"
+#include "engine/cuda/step/forward.cuh"
 
 namespace ridge::cuda {
 namespace {

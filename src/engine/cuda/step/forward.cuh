@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention.cuh"
-#include "engine/cuda/forward_buffers.cuh"
+#include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/moe/experts.cuh"
-#include "engine/cuda/operator_timer.cuh"
-#include "engine/cuda/rms_norm.cuh"
-#include "engine/cuda/step_inputs.cuh"
-#include "engine/cuda/step_path.cuh"
+#include "engine/cuda/step/forward_buffers.cuh"
+#include "engine/cuda/step/operator_timer.cuh"
+#include "engine/cuda/step/step_inputs.cuh"
+#include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {
 
