@@ -31,7 +31,7 @@ struct RunnerOptions {
   int page_tokens = 16;
   int cache_tokens = 4096;  // capacity of the KV cache, all sequences together
   int max_tokens = 512;     // of one step: longer prompts come in chunks
-  int max_sequences = 1;    // slices of one step
+  int max_sequences = 1;    // slices of one step; on CUDA they list at most 4 x the cache in pages
   int max_logit_rows = 0;   // rows of logits of one step; 0: one per sequence
 
   int logit_rows() const { return max_logit_rows > 0 ? max_logit_rows : max_sequences; }
