@@ -1,4 +1,4 @@
-// Weights into another file: layout, then threads that fill it row by row.
+// Writes weights to another file: computes the layout, then threads fill it row by row.
 #include "engine/convert/convert.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 std::vector<OutTensor> lay_out(const Weights& weights, Storage storage, FileKind kind) {
   std::vector<OutTensor> tensors;
   for (const ConstSlot& slot : slots_of(weights)) {
-    if (slot.vector && slot.vector->empty()) continue;  // a bias that is zero
+    if (slot.vector && slot.vector->empty()) continue;  // a zero bias is not written
     OutTensor tensor;
     tensor.name = tensor_name(kind, weights.architecture, slot.role, slot.layer, slot.expert);
     tensor.shape = {slot.rows};
@@ -51,7 +51,7 @@ std::vector<OutTensor> lay_out(const Weights& weights, Storage storage, FileKind
 struct Job {  // some rows of one matrix
   const OutTensor* tensor;
   const ConstSlot* slot;
-  std::byte* to;  // row 0
+  std::byte* to;  // address of row 0
   int64_t first, last;
 };
 
@@ -77,7 +77,7 @@ class Writer {
     }
   }
 
-  // Threads work; this one reports.
+  // Worker threads write; the calling thread reports progress.
   void run(const Progress& progress, double total) {
     const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 64);
     std::vector<std::jthread> workers;
@@ -101,7 +101,7 @@ class Writer {
  private:
   void write_vector(const ConstSlot& slot, std::byte* to) {
     Vector values = *slot.vector;
-    // transformers keeps w where the norm multiplies by 1 + w.
+    // transformers stores w where the norm multiplies by 1 + w.
     if (kind_ == FileKind::safetensors && weights_.architecture.norm_plus_one &&
         is_norm(slot.role)) {
       for (float& value : values) value -= 1;
@@ -174,7 +174,8 @@ std::string safetensors_head(std::vector<OutTensor>& tensors) {
     offset += tensor.bytes;
   }
   std::string text = header.dump();
-  text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');  // data starts on a line
+  // The data starts at a multiple of 64 bytes.
+  text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
   const uint64_t length = text.size();
   const std::string head = std::string(reinterpret_cast<const char*>(&length), 8) + text;
   offset = head.size();
@@ -205,7 +206,7 @@ void copy_companions(const fs::path& from, const fs::path& to, Storage storage) 
   }
 }
 
-// Into a folder beside the one wanted, which is renamed at the end.
+// Writes a temporary folder next to the destination and renames it at the end.
 void write_folder(const Weights& weights, Storage storage, std::vector<OutTensor>& tensors,
                   const std::string& path, const Progress& progress) {
   const fs::path from = weights.described_by;

@@ -1,4 +1,4 @@
-// The parts of `convert_weights`: what is written where, and the metadata that goes before it.
+// The parts of `convert_weights`: the layout of the output, and its metadata.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace ridge {
 
-// One tensor of the file that is made: a vector, a matrix, or a layer's experts in turn.
+// One tensor of the output file: a vector, a matrix, or the experts of a layer one after another.
 struct OutTensor {
   std::string name;
   std::vector<int64_t> shape;  // slowest dimension first
   Storage storage = Storage::f32;
-  std::vector<ConstSlot> slots;  // empty: `own` holds it
+  std::vector<ConstSlot> slots;  // empty: the data is in `own`
   Vector own;
   uint64_t bytes = 0;
   uint64_t offset = 0;  // in the file
@@ -34,7 +34,7 @@ class GgufPairs {
   void integers(std::string_view key, const std::vector<int32_t>& values);
   void numbers(std::string_view key, const std::vector<float>& values);
   void flags(std::string_view key, const std::vector<bool>& values);
-  void raw(std::string_view pair);  // key and value as another file has them
+  void raw(std::string_view pair);  // key and value in the encoding of another file
   void append(const GgufPairs& other);
 
   uint64_t count() const { return count_; }
@@ -47,26 +47,27 @@ class GgufPairs {
   uint64_t count_ = 0;
 };
 
-// A whole file in `pairs` without tensors, or the head of one with them: offsets are set.
+// A complete GGUF of `pairs` without tensors, or the header of one with tensors. Sets their
+// offsets.
 std::string gguf_head(const GgufPairs& pairs, std::vector<OutTensor>& tensors);
 
-// Metadata of the source, for a file of `storage`; adds tensors that the metadata implies
-// (rope_freqs.weight). Throws Error where the source cannot be told in GGUF's terms.
+// Metadata of the source, for a file in `storage`; adds the tensors that the metadata implies
+// (rope_freqs.weight). Throws Error when GGUF cannot express the source.
 GgufPairs gguf_metadata(const Weights& weights, Storage storage, std::vector<OutTensor>& tensors);
-// tokenizer.ggml.* of a folder's tokenizer.json. Throws Error where a GGUF cannot say the same:
-// what was written is read back and must cut a sample into the same tokens.
+// Writes tokenizer.ggml.* from a folder's tokenizer.json. Throws Error when a GGUF cannot express
+// it: the written metadata is read back and must tokenize a sample identically.
 void add_gguf_vocabulary(GgufPairs& pairs, const Weights& weights, const std::string& folder);
 
-// A file that appears under its name when it is complete. Its bytes are written through a map, so
-// that threads fill it where they like; its space is reserved first.
+// A file that appears under its name only when it is complete. It is memory-mapped, so that threads
+// can write anywhere in it; its disk space is reserved first.
 class OutputFile {
  public:
   OutputFile(std::string path, uint64_t bytes);  // throws Error
-  ~OutputFile();                                 // not finished: nothing stays
+  ~OutputFile();                                 // an unfinished file is removed
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   std::byte* data() const { return data_; }
-  void finish();  // to disk, then renamed; throws Error
+  void finish();  // flushes to disk, then renames; throws Error
 
  private:
   std::string path_, temporary_;

@@ -29,7 +29,7 @@ OutputFile::OutputFile(std::string path, uint64_t bytes) : path_(std::move(path)
     }
     fail(path_, errno);
   }
-  // Reserved, because a full disk would otherwise end a map's writer by a signal.
+  // Reserves the space first: on a full disk, a write to the mapping would raise a signal.
   int error = ::posix_fallocate(file_, 0, off_t(bytes_));
   void* map = MAP_FAILED;
   if (error == 0) {
@@ -56,7 +56,7 @@ OutputFile::~OutputFile() {
 void OutputFile::finish() {
   ::munmap(data_, bytes_);
   data_ = nullptr;
-  const mode_t mask = ::umask(0);  // the only way to read it is to set it
+  const mode_t mask = ::umask(0);  // umask can only be read by setting it
   ::umask(mask);
   if (::fchmod(file_, 0666 & ~mask) != 0 || ::fsync(file_) != 0 ||
       ::rename(temporary_.c_str(), path_.c_str()) != 0) {

@@ -1,4 +1,4 @@
-// A GGUF's head: metadata copied from another GGUF, or told from a Hugging Face config.
+// A GGUF's header: metadata copied from another GGUF, or derived from a Hugging Face config.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ uint32_t ggml_type(Storage storage) {
   return kTypes[size_t(storage)];
 }
 
-// llama.cpp's general.file_type: what most of the file is.
+// llama.cpp's general.file_type: the storage of most tensors in the file.
 uint32_t file_type(Storage storage) {
   constexpr std::array<uint32_t, kStorageCount> kTypes = {0, 1, 32, 7, 2, 3, 8, 9, 14, 16, 18};
   return kTypes[size_t(storage)];
@@ -136,7 +136,7 @@ void add_tensor(std::vector<OutTensor>& tensors, const char* name, Vector values
   tensors.push_back(std::move(tensor));
 }
 
-// Everything the other file says, but for what describes its own bytes.
+// Copies all metadata of the other file except the keys that describe its own data.
 void copy_pairs(GgufPairs& pairs, std::string_view file, const std::string& where,
                 std::vector<OutTensor>& tensors) {
   const GgufHeader header = parse_gguf(file, where);
@@ -202,7 +202,7 @@ class ConfigPairs {
     if (!shape_.normalize_top_k) pairs_.flag(key("expert_weights_norm"), false);
   }
 
-  // The pattern only where it is not the one that llama.cpp assumes.
+  // Writes the pattern only where it differs from llama.cpp's default.
   void write_windows() {
     int window = 0;
     const int period = name_ == "gemma2" ? 2 : name_ == "gemma3" ? 6 : 0;
@@ -248,7 +248,8 @@ class ConfigPairs {
       if (kind == "yarn") write_yarn(scaling, factor, context);
     }
     const bool gemma = name_.starts_with("gemma");
-    // Told apart from what llama.cpp takes by itself: see set_gemma in architecture_gguf.cc.
+    // Written only where it differs from llama.cpp's default: see set_gemma in
+    // architecture_gguf.cc.
     const bool large = shape_.layer_count() == (name_ == "gemma2" ? 46 : 62);
     const double usual = large ? double(shape_.hidden) / shape_.heads : double(shape_.head_dim);
     if (gemma && std::fabs(double(shape_.query_scale) * std::sqrt(usual) - 1) > 1e-6) {

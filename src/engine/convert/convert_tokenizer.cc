@@ -1,5 +1,5 @@
-// A tokenizer.json in GGUF's terms. The two say different things in different ways, so what was
-// written is read back and must cut a sample as the original does.
+// Converts a tokenizer.json to GGUF metadata. The two formats express tokenizers differently, so
+// the result is read back and must tokenize a sample as the original does.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -18,13 +18,13 @@ namespace {
 
 using nlohmann::json;
 
-// llama.cpp's names for the ways byte-level vocabularies cut text into words, the common first.
+// llama.cpp's names of the pre-tokenizers of byte-level vocabularies, the most common first.
 constexpr const char* kPreTokenizers[] = {"gpt-2",  "llama-bpe",   "qwen2",        "tekken",
                                           "gpt-4o", "deepseek-v3", "deepseek-llm", "starcoder",
                                           "qwen35", "dbrx",        "falcon"};
 
-// Contractions, digits in long rows, signs, spaces and line ends of all kinds, scripts, emoji:
-// where the ways of cutting differ.
+// A sample on which pre-tokenizers differ: contractions, long digit runs, punctuation, spaces and
+// line ends of all kinds, scripts, emoji.
 constexpr const char* kSample =
     "Hello, I'm sure we've seen 1234567 things: 3.14159 'quoted' DON'T I'LL they'll go.\n\n"
     "  two  spaces\ttabs\r\n\r\n x = foo_bar(y)+12; // Caf\u00e9 na\u00efve \u00dcn\u00efc\u00f6de "
@@ -35,7 +35,7 @@ constexpr const char* kSample =
 
 enum Kind : int32_t { normal = 1, unknown = 2, control = 3, user = 4, unused = 5, byte = 6 };
 
-// Whether an object of this type lies anywhere inside: normalizers and pre-tokenizers nest.
+// Finds an object of this type at any depth: normalizers and pre-tokenizers nest.
 const json* find_type(const json& value, std::string_view type) {
   if (value.is_object() && value.value("type", json()) == type) return &value;
   if (!value.is_structured()) return nullptr;
@@ -75,7 +75,7 @@ class Vocabulary {
            find_type(file_.value("decoder", json()), "ByteLevel");
   }
 
-  // Whether a space goes before the text: by the normalizer, or by Metaspace.
+  // Whether a space is prepended to the text, by the normalizer or by Metaspace.
   bool space_before() const {
     if (find_type(file_.value("normalizer", json()), "Prepend")) return true;
     const json pre = file_.value("pre_tokenizer", json());
@@ -85,7 +85,7 @@ class Vocabulary {
     return metaspace->value("add_prefix_space", json(true)) == json(true);
   }
 
-  // SentencePiece merges what has the best score first: earlier merges score higher.
+  // SentencePiece merges the pair with the best score first, so earlier merges get higher scores.
   std::vector<float> scores() const {
     std::unordered_map<std::string, float> rank;
     for (const std::string& merge : merges) {
@@ -179,7 +179,7 @@ GgufPairs vocabulary_pairs(const Vocabulary& vocabulary, const char* pre, const 
   return pairs;
 }
 
-// Read back, these pairs cut the sample as the tokenizer does.
+// Whether the pairs, read back, tokenize the sample as `tokenizer` does.
 bool agrees(const GgufPairs& pairs, const Tokenizer& tokenizer, const std::string& where) {
   std::vector<OutTensor> none;
   std::unique_ptr<Tokenizer> read;

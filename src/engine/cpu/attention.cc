@@ -9,18 +9,19 @@
 namespace ridge::cpu {
 namespace {
 
-// Fewer jobs than this for each thread, and long ones are cut into spans.
+// With fewer jobs than this per thread, long jobs are split into spans.
 constexpr int kJobsPerThread = 4;
 
-// What the caller's thread keeps between calls, so that nothing is allocated once it has grown.
+// Buffers that the calling thread keeps between calls. Nothing is allocated once they have grown.
 struct Plans {
   std::vector<AttentionJob> jobs;
   std::vector<AttentionJob> spans;
-  std::vector<int> first_span;  // of each job, and the end
+  std::vector<int> first_span;  // index into `spans` per job, and the end
   AttentionScratch partials;
 };
 
-// Longest first within a slice: the last jobs to start are then short, and threads end together.
+// Lists the longest jobs of a slice first: the last jobs to start are then short, and the threads
+// finish together.
 void list_jobs(const AttentionRules& rules, const LayerCache& cache,
                std::span<const AttentionSlice> slices, std::vector<AttentionJob>& jobs) {
   jobs.clear();
@@ -41,7 +42,7 @@ void list_jobs(const AttentionRules& rules, const LayerCache& cache,
   }
 }
 
-// Every job as its spans, each with room for its partial result.
+// Splits every job into spans, each with memory for a partial result.
 void cut_into_spans(int head_dim, Plans& plans) {
   plans.spans.clear();
   plans.first_span.clear();

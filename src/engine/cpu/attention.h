@@ -1,4 +1,4 @@
-// Attention over a paged cache on the CPU, and the writing of that cache.
+// Attention over a paged KV cache on the CPU, and the writes to that cache.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,15 @@
 
 namespace ridge::cpu {
 
-// Keys of this many tokens lie interleaved: page_tokens is a multiple of it.
+// The keys of this many tokens are interleaved: page_tokens is a multiple of it.
 inline constexpr int kKeyGroup = 16;
 
-// One layer's keys and values. Values: [page][kv head][token in page][head_dim]. Keys:
-// [page][kv head][token in page / 16][head_dim][token % 16], so that a vector holds one element of
-// several keys and q . k needs no transposing and no sums across lanes. int8 has a scale for each
-// (page, kv head, token): x = scale q. head_dim is a multiple of 8, at most 512.
+// One layer's keys and values.
+//   values  [page][kv head][token in page][head_dim]
+//   keys    [page][kv head][token in page / 16][head_dim][token % 16]
+// A vector of keys therefore holds one element of several keys, and q . k needs no transpose and no
+// sums across lanes. int8 has one scale per (page, kv head, token): x = scale q. head_dim is a
+// multiple of 8, at most 512.
 struct LayerCache {
   KvStorage storage = KvStorage::f16;
   int kv_heads = 0, head_dim = 0, page_tokens = 0;
@@ -31,21 +33,21 @@ struct LayerCache {
   size_t page_bytes() const { return size_t(kv_heads) * size_t(page_tokens) * vector_bytes(); }
 };
 
-// The tokens of a step as rows: slice s has rows first .. first + fresh - 1 of q, k, v and out.
+// The tokens of a step are rows: slice s owns rows first .. first + fresh - 1 of q, k, v and out.
 struct AttentionSlice {
   int first = 0, fresh = 0, past = 0;
   std::span<const int> pages;
 };
 
-struct AttentionRules {  // of this layer
+struct AttentionRules {  // per layer
   int heads = 0;
   float scale = 1;    // multiplies q . k
   float softcap = 0;  // 0: none
-  int window = 0;     // 0: all
+  int window = 0;     // 0: no sliding window
 };
 
-// q, k: RMSNorm per head where q_norm / k_norm are given, then rope (in place, f32); k and v go to
-// the cache. q has `q_stride` floats per row, k and v `kv_stride`.
+// Applies RMSNorm per head to q and k where q_norm / k_norm are given, then RoPE (in place, f32),
+// and writes k and v to the cache. q has `q_stride` floats per row, k and v `kv_stride`.
 struct RopeStore {
   float* q = nullptr;
   float* k = nullptr;
@@ -60,10 +62,10 @@ struct RopeStore {
 void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices);
 
-// out[t][head][d] = softmax(scale q . k) v over the visible keys of the token's own sequence:
-// online softmax over tiles of keys that start at multiples of the tile's length, the query heads
-// of a KV head together, nothing of size n x n. The order of sums for a token does not depend on
-// the other tokens of the step, on the chunking or on the threads.
+// out[t][head][d] = softmax(scale q . k) v over the visible keys of the token's own sequence. Uses
+// online softmax over key tiles that start at multiples of the tile length, so no n x n matrix is
+// stored. The query heads that share a KV head are computed together. The order of sums for a token
+// does not depend on the other tokens of the step, on the chunking or on the threads.
 void attention(ThreadTeam& team, const AttentionRules& shape, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride);

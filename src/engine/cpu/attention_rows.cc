@@ -1,10 +1,11 @@
-// Compiled once for each target that Highway is asked for; the best is chosen at run time.
+// Compiled once per Highway target; the best target is chosen at run time.
 //
-// A job packs the query heads of one KV head and a block of tokens into rows. Each tile of 64 keys
-// is met by all rows before the next: scores as register tiles (rows x vectors of keys), softmax,
-// values as register tiles (rows x vectors of the head). With many rows the tile is first converted
-// to f32 in scratch that stays in L2; with few it is converted in registers as it streams by. Both
-// do the same operations in the same order for a row, so they give the same bits.
+// A job packs the query heads of one KV head and a block of tokens into rows. All rows process one
+// tile of 64 keys before the next tile starts: scores as register tiles (rows x vectors of keys),
+// softmax, values as register tiles (rows x vectors of the head). With many rows the tile is first
+// converted to f32 in scratch that stays in L2; with few rows it is converted in registers as it is
+// loaded. Both paths do the same operations in the same order for a row, so they give the same
+// bits.
 #include "engine/cpu/attention_rows.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 
-// What a query row may see.
+// The range of keys that a query row attends to.
 struct Sight {
   int begin, end;  // positions
 };
@@ -38,7 +39,7 @@ Sight sight_of(const AttentionCall& call, const AttentionJob& job, int row) {
   return {window > 0 ? std::max(0, position - window + 1) : 0, position + 1};
 }
 
-// Where a row's query comes from and its output goes to, in floats from the start of a row of q.
+// Offset of a row's query and of its output, in floats from the start of a row of q.
 size_t head_offset(const AttentionCall& call, const AttentionJob& job, int row) {
   const int group = call.rules.heads / call.cache.kv_heads;
   const int head = job.kv_head * group + (job.row + row) % group;
@@ -50,7 +51,7 @@ int64_t token_of(const AttentionCall& call, const AttentionJob& job, int row) {
 }
 
 struct Room {  // a job's scratch
-  float* q;    // [rows][padded dim], times the scale
+  float* q;    // [rows][padded dim], multiplied by the scale
   float* k;    // [tile / 16][dim][16]
   float* v;    // [tile][padded dim]
   float* s;    // [rows][tile]: scores, then weights
@@ -91,7 +92,7 @@ void pack_queries(const AttentionCall& call, const AttentionJob& job, float* to)
   }
 }
 
-// One tile's keys and values in the cache, by groups.
+// Addresses of one tile's keys and values in the cache, per group of kKeyGroup tokens.
 template <typename T>
 struct CacheTile {
   const T* keys[kTile / kKeyGroup];
@@ -100,7 +101,7 @@ struct CacheTile {
   HWY_ALIGN float value_scale[kTile];
 };
 
-// Groups beyond `end` show the first one: their scores are computed and masked.
+// Groups beyond `end` point to the tile's first group: their scores are computed and then masked.
 template <typename T>
 void find_tile(const AttentionCall& call, const AttentionJob& job, int tile, int end,
                CacheTile<T>& found) {
@@ -121,7 +122,7 @@ void find_tile(const AttentionCall& call, const AttentionJob& job, int tile, int
   }
 }
 
-// All rows of a job meet one tile.
+// Attention of all rows of a job over one tile of keys.
 template <class From>
 struct TileWork {
   using T = typename From::T;
@@ -129,7 +130,7 @@ struct TileWork {
   const AttentionJob& job;
   const Room& room;
 
-  // Rows in blocks of at most kRowTile, as even as can be.
+  // Processes the rows in blocks of at most kRowTile, as evenly sized as possible.
   template <class Stored>
   void rows_meet(int tile, int end, Streams<typename Stored::T> keys,
                  Streams<typename Stored::T> values, const Softening& soft) const {
@@ -138,7 +139,7 @@ struct TileWork {
     for (int block = 0; block < blocks; ++block) {
       const int first = job.rows * block / blocks, past = job.rows * (block + 1) / blocks;
       const int rows = past - first;
-      // Sight only moves forward with the rows.
+      // The visible range only moves forward from row to row.
       const int see_begin = std::max(sight_of(call, job, first).begin - tile, 0);
       const int see_end = std::min({sight_of(call, job, past - 1).end, end, tile + kTile}) - tile;
       if (see_begin >= see_end) continue;
@@ -156,15 +157,16 @@ struct TileWork {
       }
       mix<Stored>(rows, s, values, see_begin, see_end, rescale, dim, room.span.out + first * stride,
                   stride);
-      keys.ahead = nullptr;  // the first block has asked
+      keys.ahead = nullptr;  // the first block has prefetched the next tile
       values.ahead = nullptr;
     }
   }
 
-  // Converted in registers, twice at most: that costs as much as storing and reading back.
+  // Whether the tile is converted in registers. Converting twice costs as much as storing the f32
+  // values and reading them back, so at most two blocks of rows do it.
   bool is_direct() const {
-    // A head that does not fill its vectors is padded in scratch: beyond the last row of the cache
-    // there may be nothing to read.
+    // A head that does not fill whole vectors is padded in scratch: the memory after the last row
+    // of the cache may not be readable.
     return job.rows <= 2 * kRowTile && call.cache.head_dim % kLanes == 0;
   }
 
@@ -179,7 +181,7 @@ struct TileWork {
     }
     const float* keys[kTile / kKeyGroup];
     const float* values[kTile / kKeyGroup];
-    const int last = std::min(end - tile, kTile);  // nothing is known of values beyond
+    const int last = std::min(end - tile, kTile);  // values beyond it are undefined
     for (int g = 0; g < kTile / kKeyGroup; ++g) {
       float* k = room.k + g * kKeyGroup * dim;
       widen<From>(found.keys[g], kKeyGroup * dim, k);
@@ -193,7 +195,8 @@ struct TileWork {
     rows_meet<FromF32>(tile, end, {keys, nullptr, 0}, {values, nullptr, stride}, soft);
   }
 
-  // The tiles of keys [begin, end), the next always found before the last is met.
+  // Processes the tiles of keys [begin, end). The next tile's addresses are computed first, so that
+  // it can be prefetched.
   void run_all(int begin, int end) const {
     CacheTile<T> tiles[2];
     find_tile(call, job, begin, job.end, tiles[0]);
@@ -205,7 +208,7 @@ struct TileWork {
   }
 };
 
-// Writes a row's result: out / sum, with zeros positive.
+// Writes a row's result, out / sum. Zeros are written as positive zeros.
 void finish(const AttentionCall& call, const AttentionJob& job, int row, const RowState& state,
             int state_row) {
   const int dim = call.cache.head_dim;

@@ -1,4 +1,4 @@
-// The register tiles of attention, for the target that is being compiled.
+// Register tiles of attention, for the Highway target being compiled.
 #if defined(RIDGE_CPU_ATTENTION_TILES) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_CPU_ATTENTION_TILES
 #undef RIDGE_CPU_ATTENTION_TILES
@@ -18,20 +18,21 @@ using Floats = hn::CappedTag<float, kSumLanes>;
 using V = hn::Vec<Floats>;
 inline constexpr int kLanes = int(hn::MaxLanes(Floats()));
 
-// A maximum below every score, but finite, so that (masked = -inf) - max is -inf and not NaN.
+// An initial maximum below every score. It is finite, so that -inf (masked) - max is not NaN.
 inline constexpr float kNothing = -FLT_MAX;
 
 inline constexpr int kGroupVectors = kKeyGroup / kLanes;
-// Sums a register tile may hold: the operands need about a quarter of the registers. On two FMA
-// pipes of latency 4, eight or more also hide the latency. One group of keys must fit.
+// Accumulators in a register tile; the operands need about a quarter of the registers. On two FMA
+// pipes of latency 4, eight or more accumulators also hide the latency. One group of keys must fit.
 inline constexpr int kSums = HWY_MAX(HWY_MAX_BYTES == 64 || HWY_ARCH_ARM ? 24 : 12, kGroupVectors);
-// 6 rows by 4 vectors load 10 operands for 24 FMAs; on AVX2 6 by 2 load 8 for 12.
+// 6 rows by 4 vectors load 10 operands for 24 FMAs; on AVX2, 6 rows by 2 vectors load 8 operands
+// for 12 FMAs.
 inline constexpr int kRowTile = HWY_MIN(kSums / kGroupVectors, 6);
 
-// Elements as the cache has them, to f32. All exact.
+// Conversions from the cache's element type to f32. All are exact.
 struct FromF32 {
   using T = float;
-  static constexpr bool kStreams = false;  // it lies in scratch, or exactness is asked for
+  static constexpr bool kStreams = false;  // the data is in scratch, or the cache is f32
   static HWY_INLINE V load(const T* from) { return hn::LoadU(Floats(), from); }
 };
 struct FromF16 {
@@ -69,14 +70,15 @@ void widen(const typename From::T* HWY_RESTRICT from, int count, float* HWY_REST
   }
 }
 
-// Keys or values of a tile and of the next one, asked for line by line among the arithmetic, into
-// L2: without it the core computes or waits, in turn (19 instead of 24 GB/s on a core that reads
-// 35). Into L1, or half a tile ahead, gained nothing.
+// Keys or values of the current tile and of the next one. The next tile is prefetched into L2, line
+// by line, between the arithmetic. Without the prefetch, the core alternates between computing and
+// waiting (19 instead of 24 GB/s on a core that reads 35). A prefetch into L1, or half a tile
+// ahead, gained nothing.
 template <typename T>
 struct Streams {
-  const T* const* now;    // by groups of 16 tokens
-  const T* const* ahead;  // null: none
-  int stride;             // from a token's values to the next's
+  const T* const* now;    // one pointer per group of 16 tokens
+  const T* const* ahead;  // the next tile; null: no prefetch
+  int stride;             // distance between the values of consecutive tokens
 };
 
 template <typename T>
@@ -85,13 +87,13 @@ HWY_INLINE void fetch(const T* from, int elements) {
   HWY_UNROLL(8) for (int i = 0; i < elements; i += kLine) __builtin_prefetch(from + i, 0, 2);
 }
 
-// s[r][key] = sum over i of q[r][i] k[i][key], i rising: one sum, so the tile's shape changes
-// nothing.
+// s[r][key] = sum over i of q[r][i] k[i][key], in increasing i. Each score is a single sum, so the
+// shape of the tile does not change its bits.
 template <class From, int kRows, int kVectors>
 void score_tile(const float* HWY_RESTRICT q, int q_stride, Streams<typename From::T> keys, int dim,
                 float* HWY_RESTRICT s) {
   const Floats d;
-  // Between two looks ahead: whole lines; heads are multiples of 8.
+  // Steps between two prefetches, so that each one fetches whole lines; heads are multiples of 8.
   constexpr int kSteps = From::kStreams ? 4 : 1;
   constexpr int kGroups = kVectors / kGroupVectors;
   V sums[kRows][kVectors];
@@ -127,7 +129,7 @@ void score_tile(const float* HWY_RESTRICT q, int q_stride, Streams<typename From
   }
 }
 
-// The widest tile of keys that its sums allow.
+// Vectors in the widest tile of keys whose accumulators fit in registers.
 constexpr int key_vectors(int rows) {
   int vectors = kTile / kLanes;
   while (vectors > kGroupVectors && rows * vectors > kSums) vectors /= 2;
@@ -147,7 +149,7 @@ void score_rows(const float* q, int q_stride, Streams<typename From::T> keys, in
   }
 }
 
-// Scores of keys [begin, end) of the tile, and of those that share a register tile with them.
+// Scores of keys [begin, end) of the tile, and of the other keys in the same register tiles.
 template <class From>
 void scores(int rows, const float* q, int q_stride, Streams<typename From::T> keys, int dim,
             int begin, int end, float* s) {
@@ -167,8 +169,9 @@ void scores(int rows, const float* q, int q_stride, Streams<typename From::T> ke
   }
 }
 
-// exp(x) for x <= 0, within 1.5e-7 of itself; 0 below -87.3, where f32's normal numbers end. 2^n
-// exp(r) with |r| <= ln 2 / 2; polynomial of Cephes' expf. exp(0) is 1 exactly.
+// exp(x) for x <= 0 with a relative error below 1.5e-7; 0 below -87.3, where f32's normal numbers
+// end. Computed as 2^n exp(r) with |r| <= ln 2 / 2 and the polynomial of Cephes' expf. exp(0) is
+// exactly 1.
 HWY_INLINE V exp_negative(V x) {
   const Floats d;
   const hn::Rebind<int32_t, Floats> words;
@@ -194,8 +197,8 @@ struct Softening {
   const float* value_scale;  // [tile]
 };
 
-// The largest of a row's scores and `max`, once they are scaled, capped and masked: keys outside
-// [begin, end) become -inf.
+// Scales, caps and masks a row's scores: keys outside [begin, end) become -inf. Returns the maximum
+// of these scores and `max`.
 HWY_INLINE float prepare(const Softening& how, float* HWY_RESTRICT s, int begin, int end,
                          float max) {
   const Floats d;
@@ -222,7 +225,7 @@ HWY_INLINE float prepare(const Softening& how, float* HWY_RESTRICT s, int begin,
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
-// Scores to weights exp(s - max), taken into the row's sum after that is rescaled.
+// Replaces scores by weights exp(s - max). Rescales the row's sum and adds the weights to it.
 HWY_INLINE void weigh(const Softening& how, float* HWY_RESTRICT s, float max, float rescale,
                       float* HWY_RESTRICT sum) {
   const Floats d;
@@ -237,11 +240,12 @@ HWY_INLINE void weigh(const Softening& how, float* HWY_RESTRICT s, float max, fl
   hn::Store(total, d, sum);
 }
 
-// What the rows' sums so far must be multiplied by: exp(old - fresh), and fresh becomes old.
+// Computes the factors exp(old - fresh) that rescale the rows' sums so far, and stores fresh as the
+// new maximum.
 HWY_INLINE void raise(int rows, const float* HWY_RESTRICT fresh, float* HWY_RESTRICT old,
                       float* HWY_RESTRICT rescale) {
   const Floats d;
-  for (int r = 0; r < kRowTile; r += kLanes) {  // `fresh` and `rescale` have whole vectors
+  for (int r = 0; r < kRowTile; r += kLanes) {  // `fresh` and `rescale` are padded to whole vectors
     HWY_ALIGN float before[kLanes] = {};
     for (int i = 0; i < kLanes && r + i < rows; ++i) before[i] = old[r + i];
     hn::StoreU(exp_negative(hn::Sub(hn::Load(d, before), hn::LoadU(d, fresh + r))), d, rescale + r);
@@ -249,7 +253,7 @@ HWY_INLINE void raise(int rows, const float* HWY_RESTRICT fresh, float* HWY_REST
   for (int r = 0; r < rows; ++r) old[r] = fresh[r];
 }
 
-// out[r][i] = rescale[r] out[r][i] + sum over keys of p[r][key] v[key][i], keys rising.
+// out[r][i] = rescale[r] out[r][i] + sum over keys of p[r][key] v[key][i], in increasing key.
 template <class From, int kRows, int kVectors>
 void mix_tile(const float* HWY_RESTRICT p, Streams<typename From::T> values, int begin, int end,
               const float* rescale, int offset, float* HWY_RESTRICT out, int stride) {
@@ -283,7 +287,7 @@ void mix_tile(const float* HWY_RESTRICT p, Streams<typename From::T> values, int
   }
 }
 
-// Across the head from `offset` on, kVectors at a time, the rest with half as many.
+// Processes the head from `offset` on, kVectors at a time, and the rest with half as many.
 template <class From, int kRows, int kVectors>
 void mix_rows(const float* p, Streams<typename From::T> values, int begin, int end,
               const float* rescale, int dim, int offset, float* out, int stride) {
@@ -328,7 +332,7 @@ void mix(int rows, const float* p, Streams<typename From::T> values, int begin, 
   }
 }
 
-// Takes a later span's row into the total. A row without keys changes nothing.
+// Merges a later span's row into the total. A row without keys changes nothing.
 void merge(const RowState& span, int row, const RowState& total, int total_row, int stride) {
   const Floats d;
   const float* from = span.out + row * stride;
@@ -357,7 +361,7 @@ HWY_INLINE float lanes_sum(const float* sum) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sum)));
 }
 
-// Adding zero makes zeros positive: tiles that were skipped could have changed their sign.
+// Adding zero makes zeros positive: a skipped tile could have changed their sign.
 void divide(const float* HWY_RESTRICT from, int count, float by, float* HWY_RESTRICT to) {
   const Floats d;
   const V factor = hn::Set(d, 1 / by);

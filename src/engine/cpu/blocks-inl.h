@@ -1,27 +1,28 @@
-// Products with packed block formats (pack.h): lanes are rows, so nothing is added across lanes.
+// GEMMs with packed block formats (pack.h): lanes are rows, so there are no sums across lanes.
 //
-// No include guard: included once in every namespace whose functions are compiled for another
-// instruction set, after dot-inl.h.
+// No include guard: included after dot-inl.h, once in every namespace that is compiled for another
+// instruction set.
 
 using Floats = hn::ScalableTag<float>;
 constexpr int kLanes = HWY_MAX_BYTES / 4;
-constexpr int kParts = kGroup / kLanes;            // vectors to a group
-constexpr int kPanelGroups = kParts == 1 ? 2 : 1;  // then a tile has at least two vectors of rows
-constexpr int64_t kChunk = 512;                    // columns of a panel
+constexpr int kParts = kGroup / kLanes;  // vectors per group
+// A tile has at least two vectors of rows.
+constexpr int kPanelGroups = kParts == 1 ? 2 : 1;
+constexpr int64_t kChunk = 512;  // columns of a panel
 
-// A panel's block: scales in f32, mins, then eight chunks of Weights.
+// A block of a panel: scales in f32, mins, then eight chunks of Weights.
 template <Layout kLayout>
 struct PanelBlock {
   static constexpr LayoutInfo kInfo = layout_info(kLayout);
   using D = Dot<kInfo.value_bits>;
   static constexpr int kScales = kBlock / kInfo.columns_per_scale;
-  static constexpr int kMins = kScales * kGroup * 4;  // where they start
+  static constexpr int kMins = kScales * kGroup * 4;  // offset of the mins
   static constexpr int kData = kMins + (kInfo.min ? kGroup * 4 : 0);
   static constexpr int kChunkBytes = kGroup * 4 * D::kWide;
   static constexpr int kBytes = kData + 8 * kChunkBytes;
   static_assert(kBytes * (kChunk / kBlock) <= kPanelBytes);
 
-  const uint8_t* at;  // of the first group
+  const uint8_t* at;  // the block in the first group
 
   static constexpr int part(int v) { return v / kParts * kPanelBytes + v % kParts * kLanes * 4; }
   HWY_INLINE auto weight(int chunk, int v) const {
@@ -35,7 +36,7 @@ struct PanelBlock {
   }
 };
 
-// The same as packed; groups are `stride` bytes apart.
+// The same block in the packed format; groups are `stride` bytes apart.
 template <Layout kLayout>
 struct PackedBlock {
   static constexpr LayoutInfo kInfo = layout_info(kLayout);
@@ -61,7 +62,7 @@ struct PackedBlock {
     } else {
       const Bytes d;
       const auto both = bytes(chunk % 4, v);
-      const hn::Repartition<uint16_t, Bytes> wide;  // bytes have no shift of their own
+      const hn::Repartition<uint16_t, Bytes> wide;  // there is no shift of 8-bit lanes
       const auto high = hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(wide, both)));
       return D::widen(hn::And(chunk < 4 ? both : high, hn::Set(d, 15)));
     }
@@ -75,7 +76,7 @@ struct PackedBlock {
   HWY_INLINE auto min(int v) const { return half_floats(mins, v); }
 };
 
-// Where the accumulators of a layout start.
+// Initial value of a layout's integer accumulators.
 template <Layout kLayout>
 HWY_INLINE hn::Vec<Ints> start_of(const InputBlock& x, int s) {
   const Ints d;
@@ -86,7 +87,7 @@ HWY_INLINE hn::Vec<Ints> start_of(const InputBlock& x, int s) {
   return hn::Zero(d);
 }
 
-// sums[v][t] += block x. V vectors of rows; T tokens, `stride` blocks apart.
+// sums[v][t] += block x, for V vectors of rows and T tokens that are `stride` blocks apart.
 template <Layout kLayout, int V, int T, class Block>
 HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, int64_t stride,
                           const int16_t* HWY_RESTRICT pairs, int64_t pairs_stride,
@@ -150,7 +151,7 @@ HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, 
   }
 }
 
-// sums[t][r] += blocks [first, last) x T tokens; block_at(b) gives a block's weights.
+// sums[t][r] += blocks [first, last) x T tokens; block_at(b) returns the weights of block b.
 template <Layout kLayout, int V, int T, class BlockAt>
 HWY_INLINE void block_tile(const BlockAt& block_at, int64_t first, int64_t last, const InputView& x,
                            int64_t token, float* HWY_RESTRICT sums) {
@@ -173,7 +174,7 @@ HWY_INLINE void block_tile(const BlockAt& block_at, int64_t first, int64_t last,
   }
 }
 
-// block_tile() over all tokens: full tiles, then ever smaller ones.
+// Runs block_tile() over all tokens: full tiles first, then smaller and smaller ones.
 template <Layout kLayout, int V, int T, class BlockAt>
 HWY_INLINE void block_tiles(const BlockAt& block_at, int64_t first, int64_t last,
                             const InputView& x, int64_t token, int tokens, float* sums) {
@@ -220,7 +221,7 @@ void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel
   }
 }
 
-// Bytes that need no widening are multiplied where they are packed: a panel would be a copy.
+// 8-bit weights that need no widening are read from the packed format: a panel would be a copy.
 template <Layout kLayout>
 constexpr bool kAsPacked = layout_info(kLayout).stored_bits == 8 && PanelBlock<kLayout>::D::kWide ==
                                                                         1;

@@ -24,7 +24,7 @@ size_t scales_of(const LayerCache& cache, int pages) {
   return size_t(pages) * size_t(cache.kv_heads) * size_t(cache.page_tokens);
 }
 
-// Both keys and values, all layers; never nothing.
+// Total over the keys and values of all layers; at least 1.
 size_t all_sides(size_t one, const Architecture& shape) {
   return std::max<size_t>(2 * one * size_t(shape.layer_count()), 1);
 }
@@ -52,8 +52,8 @@ Cache::Cache(const Architecture& shape, const RunnerOptions& options, int pages)
   }
 }
 
-// Keys lie in groups of kKeyGroup tokens, so whole groups are copied; what lies beyond the tokens
-// is overwritten before it is read.
+// Keys are stored in groups of kKeyGroup tokens, so whole groups are copied. The elements beyond
+// the last token are overwritten before they are read.
 void Cache::copy(std::span<const PageCopy> copies) {
   for (const LayerCache& layer : layers_) {
     const size_t head_bytes = size_t(layer.page_tokens) * layer.vector_bytes();
@@ -79,15 +79,16 @@ void Cache::copy(std::span<const PageCopy> copies) {
 }
 
 void Cache::fill(ThreadTeam& team, uint64_t seed) {
-  // Which bits are random and which are set: sign and mantissa are, and of the exponent what keeps
-  // it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to 127 of 127).
+  // Masks of the random bits and of the bits set to 1. Sign and mantissa are random, and so are the
+  // exponent bits that keep it between 2^-3 and 2 (f16: 12 to 15 of bias 15; f32 and bf16: 124 to
+  // 127 of 127).
   struct Pattern {
     uint64_t keep, set;
   };
   constexpr Pattern kPatterns[] = {{0x81ffffff81ffffffULL, 0x3e0000003e000000ULL},
                                    {0x8fff8fff8fff8fffULL, 0x3000300030003000ULL},
                                    {0x81ff81ff81ff81ffULL, 0x3e003e003e003e00ULL},
-                                   {~uint64_t{0}, 0}};  // as KvStorage
+                                   {~uint64_t{0}, 0}};  // indexed by KvStorage
   const Pattern pattern = kPatterns[static_cast<int>(layers_.front().storage)];
   const size_t words = memory_.size() / sizeof(uint64_t);
   team.run([&](int index) {
@@ -98,7 +99,7 @@ void Cache::fill(ThreadTeam& team, uint64_t seed) {
     }
   });
   if (scales_ > 0) {
-    constexpr float kScale = 1.0f / 64;  // bytes to (-2, 2)
+    constexpr float kScale = 1.0f / 64;  // maps bytes to (-2, 2)
     std::fill_n(scale_memory_.as<float>(), scale_memory_.size() / sizeof(float), kScale);
   }
 }

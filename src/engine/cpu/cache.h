@@ -1,4 +1,4 @@
-// The memory of the KV cache: pages of every layer, untouched until they are written.
+// Memory of the KV cache: the pages of every layer. Pages are not touched before the first write.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace ridge::cpu {
 
 class Cache {
  public:
-  // Throws Error where there is no room for `pages` pages.
+  // Throws Error when the memory for `pages` pages cannot be allocated.
   Cache(const Architecture& shape, const RunnerOptions& options, int pages);
   const LayerCache& layer(int index) const { return layers_[size_t(index)]; }
   void copy(std::span<const PageCopy> copies);
-  // Random numbers in (-2, 2): what attention reads in earnest, for benchmarks.
+  // Fills the cache with random numbers in (-2, 2), for benchmarks of attention.
   void fill(ThreadTeam& team, uint64_t seed);
 
  private:
-  size_t side_bytes_;  // keys or values of a layer
-  size_t scales_;      // of them; 0 but for int8
+  size_t side_bytes_;  // bytes of the keys, or of the values, of a layer
+  size_t scales_;      // number of their scales; 0 except for int8
   MappedBuffer memory_, scale_memory_;
   std::vector<LayerCache> layers_;
 };

@@ -1,13 +1,13 @@
 // Dot products of unsigned weights and signed activations, four columns to each 32-bit lane, with
-// the best instruction there is. The only place that knows which.
+// the best instruction available. Only this file depends on which instruction that is.
 //
-// No include guard: included once in every namespace whose functions are compiled for another
-// instruction set. A Dot has
+// No include guard: included once in every namespace that is compiled for another instruction set.
+// A Dot has
 //   Weight      16 or fewer rows of a chunk: widened once, used for many tokens
 //   kWide       bytes of a Weight per byte of a chunk
 //   kRun        chunks that may be added before Part must be flushed into 32 bits
-//   kTokens     of a tile
-//   widen, load, store   a Weight from bytes; from and to a panel
+//   kTokens     tokens in a tile
+//   widen, load, store   bytes to a Weight; a Weight from and to a panel
 //   input                four activations, broadcast
 //   first, next, flush   Part = w x; Part += w x; 32 bits += Part
 // With kDirect there is no Part: add(acc, w, x).
@@ -69,9 +69,9 @@ HWY_INLINE hn::Vec<Ints> madd(hn::Vec<Shorts> a, hn::Vec<Shorts> b) {
 }
 #endif
 
-// Up to 6 bits: two products in 16 bits, and kRun pairs of them added there. With |x| <= 128 the
-// largest are 15 x 128 x 2 x 8 = 30720, 31 x 128 x 2 x 4 = 31744, 63 x 128 x 2 x 2 = 32256: all
-// below 32768.
+// Up to 6 bits: two products are summed in 16 bits, and kRun such pairs are accumulated there. With
+// |x| <= 128 the largest sums are 15 x 128 x 2 x 8 = 30720, 31 x 128 x 2 x 4 = 31744, 63 x 128 x 2
+// x 2 = 32256: all below 32768.
 template <int kBits>
 struct ShortSums {
   using Weight = hn::Vec<Bytes>;
@@ -94,8 +94,8 @@ struct ShortSums {
   }
 };
 
-// 8 bits: 255 x 127 x 2 does not fit 16 bits, so bytes are widened: columns 0 and 2 of a chunk
-// side by side, and 1 and 3 (a mask and a shift, no lane is crossed).
+// 8 bits: 255 x 127 x 2 does not fit in 16 bits, so bytes are widened to 16 bits: columns 0 and 2
+// of a chunk in one vector, 1 and 3 in another (a mask and a shift, nothing crosses lanes).
 struct ShortPairs {
   struct Weight {
     hn::Vec<Shorts> even, odd;
@@ -110,7 +110,7 @@ struct ShortPairs {
     const auto low = hn::And(shorts, hn::Set(hn::RebindToUnsigned<Shorts>(), 0xff));
     return {hn::BitCast(Shorts(), low), hn::BitCast(Shorts(), hn::ShiftRight<8>(shorts))};
   }
-  // Of 16 rows the even columns lie together, then the odd ones.
+  // The even columns of 16 rows are stored first, then the odd ones.
   static HWY_INLINE Weight load(const uint8_t* from) {
     const int16_t* const shorts = reinterpret_cast<const int16_t*>(from);
     return {hn::Load(Shorts(), shorts), hn::Load(Shorts(), shorts + 2 * kGroup)};
@@ -133,7 +133,7 @@ using Dot = std::conditional_t<kBits <= 6, ShortSums<kBits <= 6 ? kBits : 4>, Sh
 
 #else
 
-// Any target: the four bytes of a lane one after the other, in 32 bits.
+// Any target: multiplies the four bytes of a lane one after the other, in 32 bits.
 struct Lanes {
   using Weight = hn::Vec<Bytes>;
   static constexpr bool kDirect = true, kPairs = false;

@@ -1,4 +1,4 @@
-// Compiled once for each target that Highway is asked for; the best is chosen at run time.
+// Compiled once per Highway target; the best target is chosen at run time.
 #include "engine/cpu/elementwise.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using V = hn::Vec<Floats>;
 
-// Chunks of 256 in f32 lanes, their sums in double: an error of a few ulp for any length.
+// Sums chunks of 256 in f32 lanes, and the chunks in double: an error of a few ulp at any length.
 double sum_of_squares(const float* HWY_RESTRICT x, size_t count) {
   const Floats d;
   const size_t lanes = hn::Lanes(d);
@@ -48,7 +48,7 @@ double sum_of_squares(const float* HWY_RESTRICT x, size_t count) {
   return total;
 }
 
-// y = x factor w, or what is there plus that.
+// y = x factor w, or y += x factor w with kAdd.
 template <bool kAdd>
 void scale_row(const float* x, float factor, const float* HWY_RESTRICT w, size_t count, float* y) {
   const Floats d;
@@ -105,10 +105,10 @@ HWY_EXPORT(norm_row);
 HWY_EXPORT(cap_row);
 HWY_EXPORT(multiply_row);
 
-// Below this many elements a row's work is shorter than waking the threads.
+// Below this many elements a row's work takes less time than waking the threads.
 constexpr int64_t kWorthSharing = 16384;
 
-// body(begin, end) over [0, count), dealt to the threads in equal runs.
+// Runs body(begin, end) over [0, count), divided among the threads in equal ranges.
 template <typename Body>
 void share(ThreadTeam& team, int64_t count, int64_t elements, const Body& body) {
   if (elements < kWorthSharing || team.size() == 1 || count == 1) return body(int64_t{0}, count);
@@ -151,7 +151,8 @@ void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int cou
 }
 
 void soft_cap(ThreadTeam& team, float* x, int64_t count, float cap) {
-  constexpr int64_t kRun = 1024;  // a multiple of every vector, so that threads change nothing
+  // A multiple of every vector length, so that the thread count changes no bit.
+  constexpr int64_t kRun = 1024;
   const auto kernel = HWY_DYNAMIC_DISPATCH(cap_row);
   share(team, (count + kRun - 1) / kRun, count, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kRun, past = std::min(end * kRun, count);

@@ -8,19 +8,19 @@
 
 namespace ridge::cpu {
 
-// y[t] = x[t] / rms(x[t]) * w; the mean square summed in f32 pairwise or in double.
+// y[t] = x[t] / rms(x[t]) * w; the mean square is summed in f32 pairwise or in double.
 void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int columns,
               const float* w, float eps, float* y, int64_t y_stride);
-// x[t] += y[t] / rms(y[t]) * w: Gemma's norm of a block's output with the residual add.
+// x[t] += y[t] / rms(y[t]) * w: Gemma's norm of a block's output, fused with the residual add.
 void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns,
                   const float* w, float eps, float* x, int64_t stride);
-// x[t] = scale * embed[token[t]], any storage.
+// x[t] = scale * embed[token[t]], for an embedding in any storage.
 void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int count, float scale,
            float* x, int64_t stride);
-// c tanh(x / c) in place.
+// x = c tanh(x / c), in place.
 void soft_cap(ThreadTeam& team, float* x, int64_t count, float cap);
-// Experts of each token: softmax over the router's logits in f32, the top_k largest (the lower
-// index first among equals), their weights normalised to sum to 1 if asked.
+// Selects the experts of each token: softmax over the router's logits in f32, then the top_k
+// largest (ties: the lower index first). With `normalize` their weights are scaled to sum to 1.
 void choose_experts(const float* logits, int experts, int top_k, bool normalize, int32_t* chosen,
                     float* weight);
 

@@ -1,5 +1,5 @@
-// Around the GEMMs: conversion of the activations before, and bias, gate and residual after.
-// Included once per target (hwy/foreach_target.h).
+// Prologue and epilogue of the GEMMs: conversion of the activations before; bias, gate and residual
+// after. Included once per Highway target (hwy/foreach_target.h).
 #if defined(RIDGE_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_EPILOGUE_INL_H_
 #undef RIDGE_EPILOGUE_INL_H_
@@ -23,7 +23,7 @@ inline void copy_input(const float* x, int64_t columns, int64_t padded, float* t
   std::fill(to + columns, to + padded, 0.0f);
 }
 
-// To nearest even. NaN: the quiet bit is set lest the payload be rounded away.
+// Rounds to nearest even. For NaN the quiet bit is set, because rounding could clear the payload.
 inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_t* to) {
   for (int64_t i = 0; i < columns; ++i) {
     uint32_t bits;
@@ -35,7 +35,7 @@ inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_
   std::fill(to + columns, to + padded, uint16_t{0});
 }
 
-// Blocks of 32: the largest magnitude becomes 127.
+// Quantizes blocks of 32: the largest magnitude becomes 127.
 inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns,
                            InputBlock* HWY_RESTRICT blocks, int16_t* HWY_RESTRICT pairs) {
   const hn::CappedTag<float, 16> d;
@@ -49,13 +49,13 @@ inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns,
       largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + k)));
     }
     const float peak = hn::GetLane(hn::MaxOfLanes(d, largest));
-    const bool zero = !(peak > 1e-30f);  // then 127 / peak may be infinite
+    const bool zero = !(peak > 1e-30f);  // below this 127 / peak may be infinite
     const auto inverse = hn::Set(d, zero ? 0.0f : 127 / peak);
     int32_t halves[2];
     for (size_t half = 0; half < 2; ++half) {
       auto sum = hn::Zero(d32);
       for (size_t k = half * 16; k < half * 16 + 16; k += lanes) {
-        // The bounds matter to NaN and infinity only, whose integer is the smallest of all.
+        // The clamp only affects NaN and infinity, which convert to the smallest integer.
         const auto nearest = hn::NearestInt(hn::Mul(hn::LoadU(d, x + k), inverse));
         const auto q = hn::Max(hn::Min(nearest, hn::Set(d32, 127)), hn::Set(d32, -127));
         sum = hn::Add(sum, q);
@@ -81,8 +81,8 @@ inline void quantize_input(const float* HWY_RESTRICT x, int64_t columns,
   }
 }
 
-// x / (1 + e^-z): silu where z = x; for gelu's tanh form, (1 + tanh u) / 2 = 1 / (1 + e^-2u).
-// Highway's Exp is within one unit in the last place; z is kept where e^-z is finite.
+// x / (1 + e^-z): SiLU with z = x; GELU's tanh form uses (1 + tanh u) / 2 = 1 / (1 + e^-2u).
+// Highway's Exp is within one unit in the last place; z is clamped to where e^-z is finite.
 template <class D, class V>
 HWY_INLINE V activate(D d, V x, Activation activation) {
   V z = x;
@@ -94,7 +94,7 @@ HWY_INLINE V activate(D d, V x, Activation activation) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(z))));
 }
 
-// Token by token, all groups of it: y is far apart from token to token.
+// Processes all groups of a token before the next token: the tokens' rows of y are far apart.
 inline void finish(const Epilogue& e) {
   const hn::CappedTag<float, kGroup> d;
   const size_t lanes = hn::Lanes(d);

@@ -14,19 +14,19 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int kMaxStreamTokens = 8;  // see MatmulKernel::stream_tokens
-// Rows of a turn: activations pass from L3 to L2 once for all of them (f32: 2 x 64 / 4 B = 32
-// operations a byte), and small matrices still feed every thread.
+// Groups of 16 rows in a work item of prefill. Activations move from L3 to L2 once for all 64 rows
+// (f32: 2 x 64 / 4 B = 32 operations a byte), and small matrices still have work for every thread.
 constexpr int kTurnGroups = 4;
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// An odd number of cache lines, in elements.
+// Rounds up to an odd number of cache lines; returns elements.
 int64_t odd_lines(int64_t elements, int64_t bytes) {
   const int64_t per_line = 64 / bytes;
   return ((elements + per_line - 1) / per_line | 1) * per_line;
 }
 
-// Memory on a cache line; large ones in huge pages, untouched.
+// Memory aligned to a cache line. Large allocations use huge pages and are not touched.
 std::shared_ptr<std::byte> allocate(int64_t bytes) {
   constexpr int64_t kLarge = 1 << 20;
   if (bytes >= kLarge) {
@@ -51,7 +51,7 @@ struct Input::Room {
   int64_t max_columns;
 };
 
-// What the kernels may see of the classes.
+// Access for the kernels to the private members of PackedMatrix and Input.
 struct MatmulAccess {
   static const MatmulKernel& kernel(const PackedMatrix& w) {
     return matmul_kernels().of(w.view_.storage);
@@ -90,7 +90,7 @@ PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team)
   if (layout == Layout::plain) return;
   const int64_t groups = group_count(rows_), bytes = group_bytes(layout, columns_);
   std::shared_ptr<std::byte> packed = allocate(groups * bytes);
-  // In the parts that decode will read: a thread's pages are its own.
+  // Each thread packs the part that it reads in decode, so that it touches those pages first.
   team.run([&](int index) {
     const int64_t first = groups * index / team.size();
     const int64_t last = groups * (index + 1) / team.size();
@@ -111,7 +111,7 @@ std::span<const std::byte> PackedMatrix::memory() const {
 
 Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
   const int64_t tokens = std::max(1, max_tokens), columns = round_up(max_columns, kPad);
-  // Untouched memory costs nothing: kinds that no matrix reads stay so.
+  // Untouched memory costs nothing, and activation types that no matrix reads are not touched.
   const int64_t f32 = tokens * odd_lines(columns, 4) * 4;
   const int64_t bf16 = tokens * odd_lines(columns, 2) * 2;
   const int64_t blocks = tokens * (columns / kBlock | 1) * int64_t{sizeof(InputBlock)};
@@ -153,7 +153,7 @@ void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, in
       kernels.plain.input.quantize(row, columns, room_->blocks + t * view.blocks_stride, pairs);
     }
   };
-  // A microsecond's work is not worth a meeting of the threads.
+  // About a microsecond of work costs less than synchronizing the threads.
   if (tokens * columns <= (8 << 10)) {
     for (int t = 0; t < tokens; ++t) convert(t);
     return;
@@ -167,7 +167,7 @@ void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, in
 
 namespace {
 
-// A GEMM with what its kernels need, looked up once.
+// A GEMM and its kernels, looked up once.
 struct Job {
   const Gemm* gemm;
   const MatmulKernel *kernel, *up_kernel;
@@ -215,7 +215,7 @@ void finish_groups(const Job& job, int64_t first, int64_t last, int token, int t
   matmul_kernels().plain.finish(e);
 }
 
-// Groups [first, last) for few tokens; gate and up alternate, so both stream.
+// Computes groups [first, last) for few tokens. Gate and up alternate, so that both stream.
 void stream_groups(const Job& job, int64_t first, int64_t last) {
   alignas(64) float sums[kMaxStreamTokens * kGroup], up[kMaxStreamTokens * kGroup];
   for (int64_t g = first; g < last; ++g) {
@@ -225,14 +225,14 @@ void stream_groups(const Job& job, int64_t first, int64_t last) {
   }
 }
 
-// sums[g][t][16] of up to kTurnGroups groups, unpacked chunk by chunk.
+// Scratch of a thread: the unpacked panel of one chunk, and sums[g][t][16].
 struct Scratch {
   alignas(64) std::byte panel[kScratchBytes];
   alignas(64) float sums[2][kTurnGroups * kTokenBlock * kGroup];
 };
 
-// The part-th of `parts` shares of what unpack(w, group, column) will read. Unpacking would wait
-// for memory with nothing to do meanwhile.
+// Prefetches part `part` of `parts` of the memory that unpack(w, group, column) will read. Without
+// the prefetch, unpacking would stall on memory.
 void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t group, int64_t column,
                     int part, int parts) {
   const bool packed = kernel.input == InputKind::int8;
@@ -249,7 +249,7 @@ void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t gro
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
                      float* sums) {
-  constexpr int kSlice = 24;  // tokens between two helpings of prefetches
+  constexpr int kSlice = 24;  // tokens between two batches of prefetches
   const int slices = (tokens + kSlice - 1) / kSlice;
   std::fill_n(sums, (last - first) * kTokenBlock * kGroup, 0.0f);
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
@@ -295,8 +295,8 @@ void panel_groups(const Job& job, int64_t first, int64_t last, Scratch& scratch)
   }
 }
 
-// Groups of all jobs laid end to end; thread i of n does those that start within its n-th of the
-// bytes.
+// Concatenates the groups of all jobs and divides their bytes into equal parts, one per thread. A
+// thread computes the groups that start in its part.
 void stream_share(std::span<const Job> jobs, int index, int threads) {
   double total = 0;
   for (const Job& job : jobs) total += double(job.groups) * job.group_cost;
@@ -313,7 +313,7 @@ void stream_share(std::span<const Job> jobs, int index, int threads) {
   }
 }
 
-// Turns of kTurnGroups, taken in order by whoever is free.
+// Work items of kTurnGroups groups; each thread takes the next item when it is free.
 void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
   static_assert(kScratchBytes >= 2 * kPanelBytes);
   Scratch scratch;
@@ -333,7 +333,7 @@ void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
 }  // namespace
 
 void multiply(ThreadTeam& team, std::span<const Gemm> gemms) {
-  constexpr size_t kMost = 16;  // jobs of one region; more go in several
+  constexpr size_t kMost = 16;  // jobs in one parallel region; more jobs use several regions
   for (; gemms.size() > kMost; gemms = gemms.subspan(kMost)) {
     multiply(team, gemms.first(kMost));
   }

@@ -1,8 +1,8 @@
 // GEMMs of weights and activations on the CPU: y[t][r] = sum over c of w[r][c] x[t][c].
 //
-// Weights in f32, f16 and bf16 are read where they lie; block formats are repacked so that 16 rows
-// stand side by side, one to a lane. Every y is summed in the same order whatever the number of
-// tokens, rows and threads, so batches and chunks change nothing.
+// Weights in f32, f16 and bf16 are read in place; block formats are repacked so that 16 rows are
+// side by side, one per lane. Every y is summed in the same order for any number of tokens, rows
+// and threads, so batching and chunking change no bit.
 #pragma once
 
 #include <memory>
@@ -14,23 +14,23 @@
 
 namespace ridge::cpu {
 
-// What the kernels of a matrix take as activations.
+// Activation types that the kernels of a matrix read.
 enum class InputKind : uint8_t {
   f32,
-  bf16,  // where the CPU multiplies bf16 pairs itself and the weights are bf16
-  int8,  // blocks of 32 with a scale and the sum of the integers: block formats
+  bf16,  // bf16 weights on a CPU with bf16 dot products
+  int8,  // block formats: blocks of 32 with a scale and the sum of the integers
 };
 
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  PackedMatrix(const Matrix& matrix, ThreadTeam& team);  // views `matrix`, or repacks it
+  PackedMatrix(const Matrix& matrix, ThreadTeam& team);  // a view of `matrix`, or a repacked copy
   explicit operator bool() const { return rows_ > 0; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   InputKind input_kind() const { return input_kind_; }
-  double repacked_bytes() const;              // 0: used where it lies
-  std::span<const std::byte> memory() const;  // what the kernels stream
+  double repacked_bytes() const;              // 0: read in place
+  std::span<const std::byte> memory() const;  // the bytes that the kernels stream
 
  private:
   friend struct MatmulAccess;
@@ -41,13 +41,13 @@ class PackedMatrix {
   int layout_ = 0;
 };
 
-// Activations of a step, made ready once for all matrices that read them. Holds room for the
-// largest step, so nothing is allocated later.
+// Activations of a step, converted once for all matrices that read them. Allocates for the largest
+// step, so nothing is allocated later.
 class Input {
  public:
   Input(int max_tokens, int64_t max_columns);
   ~Input();
-  // x[t] starts at x + t * stride and must outlive the GEMMs. Converts to the kinds in use.
+  // x[t] starts at x + t * stride and must outlive the GEMMs. Converts to the types in use.
   void set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
            std::span<const InputKind> kinds);
   int tokens() const { return tokens_; }
@@ -68,16 +68,16 @@ struct Gemm {
   float* y = nullptr;  // y[t][r] at y + t * stride + r
   int64_t stride = 0;
   const float* bias = nullptr;  // [rows], added
-  bool accumulate = false;      // adds to what y holds: the residual
+  bool accumulate = false;      // adds to y (the residual) instead of overwriting it
   const PackedMatrix* up = nullptr;
   Activation activation = Activation::silu;
 };
 
-// All GEMMs in one parallel region, their rows dealt to the threads in contiguous runs of equal
-// bytes, so that each core streams.
+// Runs all GEMMs in one parallel region. The rows are divided among the threads in contiguous
+// ranges of equal bytes, so that each core reads one stream.
 void multiply(ThreadTeam& team, std::span<const Gemm> gemms);
 
-// What `multiply` computes, per (storage, instruction set): for `ridge bench` and the tests.
+// Name of the kernel that `multiply` runs for a storage: for `ridge bench` and the tests.
 std::string kernel_name(Storage storage);  // "AVX3_BF16 bf16 dot"
 
 }  // namespace ridge::cpu

@@ -1,5 +1,5 @@
-// Kernels of the packed block formats, compiled once for each target that Highway is asked for, and
-// again where the CPU has dot products of bytes that Highway 1.0 does not issue.
+// GEMM kernels of the packed block formats. Compiled once per Highway target, and again for CPUs
+// with int8 dot products that Highway 1.0 does not emit.
 #include <algorithm>
 #include <bit>
 #include <cstring>

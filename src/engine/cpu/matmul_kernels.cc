@@ -11,7 +11,8 @@ std::atomic<int> chosen = 0;
 // "AVX3" of "AVX3_VNNI".
 std::string_view family(std::string_view isa) { return isa.substr(0, isa.find('_')); }
 
-// Plain and block kernels of one family share a level; a level for each that one of them has.
+// Pairs plain and block kernels of the same family into levels; each level adds the next plain or
+// block kernels.
 std::vector<MatmulKernels> pair_up() {
   const std::vector<PlainKernels> plain = plain_kernels();
   const std::vector<BlockKernels> blocks = block_kernels();

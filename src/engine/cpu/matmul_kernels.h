@@ -1,8 +1,8 @@
 // The contract between the GEMM driver (matmul.cc) and the kernels of each instruction
 // set (matmul_plain.cc, matmul_blocks.cc).
 //
-// All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order in which
-// a sum is made is fixed by the columns, the storage and the instruction set:
+// All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order of a sum
+// is fixed by the columns, the storage and the instruction set:
 //   plain  per chunk of columns, lane l of one vector sums columns l, l + lanes, ...; the lanes are
 //          added up in a fixed tree, and the chunks in order;
 //   block  per block of 32 (q6: 16), an exact integer, scaled and added in f32, blocks in order.
@@ -16,12 +16,13 @@
 
 namespace ridge::cpu {
 
-// A block of 32 activations in int8, one cache line. The sums are what the unsigned weights of a
-// layout are off by: an accumulator starts at minus its offset times the sum of the integers.
+// A block of 32 activations in int8, one cache line. Weights are stored unsigned, with an offset
+// per layout. An accumulator starts at minus that offset times the sum of the integers, which
+// corrects for it.
 struct alignas(64) InputBlock {
   int8_t q[kBlock];
   float scale;
-  float scaled_sum;     // scale x sum: multiplies a row's min
+  float scaled_sum;     // scale x sum: multiplied by a row's min
   int32_t start_8;      // -8 x sum (q4)
   int32_t start_16;     // -16 x sum (q5)
   int32_t start_32[2];  // -32 x sum of each half (q6)
@@ -30,18 +31,18 @@ struct alignas(64) InputBlock {
 static_assert(sizeof(InputBlock) == 64);
 
 // Activations as the kernels read them; token t starts at t strides (in elements). Strides are an
-// odd number of cache lines, so that tokens do not meet in one set of the L1.
+// odd number of cache lines, so that tokens do not map to the same set of the L1.
 struct InputView {
   const float* f32 = nullptr;  // columns padded with zeros to a multiple of kPad
   int64_t f32_stride = 0;
-  const uint16_t* bf16 = nullptr;  // the same
+  const uint16_t* bf16 = nullptr;  // padded like f32
   int64_t bf16_stride = 0;
   const InputBlock* blocks = nullptr;
   int64_t blocks_stride = 0;
-  const int16_t* pairs = nullptr;  // the integers again, as columns 0, 2, 1, 3 of each four
+  const int16_t* pairs = nullptr;  // the same integers, as columns 0, 2, 1, 3 of each four
   int64_t pairs_stride = 0;
 };
-inline constexpr int64_t kPad = 32;  // the widest vector: 32 of bf16
+inline constexpr int64_t kPad = 32;  // the widest vector: 32 elements of bf16
 
 struct WeightView {
   const std::byte* data = nullptr;
@@ -49,27 +50,29 @@ struct WeightView {
   int64_t rows = 0, columns = 0;
 };
 
-// Tokens of a block: weights are unpacked once for all of them, while their activations of one
-// chunk of columns stay in 270 KB of the L2: 132 of f32 or bf16 (2 KB each), 264 of int8 (1 KB; 2
-// KB with pairs). Multiples of 12: tiles of 2, 3, 4 and 6 tokens fill them.
-inline constexpr int kTokenBlock = 264;         // the most
-inline constexpr int kPanelBytes = 20 << 10;    // of a group of blocks, unpacked
-inline constexpr int kScratchBytes = 40 << 10;  // of any panel: at most 16 x 528 floats, 2 groups
+// Tokens per block: weights are unpacked once for all of them, while their activations of one chunk
+// of columns stay in 270 KB of the L2: 132 tokens of f32 or bf16 (2 KB each), 264 of int8 (1 KB
+// each; 2 KB with pairs). Multiples of 12, so that tiles of 2, 3, 4 and 6 tokens divide them.
+inline constexpr int kTokenBlock = 264;         // the maximum
+inline constexpr int kPanelBytes = 20 << 10;    // one unpacked group of a block format
+inline constexpr int kScratchBytes = 40 << 10;  // largest panel: at most 16 x 528 floats, 2 groups
 
 struct MatmulKernel {
   const char* name = "";
   InputKind input = InputKind::f32;
   int chunk = 0;         // columns of a panel
-  int panel_groups = 1;  // that `multiply` likes to take at once
+  int panel_groups = 1;  // groups that `multiply` processes together
   int token_block = kTokenBlock / 2;
-  int stream_tokens = 8;  // up to here `stream` is the faster
-  // sums = w x, weights used as they stream: for few tokens.
+  int stream_tokens = 8;  // largest token count for which `stream` is faster
+  // sums = w x, for few tokens. Weights are used directly as they are loaded.
   void (*stream)(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
                  float* sums) = nullptr;
-  // Weights of columns [column, column + chunk) as `multiply` wants them. Null: as they are packed.
+  // Unpacks the weights of columns [column, column + chunk) for `multiply`. Null: `multiply` reads
+  // the packed weights.
   void (*unpack)(const WeightView& w, int64_t group, int64_t column, std::byte* panel) = nullptr;
-  // sums += panel x for 1 .. panel_groups groups, panel_stride bytes apart; group g's sums lie at
-  // sums + g kTokenBlock 16. `columns`: of the matrix. Without unpack the panels are the groups.
+  // sums += panel x for 1 .. panel_groups groups, panel_stride bytes apart; group g's sums start at
+  // sums + g kTokenBlock 16. `columns` is the matrix's column count. Without unpack the panels are
+  // the packed groups.
   void (*multiply)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
                    int64_t columns, const InputView& x, int token, int tokens,
                    float* sums) = nullptr;
@@ -77,19 +80,19 @@ struct MatmulKernel {
 
 // The epilogue of a GEMM.
 struct Epilogue {
-  float* y = nullptr;  // of the first row and token
+  float* y = nullptr;  // at the first row and token
   int64_t stride = 0;
   int rows = 0, tokens = 0;
   const float* bias = nullptr;
   bool accumulate = false;
   const float* sums = nullptr;  // [group][token][16]
-  const float* up = nullptr;    // the same of the gated product's other half
-  int64_t group_stride = 0;     // floats between two groups' sums
+  const float* up = nullptr;    // the same for the up projection of a gated MLP
+  int64_t group_stride = 0;     // floats between the sums of two groups
   Activation activation = Activation::silu;
 };
 
 struct InputKernels {
-  // Each pads with zeros to `padded` columns.
+  // Each conversion pads with zeros to `padded` columns.
   void (*copy)(const float* x, int64_t columns, int64_t padded, float* to) = nullptr;
   void (*round)(const float* x, int64_t columns, int64_t padded, uint16_t* to) = nullptr;
   void (*quantize)(const float* x, int64_t columns, InputBlock* blocks, int16_t* pairs) = nullptr;
@@ -103,7 +106,7 @@ struct PlainKernels {
 };
 struct BlockKernels {
   const char* isa = "";
-  MatmulKernel of[kLayoutCount];  // by Layout; plain unused
+  MatmulKernel of[kLayoutCount];  // by Layout; the entry of plain is unused
   bool pairs = false;             // some kernel reads InputView::pairs
 };
 
@@ -114,13 +117,15 @@ struct MatmulKernels {
   const MatmulKernel& of(Storage storage) const;
 };
 
-// Those this CPU has, best first; of every file once. Never empty.
+// The kernels that this CPU supports, best first. Each list has every compiled target once and is
+// never empty.
 std::vector<PlainKernels> plain_kernels();
 std::vector<BlockKernels> block_kernels();
 const std::vector<MatmulKernels>& all_matmul_kernels();
 
-// The set in use: the best, until tests and benchmarks choose another (index into the above). A
-// PackedMatrix and an Input belong to the set they were made with.
+// The kernels in use: the best ones, unless a test or benchmark chooses others (an index into
+// all_matmul_kernels()). A PackedMatrix and an Input may only be used with the kernels they were
+// made with.
 const MatmulKernels& matmul_kernels();
 void choose_matmul_kernels(int index);
 

@@ -1,15 +1,16 @@
-// Kernels of f32, f16 and bf16 weights, of the activations' conversions and of what follows a
-// product, compiled once for each target that Highway is asked for.
+// GEMM kernels of f32, f16 and bf16 weights, and the conversions of activations and epilogues of
+// all GEMMs. Compiled once per Highway target.
 #include <algorithm>
 #include <cstring>
 
 #include "engine/cpu/matmul_kernels.h"
 
 // Highway 1.0's AVX3_DL is compiled with the VEX forms of VNNI, which not every CPU of that level
-// has; what goes beyond AVX3 is named here by the instruction it needs.
+// has. Targets beyond AVX3 are therefore named here by the instruction they need.
 #define HWY_DISABLED_TARGETS (HWY_SSE4 | HWY_AVX3_DL)
 #if defined(__x86_64__)
-#define HWY_BASELINE_TARGETS HWY_SSSE3  // below it Highway has no vectors; every x86-64 since 2006
+// Highway has no vectors below SSSE3, which every x86-64 CPU has had since 2006.
+#define HWY_BASELINE_TARGETS HWY_SSSE3
 #endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/matmul_plain.cc"  // this file, once per target
@@ -27,7 +28,7 @@ using Floats = hn::ScalableTag<float>;
 
 constexpr int kTileTokens = HWY_MAX_BYTES == 64 ? 6 : 3;  // see tile()
 
-// Panels have a cache line more than a chunk between two rows: rows do not meet in one set.
+// Rows of a panel are a chunk plus a cache line apart, to map to different sets of the L1.
 template <class Ops>
 constexpr size_t kPanelStride = static_cast<size_t>(Ops::kChunk) + 64 / sizeof(typename Ops::Panel);
 
@@ -37,7 +38,7 @@ struct FloatOps {
   using Vector = hn::Vec<Floats>;
   static constexpr InputKind kInput = InputKind::f32;
   static constexpr size_t kBytes = sizeof(Weight), kStep = HWY_MAX_BYTES / sizeof(float);
-  // Four rows of a panel (8 KB) and the columns of six tokens (12 KB) share an L1 of 32 KB.
+  // Four rows of a panel (8 KB) and the columns of six tokens (12 KB) fit in an L1 of 32 KB.
   static constexpr int64_t kChunk = 512;
 
   static HWY_INLINE Vector load(const std::byte* from) {
@@ -84,7 +85,7 @@ constexpr int kTileTokens = 6;
 template <class Ops>
 constexpr size_t kPanelStride = static_cast<size_t>(Ops::kChunk) + 64 / sizeof(typename Ops::Panel);
 
-// Pairs of bf16 multiplied and added to f32 by the CPU itself: activations rounded to bf16.
+// Dot products of bf16 pairs in f32, by a CPU instruction; activations are rounded to bf16.
 struct PairOps {
   using Panel = uint16_t;
   using Vector = __m512i;

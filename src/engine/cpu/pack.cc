@@ -9,7 +9,7 @@
 namespace ridge::cpu {
 namespace {
 
-// One row's 32 columns as the layout stores them: 4-bit layouts use 16 of the bytes.
+// 32 columns of one row as the layout stores them: 4-bit layouts use 16 of the bytes.
 struct Block {
   uint16_t scale[2] = {0, 0}, min = 0;
   uint8_t q[kBlock] = {};
@@ -22,7 +22,7 @@ Source read(const std::byte* from) {
   return source;
 }
 
-// The fifth bit of element i, at bit 4.
+// The fifth bit of element i, moved to bit 4.
 uint8_t fifth(const uint8_t (&high)[4], int i) {
   return static_cast<uint8_t>((high[i / 8] >> (i % 8) & 1) << 4);
 }
@@ -35,7 +35,7 @@ void widen_five(const Source& source, Block& to) {
   }
 }
 
-// d s and -dmin m of the g-th 32, rounded to f16: 11 bits, finer than the 6 of s.
+// d s and -dmin m of the g-th group of 32, rounded to f16: 11 bits, finer than the 6 of s.
 template <typename Source>
 void scale_k(const Source& source, int g, Block& to) {
   const ScaleMin sm = scale_min(source.scales, g);
@@ -97,8 +97,8 @@ void get_q5_k(const std::byte* row, int64_t block, Block& to) {
   }
 }
 
-// ggml's order: a half has 128 elements; low[l] and low[l + 32] hold l, l + 32 in their low halves
-// and l + 64, l + 96 in their high ones; two bits of high[l] go to each.
+// ggml's order: a half has 128 elements. low[l] and low[l + 32] hold elements l, l + 32 in their
+// low nibbles and l + 64, l + 96 in their high nibbles; each of the four takes two bits of high[l].
 void get_q6_k(const std::byte* row, int64_t block, Block& to) {
   const auto source = read<BlockQ6K>(row + block / 8 * int64_t{sizeof(BlockQ6K)});
   const int g = static_cast<int>(block % 8), half = g / 4, quarter = g % 4;
@@ -164,7 +164,7 @@ void pack_group(const Matrix& matrix, int64_t group, std::byte* to) {
   const Get get = get_of(matrix.storage);
   const int64_t first = group * kGroup, blocks = matrix.columns / kBlock;
   const int rows = static_cast<int>(std::min<int64_t>(kGroup, matrix.rows - first));
-  const int words = info.data_bytes() / kGroup / 4;  // of a row in a block
+  const int words = info.data_bytes() / kGroup / 4;  // 32-bit words of a row in a block
   assert(rows > 0 && matrix.columns % kBlock == 0);
   for (int64_t block = 0; block < blocks; ++block) {
     std::byte* const pair = to + block / 2 * info.pair_bytes();

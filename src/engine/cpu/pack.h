@@ -1,11 +1,12 @@
-// Block formats laid out for the kernels: 16 rows side by side, one to a lane.
+// Packed layout of block formats: 16 rows side by side, one per lane.
 //
 // A group of 16 rows holds, for every 64 columns (two blocks of 32): the scales of the first block
 // and of the second, 16 f16 each (q6: one per 16 columns, so twice as many); the same for the mins
-// where there are any; then the integers of the first block and of the second. A block's integers
-// are 8 chunks of 16 rows x 4 columns, a byte each; in 4 bits, 4 chunks whose low halves are
-// columns 4j..4j+3 and whose high halves are columns 16+4j..: ggml's own bytes. Integers are
-// unsigned; what makes them signed again is `offset`. Everything starts on a cache line.
+// where the format has them; then the integers of the first block and of the second. A block's
+// integers are 8 chunks of 16 rows x 4 columns, one byte each. With 4 bits there are 4 chunks,
+// whose low nibbles are columns 4j..4j+3 and whose high nibbles are columns 16+4j..: ggml's own
+// bytes. Integers are unsigned; subtracting `offset` makes them signed again. Everything starts on
+// a cache line.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ enum class Layout : uint8_t { plain, q4, q4_min, q5, q5_min, q6, q8 };
 inline constexpr int kLayoutCount = 7;
 
 struct LayoutInfo {
-  int value_bits;         // of the integers' range
+  int value_bits;         // bits of the integers' range
   int stored_bits;        // 4 or 8
   int columns_per_scale;  // 16 or 32
   bool min;               // w = scale q + min; else w = scale (q - offset)
@@ -58,7 +59,7 @@ inline int64_t group_bytes(Layout layout, int64_t columns) {
   return (columns / kBlock + 1) / 2 * layout_info(layout).pair_bytes();
 }
 
-// Packs rows [16 group, 16 group + 16) of `matrix` to `to`; rows beyond the last are zero.
+// Packs rows [16 group, 16 group + 16) of `matrix` into `to`; rows beyond the last are zero.
 void pack_group(const Matrix& matrix, int64_t group, std::byte* to);
 
 }  // namespace ridge::cpu

@@ -1,14 +1,14 @@
-// Products with weights in f32, f16 and bf16, in dot form: lanes are columns, one vector
+// GEMMs with weights in f32, f16 and bf16, as dot products: lanes are columns, with one vector
 // accumulator per (row, token).
 //
-// No include guard: included once in every namespace whose functions are compiled for another
-// instruction set. An Ops says how weights become vectors and how they are multiplied:
+// No include guard: included once in every namespace that is compiled for another instruction set.
+// An Ops defines how weights are loaded into vectors and multiplied:
 //   Panel    element of unpacked weights and of the activations
-//   kBytes   of a weight where it lies; kStep weights make a vector
-//   load     a vector of weights where they lie (no alignment); panel: of unpacked ones or of x
+//   kBytes   bytes of a stored weight; kStep weights fill a vector
+//   load     a vector of stored weights (unaligned); panel: of unpacked weights or of x
 //   mul_add  a float accumulator + w x
 
-// Four vectors to their four sums, lanes added in a fixed tree.
+// Reduces four vectors to their four sums. The lanes are added in a fixed tree.
 template <class D, class V>
 HWY_INLINE auto fold(D, V v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -29,18 +29,18 @@ HWY_INLINE auto sum_lanes(V a, V b, V c, V e) {
   return fold(d, hn::Add(hn::BitCast(d, low), hn::BitCast(d, high)));
 }
 
-// R rows where they lie, and the R rows after them.
+// R rows read in place, and the R rows after them.
 template <class Ops, int R>
 struct Streamed {
   const std::byte *row[R], *next;
   HWY_INLINE auto get(int r, size_t k) const { return Ops::load(row[r] + k * Ops::kBytes); }
-  // The last `count` weights of a row, and zeros: nothing is read past its end.
+  // The last `count` weights of a row, padded with zeros: nothing is read past the end of the row.
   HWY_INLINE auto tail(int r, size_t k, size_t count) const {
     alignas(64) std::byte rest[Ops::kStep * Ops::kBytes] = {};
     memcpy(rest, row[r] + k * Ops::kBytes, count * Ops::kBytes);
     return Ops::load(rest);
   }
-  // R lines of the next rows, in the order of memory, to the L2.
+  // Prefetches R lines of the next rows into the L2, in memory order.
   HWY_INLINE void prefetch(size_t k) const {
     for (size_t i = 0; i < R; ++i) __builtin_prefetch(next + R * k * Ops::kBytes + 64 * i, 0, 2);
   }
@@ -57,9 +57,9 @@ struct Unpacked {
   HWY_INLINE void prefetch(size_t) const {}
 };
 
-// sums[t][0..3] += four rows x T tokens over one chunk of columns. Per step 4 + T loads and 4 T
-// multiply-adds in 4 T chains: T = 6 takes 24 + 6 + 1 of 32 registers, T = 3 takes 12 + 3 + 1
-// of 16.
+// sums[t][0..3] += four rows x T tokens over one chunk of columns. A step has 4 + T loads and 4 T
+// multiply-adds in 4 T independent chains: T = 6 takes 24 + 6 + 1 of 32 registers, T = 3 takes 12 +
+// 3 + 1 of 16.
 template <class Ops, int R, int T, class Rows>
 HWY_INLINE void tile(const Rows& rows, size_t columns, const typename Ops::Panel* HWY_RESTRICT x,
                      int64_t stride, float* HWY_RESTRICT sums) {
@@ -104,7 +104,7 @@ HWY_INLINE void tile(const Rows& rows, size_t columns, const typename Ops::Panel
   }
 }
 
-// tile() over all tokens: full tiles, then ever smaller ones.
+// Runs tile() over all tokens: full tiles first, then smaller and smaller ones.
 template <class Ops, int R, int T, class Rows>
 HWY_INLINE void tiles(const Rows& rows, size_t columns, const typename Ops::Panel* x,
                       int64_t stride, int tokens, float* sums) {
@@ -119,7 +119,7 @@ HWY_INLINE void tiles(const Rows& rows, size_t columns, const typename Ops::Pane
 template <class Ops, int R, int T>
 HWY_INLINE void stream_rows(const WeightView& w, int64_t first, const InputView& x, int token,
                             int tokens, float* sums) {
-  const std::byte* row[R];  // beyond the last row: the last again, its sums unused
+  const std::byte* row[R];  // beyond the last row: the last row again, whose sums are not used
   for (int i = 0; i < R; ++i) row[i] = w.data + std::min(first + i, w.rows - 1) * w.stride;
   for (int64_t k = 0; k < w.columns; k += Ops::kChunk) {
     const int64_t start = k * int64_t{Ops::kBytes};
@@ -131,11 +131,12 @@ HWY_INLINE void stream_rows(const WeightView& w, int64_t first, const InputView&
   }
 }
 
-// Few tokens: memory is the limit, and what it likes best is one stream. But a row at a time reads
-// x again for every row, and the weights that pass push it out of the L1 (one row: 37 to 70 % of
-// the read bandwidth of a core, x held small for trial: 100 %); and rows side by side are many
-// streams (four: 55 to 70 %; prefetched each: 50 %). So eight rows side by side share each x, out
-// of the L2, where the rows before have fetched them, line after line: 76 to 98 %.
+// GEMM for few tokens, limited by memory, which is fastest with a single stream. One row at a time
+// reads x again for every row, and the streamed weights evict x from the L1 (37 to 70 % of a core's
+// read bandwidth; 100 % in a trial with a small x). Several rows side by side are several streams
+// (four: 55 to 70 %; each prefetched: 50 %). Therefore eight rows side by side share each load of
+// x. They are read from the L2, into which the rows before prefetched them in memory order: 76 to
+// 98 %.
 template <class Ops>
 void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
             float* sums) {

@@ -1,4 +1,4 @@
-// How fast plain reads stream some memory: the ceiling of whatever computes on it.
+// Bandwidth of plain reads over some memory: the ceiling of any kernel that streams it.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace ridge::cpu {
 
-// Bytes/s of one pass over all parts, each shared by all threads as the products share it.
+// Bytes/s of one pass over all parts. Each part is divided among all threads as in the GEMMs.
 double read_rate(ThreadTeam& team, std::span<const std::span<const std::byte>> parts);
 
 }  // namespace ridge::cpu

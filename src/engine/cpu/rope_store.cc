@@ -1,4 +1,4 @@
-// Norm, rope and the writing of the cache, a head at a time. Compiled once for each target.
+// RMSNorm, RoPE and the cache writes, one head at a time. Compiled once per Highway target.
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-// Heads are multiples of 8 and short: eight lanes leave no tails.
+// Head sizes are short and multiples of 8: with eight lanes there is no remainder.
 using Floats = hn::CappedTag<float, 8>;
 using Words = hn::Rebind<uint32_t, Floats>;
 using Ints = hn::Rebind<int32_t, Floats>;
@@ -42,7 +42,7 @@ void normalize(float* x, int dim, const float* weight, float eps) {
   }
 }
 
-// Element i with i + half, turned by an angle whose cosines and sines are given.
+// Rotates element pairs (i, i + half) by the angles whose cosines and sines are given.
 void rotate(float* x, int half, const float* cosines, const float* sines) {
   const Floats d;
   int i = 0;
@@ -61,9 +61,9 @@ void rotate(float* x, int half, const float* cosines, const float* sines) {
   }
 }
 
-// To f16, nearest even, the largest finite number instead of infinity; NaN stays NaN. Rebiasing the
-// exponent and rounding in integers serves normal numbers; below 2^-14 an addition to 1/2 aligns
-// the bits of a subnormal and rounds them (Giesen, "float->half variants").
+// Converts to f16, nearest even. Overflow gives the largest finite number, not infinity; NaN stays
+// NaN. Normal numbers are rebiased and rounded as integers. Below 2^-14, adding 1/2 aligns the bits
+// of a subnormal and rounds them (Giesen, "float->half variants").
 HWY_INLINE hn::Vec<Words> f16_bits(V x) {
   const Floats d;
   const Words words;
@@ -85,7 +85,7 @@ HWY_INLINE hn::Vec<Words> f16_bits(V x) {
   return hn::Or(value, hn::ShiftRight<16>(sign));
 }
 
-// To bf16, nearest even; NaN stays NaN.
+// Converts to bf16, nearest even; NaN stays NaN.
 HWY_INLINE hn::Vec<Words> bf16_bits(V x) {
   const Words words;
   const auto bits = hn::BitCast(words, x);
@@ -123,7 +123,8 @@ float to_int8(const float* x, int dim, int8_t* to) {
   return scale;
 }
 
-// `to` is the vector's first element, `step` the distance to the next; `scale` is int8's.
+// `to` is the address of the vector's first element, `step` the distance to the next; `scale` is
+// for int8 only.
 void store(KvStorage storage, const float* x, int dim, int step, std::byte* to, float* scale) {
   if (storage == KvStorage::int8) {
     int8_t q[kMaxHeadDim];
@@ -140,7 +141,8 @@ void store(KvStorage storage, const float* x, int dim, int step, std::byte* to, 
   for (int i = 0; i < dim; ++i) std::memcpy(to + 2 * i * step, halves + i, 2);
 }
 
-// The query heads of one KV head, its key and its value, for one token. `turns`: cosines, sines.
+// Processes the query heads of one KV head, its key and its value, for one token. `turns` holds the
+// cosines, then the sines.
 void rope_store_token(const RopeStore& what, const LayerCache& cache, const AttentionSlice& slice,
                       int token, int kv_head, const float* turns) {
   const int dim = cache.head_dim, half = int(what.rope->frequency.size());
@@ -181,9 +183,10 @@ namespace {
 
 HWY_EXPORT(rope_store_token);
 
-// Cosines and sines of a step's positions, the same in every layer with the same rope. Angles are
-// multiplied and turned in double: in f32 position x frequency alone would be off by 2^-24 of the
-// position. Each caller's thread keeps the last two ropes (Gemma has two in turn).
+// Cosines and sines of a step's positions, shared by all layers with the same RoPE. Angles and
+// their sines are computed in double: in f32, position x frequency alone would have an error of
+// 2^-24 of the position. Each calling thread keeps the last two tables (Gemma alternates between
+// two).
 class Turns {
  public:
   // [token][cosines, sines][half]
@@ -246,7 +249,7 @@ class Turns {
 
 void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices) {
-  if (cache.page_tokens % kKeyGroup != 0) {  // a user's option may have come this far
+  if (cache.page_tokens % kKeyGroup != 0) {  // a user's option can reach this check
     throw Error("a page of the KV cache holds a multiple of {} tokens, not {}", +kKeyGroup,
                 cache.page_tokens);
   }
@@ -258,12 +261,12 @@ void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& c
   size_t tokens = 0;
   for (const AttentionSlice& slice : slices) tokens += size_t(slice.fresh);
   const auto kernel = HWY_DYNAMIC_DISPATCH(rope_store_token);
-  // Head after head, so that threads meet in few groups of keys.
+  // The token index runs fastest, so that threads share few groups of keys.
   const auto some = [&](size_t begin, size_t end) {
     for (size_t item = begin; item < end;) {
       const int head = int(item / tokens);
-      size_t token = item % tokens;  // of the step
-      size_t first = 0;              // of the slice
+      size_t token = item % tokens;  // index within the step
+      size_t first = 0;              // first token of the slice
       for (const AttentionSlice& slice : slices) {
         for (; token < first + size_t(slice.fresh) && item < end; ++token, ++item) {
           kernel(what, cache, slice, int(token - first), head, turns + token * turns_stride);
@@ -273,7 +276,8 @@ void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& c
     }
   };
   const size_t items = tokens * size_t(cache.kv_heads), threads = size_t(team.size());
-  constexpr size_t kWorthSharing = 8;  // items of a microsecond or less, as a start of the threads
+  // An item takes a microsecond or less, about as long as waking the threads.
+  constexpr size_t kWorthSharing = 8;
   if (items < kWorthSharing) return some(0, items);
   team.run([&](int index) {
     some(items * size_t(index) / threads, items * size_t(index + 1) / threads);

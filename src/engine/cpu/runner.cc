@@ -33,7 +33,7 @@ struct PackedLayer {
   std::vector<Expert> experts;
 };
 
-// Rows of floats for the largest step, on lines of their own.
+// Rows of floats for the largest step, aligned to cache lines.
 class Rows {
  public:
   Rows(int rows, int64_t columns)
@@ -49,7 +49,7 @@ class Rows {
   MappedBuffer buffer_;
 };
 
-// What sample() found in the rows of one step.
+// The results of sample() for the rows of one step.
 struct SampledRows {
   std::vector<TopLogits> rows;
   int count = 0;
@@ -107,7 +107,7 @@ class CpuRunner final : public Runner {
   }
   Plan plan() const override {
     Plan plan;
-    constexpr const char* kFormats[] = {"fp32", "fp16", "bf16", "int8"};  // as KvStorage
+    constexpr const char* kFormats[] = {"fp32", "fp16", "bf16", "int8"};  // indexed by KvStorage
     plan.kv = format_from_name(kFormats[static_cast<int>(options_.kv)]);
     plan.page_tokens = options_.page_tokens;
     // Block formats are multiplied as integers.
@@ -159,7 +159,7 @@ class CpuRunner final : public Runner {
   void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
     input.set(team_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
   }
-  // x += w y, normed first where the architecture norms a block's output.
+  // x += w y. Where the architecture has post-norms, w y is normed before the add.
   void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens) {
     if (post_norm.empty()) {
       const Gemm gemm{.w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
@@ -182,8 +182,8 @@ class CpuRunner final : public Runner {
   Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_;
   Input input_, inner_input_;
   Rows logits_;
-  int logit_rows_ = 0;  // of the last run
-  // One more than may wait: the rows that were fetched last stay valid until the next fetch.
+  int logit_rows_ = 0;  // of the last step
+  // One entry more than steps in flight: the rows fetched last stay valid until the next fetch.
   std::array<SampledRows, kMaxStepsInFlight + 1> sampled_;
   uint64_t samples_ = 0, fetches_ = 0;  // calls so far; call n uses sampled_[n % size]
   bool sampled_step_ = false;           // whether the last run was sampled
@@ -249,7 +249,7 @@ int CpuRunner::lay_out(std::span<const Slice> batch) {
   return static_cast<int>(token_ids_.size());
 }
 
-// The id of an input: its own, or that of a row which the step before sampled.
+// The token id of an input: given directly, or sampled from a row of the previous step.
 Token CpuRunner::token_id(Token token) const {
   if (token >= 0) return token;
   const int row = sampled_row(token);
@@ -344,8 +344,8 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   add_block(packed.down, inner_input_, w.post_mlp_norm, tokens);
 }
 
-// Expert after expert over the tokens that chose it. A token's experts are added in the order of
-// their index, whatever else is in the batch.
+// Runs one expert after the other over the tokens routed to it. A token's experts are added in the
+// order of their index, independent of the rest of the batch.
 void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
@@ -402,7 +402,7 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   }
 }
 
-// Logits of the wanted rows; returns how many.
+// Computes the logits of the requested rows; returns their number.
 int CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
   int rows = 0;
   for (const Slice& slice : batch) rows += slice.logits;

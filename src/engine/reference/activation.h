@@ -1,4 +1,4 @@
-// The activations of gated MLPs as they are defined, in double.
+// Activations of gated MLPs by their definition, in double.
 #pragma once
 
 #include "engine/weights/architecture.h"

@@ -29,7 +29,7 @@ Doubles times(const Matrix& matrix, const Doubles& x, const Vector& bias = {}) {
   return y;
 }
 
-// x / rms(x) * w over `x`, in place.
+// x = x / rms(x) * w, in place.
 void norm(std::span<double> x, const Vector& w, double eps) {
   const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
   const double scale = 1 / std::sqrt(squares / double(x.size()) + eps);
@@ -41,7 +41,7 @@ Doubles normed(Doubles x, const Vector& w, double eps) {
   return x;
 }
 
-// Element i turns with i + half.
+// Rotates the pairs of elements (i, i + half).
 void rotate(std::span<double> head, const Rope& rope, int position) {
   const size_t half = rope.frequency.size();
   for (size_t i = 0; i < half; ++i) {
@@ -62,7 +62,7 @@ void softmax(Doubles& x) {
 }
 
 struct Cache {
-  std::vector<Doubles> k, v;  // one entry a token
+  std::vector<Doubles> k, v;  // one entry per token
 };
 
 class Pass {

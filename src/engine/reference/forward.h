@@ -1,5 +1,5 @@
 // The specification of a forward pass: one sequence, one token after the other, in double
-// arithmetic on the stored weights. Slow and plain; every backend is held against it.
+// arithmetic on the stored weights. Slow and simple; every backend is compared with it.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace ridge::reference {
 
-// Logits [tokens][vocab]. Keys and values are kept unrounded.
-// router_gaps, where given: [tokens], how close the token's choice of experts was. The least over
-// the layers of (last chosen - first unchosen router logit) / root mean square of the router
-// logits; infinity where no layer has experts.
+// Logits [tokens][vocab]. Keys and values are kept unrounded. router_gaps, where given: [tokens],
+// how close the token's choice of experts was. It is the minimum over the layers of (last chosen -
+// first unchosen router logit) / root mean square of the router logits; infinity where no layer has
+// experts.
 std::vector<double> forward(const Weights& weights, std::span<const Token> tokens,
                             std::vector<double>* router_gaps = nullptr);
 

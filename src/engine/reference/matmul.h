@@ -1,4 +1,4 @@
-// The specification of cpu/matmul.h: weights dequantized, activations as they are, sums in double.
+// The specification of cpu/matmul.h: weights dequantized, activations unrounded, sums in double.
 #pragma once
 
 #include "engine/weights/architecture.h"
@@ -15,7 +15,7 @@ struct Gemm {
   float* y = nullptr;  // y[t][r] at y + t * stride + r
   int64_t stride = 0;
   const float* bias = nullptr;  // [rows], added
-  bool accumulate = false;      // adds to what y holds
+  bool accumulate = false;      // adds to y instead of overwriting it
   const Matrix* up = nullptr;
   Activation activation = Activation::silu;
 };

@@ -1,11 +1,11 @@
-// Rotary embedding as it is defined (Su et al. 2021, in the halves layout), in double.
+// Rotary embedding by its definition (Su et al. 2021, in the halves layout), in double.
 #pragma once
 
 #include "engine/weights/architecture.h"
 
 namespace ridge::reference {
 
-// Turns the pairs (i, i + n) of a head, n = rope.frequency.size(), by position * frequency[i].
+// Rotates the pairs (i, i + n) of a head, n = rope.frequency.size(), by position * frequency[i].
 void turn(float* head, const Rope& rope, int position);
 
 }  // namespace ridge::reference

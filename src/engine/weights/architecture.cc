@@ -1,5 +1,5 @@
-// A Hugging Face config becomes an Architecture. What a config leaves out is what transformers'
-// configuration classes assume.
+// Converts a Hugging Face config to an Architecture. Fields that a config omits take the defaults
+// of transformers' configuration classes.
 #include "engine/weights/architecture.h"
 
 #include <algorithm>
@@ -18,19 +18,19 @@ namespace {
 
 using nlohmann::json;
 
-// What families differ in; numbers are the classes' defaults.
+// Differences between the families; numbers are the defaults of the configuration classes.
 struct Family {
   const char* type;
   double theta = 10000;
   double eps = 1e-6;
   int64_t head_dim = 0;  // 0: hidden / heads
-  int64_t heads = 0;     // 0: must be given
+  int64_t heads = 0;     // 0: required
   int64_t kv_heads = 0;  // 0: heads
-  int64_t vocab = 0;     // 0: must be given
+  int64_t vocab = 0;     // 0: required
   bool gemma = false;    // GeGLU, (1 + w) norms before and after, scaled embeddings, tied
   bool qkv_bias = false;
   bool qk_norm = false;
-  bool attention_bias = true;  // a flag of that name adds biases to all four projections
+  bool attention_bias = true;  // the attention_bias flag adds biases to all four projections
   bool experts = false;
 };
 
@@ -136,7 +136,7 @@ void set_experts(Architecture& made, const Fields& fields, const Family& family)
     return;
   }
   const bool mixtral = family.type == std::string_view("mixtral");
-  // Every expert of every layer is listed: this many are still a small list.
+  // Every expert of every layer has entries in a list; this bound keeps that list small.
   constexpr int64_t kMostMatrices = 1 << 17;
   made.experts = int(
       fields.integer({"num_local_experts", "num_experts"}, 1, kMostMatrices / made.layer_count()));
@@ -160,7 +160,7 @@ void set_experts(Architecture& made, const Fields& fields, const Family& family)
   if (any_dense) made.ffn = int(fields.integer({"intermediate_size"}, 1, kMaxWidth));
 }
 
-// Which layers slide, unless layer_types says it.
+// Whether a layer uses sliding-window attention, when layer_types does not say so.
 bool slides(const Fields& fields, const Family& family, int layer) {
   const std::string_view type = family.type;
   if (type == "gemma2") return layer % 2 == 0;
@@ -179,9 +179,10 @@ void set_windows(Architecture& made, const Fields& fields, const Family& family)
   const std::string_view type = family.type;
   int64_t window = fields.integer_or({"sliding_window"}, 0, 0, int64_t{1} << 30);
   const bool absent = !fields.json().contains("sliding_window");
-  if (absent && (family.gemma || type == "mistral")) window = 4096;  // null means none
+  // An explicit null means no window.
+  if (absent && (family.gemma || type == "mistral")) window = 4096;
   if (type.starts_with("qwen") && !fields.flag("use_sliding_window", false)) window = 0;
-  if (type == "llama" && !fields.has("layer_types")) window = 0;  // not a field of Llama's
+  if (type == "llama" && !fields.has("layer_types")) window = 0;  // not a field of Llama configs
   const std::vector<std::string> types = fields.texts("layer_types");
   if (!types.empty() && types.size() != made.layers.size()) {
     throw Error("{}: layer_types has {} entries for {} layers", fields.where(), types.size(),
@@ -199,7 +200,7 @@ void set_windows(Architecture& made, const Fields& fields, const Family& family)
   }
 }
 
-// One rope, or for Gemma 3 two: full layers have the scaled one, sliding layers their own.
+// One RoPE, or two for Gemma 3: the scaled one for full-attention layers, a local one for sliding.
 void set_ropes(Architecture& made, const Fields& fields, const Family& family) {
   const double theta = fields.number("rope_theta", 1.001, 1e15).value_or(family.theta);
   const double context = made.max_context;
@@ -240,7 +241,7 @@ void set_gemma(Architecture& made, const Fields& outer, const Fields& fields,
   made.embed_scale = rounded_scale(outer, fields, made.hidden);
   made.query_scale =
       float(1 / std::sqrt(fields.number("query_pre_attn_scalar", 1e-3, 1e9).value_or(256)));
-  // Gemma 2 caps unless told null.
+  // Gemma 2 has soft caps unless the config sets them to null.
   auto cap = [&](const char* key, double otherwise) {
     if (!fields.json().contains(key)) return float(otherwise);
     return float(fields.number(key, 0, 1e9).value_or(0));

@@ -1,5 +1,5 @@
-// What the engine must know to execute a model, beyond the sizes that Model has for its cost:
-// norms, activations, rope, soft caps, which layers slide, how experts are chosen.
+// The parts of a model that only execution needs, beyond the sizes in Model that determine its
+// cost: norms, activations, RoPE, soft caps, sliding-window layers, expert routing.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace ridge {
 
 enum class Activation : uint8_t { silu, gelu_tanh };
 
-// Rotary embedding: pair i of a head turns by position * frequency[i]. Halves are paired (Hugging
-// Face's layout: element i with i + dim / 2), so GGUF's permuted q and k rows are undone on
-// loading.
+// Rotary embedding: pair i of a head is rotated by position * frequency[i]. Halves are paired
+// (Hugging Face's layout: element i with i + dim / 2), so the permuted q and k rows of a GGUF are
+// put back in that order on loading.
 struct Rope {
   std::vector<float> frequency;  // dim / 2; scaling (linear, llama3, yarn) applied
   float magnitude = 1;           // multiplies cos and sin (yarn's attention factor)
@@ -23,7 +23,7 @@ struct Rope {
 };
 
 struct LayerShape {
-  int window = 0;    // tokens a query may look back on, itself included; 0: all
+  int window = 0;    // visible tokens of a query, itself included; 0: all
   int rope = 0;      // index into Architecture::ropes
   bool moe = false;  // experts instead of the dense MLP
 };
@@ -40,16 +40,16 @@ struct Architecture {
   std::vector<Rope> ropes;
 
   float norm_eps = 1e-5f;
-  bool norm_plus_one = false;  // Gemma: x (1 + w); GGUF files hold 1 + w already
+  bool norm_plus_one = false;  // Gemma: x (1 + w); GGUF files already store 1 + w
   bool qk_norm = false;        // RMSNorm over each head of q and k, before rope
-  bool qkv_bias = false;       // also where only some of q, k, v have one (absent: zero)
+  bool qkv_bias = false;       // also where only some of q, k, v have a bias (absent: zero)
   bool post_norms = false;     // Gemma 2/3: the block's output is normed before the residual add
   Activation activation = Activation::silu;
   float embed_scale = 1;        // Gemma: sqrt(hidden), rounded to the config's dtype (GGUF: f32)
   float query_scale = 0;        // multiplies q . k
   float attention_softcap = 0;  // c tanh(s / c); 0: none
   float logit_softcap = 0;
-  bool tied = false;  // the head is the embedding
+  bool tied = false;  // the embedding is also the head
   int max_context = 0;
   std::vector<int> ends;  // eos ids of config and generation_config
   int bos = -1;
@@ -62,11 +62,11 @@ struct Architecture {
 // From a Hugging Face config.json (also the built-in models' configs) or a GGUF's metadata. Throws
 // Error for families the engine does not execute ("deepseek_v3 is predicted, not executed; the
 // engine runs llama, mistral, qwen2, qwen3, gemma2, gemma3, mixtral, qwen3_moe") and for fields
-// that are absent, absurd or not understood.
+// that are absent, out of range or not supported.
 Architecture architecture_from_config(const nlohmann::json& config, const std::string& where);
-// GGUF keeps Llama 3's rope scaling in a tensor (rope_freqs.weight): load_weights applies it.
+// GGUF stores Llama 3's RoPE scaling in a tensor (rope_freqs.weight): load_weights applies it.
 Architecture architecture_from_gguf(const GgufHeader& header, const std::string& where);
-// Adds the ends and the beginning that a generation_config.json names.
+// Adds the eos and bos ids that a generation_config.json lists.
 void add_generation_config(Architecture& architecture, const nlohmann::json& config,
                            const std::string& where);
 

@@ -1,5 +1,5 @@
-// A GGUF's metadata becomes an Architecture: model/gguf_config.h writes it as a Hugging Face
-// config, architecture_from_config reads that. Here is what only execution asks for.
+// Converts a GGUF's metadata to an Architecture: model/gguf_config.h converts it to a Hugging Face
+// config, and architecture_from_config reads that. This file adds what only execution needs.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -52,15 +52,15 @@ void add_token_ids(Architecture& made, const GgufMetadata& metadata) {
 Architecture architecture_from_gguf(const GgufHeader& header, const std::string& where) {
   const GgufMetadata metadata(header, where);
   json config = config_from_gguf(metadata);
-  // A config's attention_bias covers the output matrix too; check_tensors refuses that one, and the
-  // biases of q, k and v are taken from the tensors below.
+  // A config's attention_bias also covers the output projection; check_tensors rejects that bias,
+  // and the biases of q, k and v are found from the tensors below.
   config.erase("attention_bias");
   // llama.cpp keeps Gemma's embedding scale in f32.
   if (metadata.architecture().starts_with("gemma")) config["torch_dtype"] = "float32";
   Architecture made = architecture_from_config(config, where);
   check_tensors(metadata);
   check_head_sizes(made, metadata);
-  made.norm_plus_one = false;  // GGUF files hold 1 + w already
+  made.norm_plus_one = false;  // GGUF files already store 1 + w
   made.qkv_bias = metadata.tensor("blk.0.attn_q.bias") || metadata.tensor("blk.0.attn_k.bias") ||
                   metadata.tensor("blk.0.attn_v.bias");
   add_token_ids(made, metadata);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMaxFactor = 1e6;
 
-// theta^(-2 i / dim); the exponent is a float there, the power is rounded once here.
+// theta^(-2 i / dim). The exponent is a float as in transformers; the power is rounded once.
 std::vector<double> plain_frequencies(double theta, int dim) {
   std::vector<double> frequency;
   for (int i = 0; i < dim / 2; ++i) {
@@ -33,7 +33,7 @@ void scale_linear(const Fields& scaling, std::vector<double>& frequency) {
   for (double& each : frequency) each /= factor;
 }
 
-// Long waves are stretched, short ones kept, those between mixed (Llama 3.1).
+// Stretches long wavelengths, keeps short ones and interpolates between them (Llama 3.1).
 void scale_llama3(const Fields& scaling, std::vector<double>& frequency) {
   const double factor = required(scaling, "factor", 1e-3, kMaxFactor);
   const double low = required(scaling, "low_freq_factor", 1e-6, kMaxFactor);
@@ -57,8 +57,8 @@ double yarn_magnitude(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-// Dimensions that turn often are kept, those that turn seldom stretched, a ramp between; returns
-// the attention factor.
+// Keeps dimensions with many rotations, stretches those with few, with a ramp between. Returns the
+// attention factor.
 double scale_yarn(const Fields& scaling, double theta, double max_context,
                   std::vector<double>& frequency) {
   const double context =
@@ -70,7 +70,7 @@ double scale_yarn(const Fields& scaling, double theta, double max_context,
   const bool truncate = scaling.flag("truncate", true);
   const double dim = 2.0 * double(frequency.size());
   auto dimension_of = [&](double turns, double otherwise) {
-    const double used = turns > 0 ? turns : otherwise;  // Python's `or`
+    const double used = turns > 0 ? turns : otherwise;  // as Python's `or`
     return dim * std::log(context / (used * 2 * std::numbers::pi)) / (2 * std::log(theta));
   };
   double low = dimension_of(fast, 32), high = dimension_of(slow, 1);

@@ -6,8 +6,8 @@
 
 namespace ridge {
 
-// `scaling` is a config's rope_scaling or rope_parameters object (empty: none), `theta` the base
-// unless it says otherwise. Throws Error for kinds that are not executed (dynamic, longrope).
+// `scaling` is a config's rope_scaling or rope_parameters object (empty: none); `theta` is the base
+// unless `scaling` sets another. Throws Error for types that are not supported (dynamic, longrope).
 Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_context);
 
 }  // namespace ridge

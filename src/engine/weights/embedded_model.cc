@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// RIDGE_MODELS is the folder, from CMake, which also makes this file depend on what lies there.
+// CMake sets RIDGE_MODELS, the folder of the models, and makes this file depend on its contents.
 #define RIDGE_EMBED(symbol, file)                       \
   asm(".section .rodata\n"                              \
       ".balign 64\n"                                    \

@@ -1,4 +1,4 @@
-// The models that travel inside the program, as GGUF files.
+// The models embedded in the program, as GGUF files.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Weights of a GGUF file.
+// Loads the weights of a GGUF file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ StoredTensor stored(const GgufTensor& tensor, const NamedBytes& file) {
           .file = &file.name};
 }
 
-// Llama 3's rope scaling: each frequency's divisor.
+// Llama 3's RoPE scaling: the tensor holds a divisor per frequency.
 void apply_rope_freqs(Architecture& architecture, Tensors& tensors, const std::string& where) {
   Rope& rope = architecture.ropes[0];
   const Vector divisors =
@@ -40,7 +40,7 @@ void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
   std::string name = tensor_name(FileKind::gguf, architecture, slot.role, slot.layer, slot.expert);
   const bool bias = slot.role == TensorRole::q_bias || slot.role == TensorRole::k_bias ||
                     slot.role == TensorRole::v_bias;
-  if (bias && !tensors.has(name)) return;  // the others have one: this one is zero
+  if (bias && !tensors.has(name)) return;  // a missing bias is zero: others of q, k, v have one
   if (slot.vector) {
     *slot.vector = tensors.vector(name, slot.rows, where);
     if (gguf_interleaves(architecture, slot.role)) {
@@ -55,7 +55,7 @@ void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
     *slot.matrix = tensors.matrix(name, slot.rows, slot.columns, where);
     return;
   }
-  // Files of early 2024 have a tensor for each expert: "blk.0.ffn_up.7.weight".
+  // Files from early 2024 have one tensor per expert: "blk.0.ffn_up.7.weight".
   const std::string own =
       std::string(name).replace(name.find("_exps.weight"), std::string_view("_exps.weight").size(),
                                 fmt::format(".{}.weight", slot.expert));
@@ -64,8 +64,8 @@ void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
                                                     slot.rows, slot.columns, where);
 }
 
-// Puts the rows of q and k into Hugging Face's order. Whole rows move, so nothing is requantized;
-// the copy is about a tenth of a small model and a thirtieth of a large one.
+// Permutes the rows of q and k into Hugging Face's order. Whole rows move, so nothing is
+// requantized; the copy is about a tenth of a small model and a thirtieth of a large one.
 void restore_rows(Weights& weights, std::span<const Slot> slots) {
   std::vector<Matrix*> moved;
   size_t bytes = 0;

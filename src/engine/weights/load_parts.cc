@@ -14,7 +14,7 @@ namespace {
 
 struct Names {
   std::string_view gguf, hugging_face;
-  std::string_view variant = {};  // of Gemma (norms) or Mixtral (experts), where it differs
+  std::string_view variant = {};  // name in Gemma (norms) or Mixtral (experts), where it differs
 };
 
 constexpr std::array<Names, size_t(TensorRole::kCount)> kNames = {{
@@ -210,7 +210,7 @@ void set_model_formats(Weights& weights) {
   Model& model = weights.model;
   model.embed_format = format_of(weights.embed);
   model.head.format = format_of(weights.head);
-  // Layers alike in shape may differ in format, so groups are made anew.
+  // Layers of the same shape may differ in format, so the groups are rebuilt.
   const std::vector<LayerGroup> groups = std::move(model.groups);
   const std::vector<uint16_t> order = std::move(model.order);
   model.groups.clear();
@@ -225,7 +225,7 @@ void set_model_formats(Weights& weights) {
     }
     append_layer(model, std::move(layer));
   }
-  model.extras.clear();  // towers and draft heads are not run
+  model.extras.clear();  // vision towers and draft heads are not executed
   model.exact_weight_bytes = weights.bytes;
 }
 

@@ -1,5 +1,5 @@
-// The tensors of a model by what they do, each with its place in Weights, its shape and its name in
-// files. Loading, random weights and conversion all walk this one list.
+// Lists the tensors of a model by role, each with its slot in Weights, its shape and its name in
+// files. Loading, random weights and conversion all iterate over this list.
 #pragma once
 
 #include <cstdint>
@@ -49,34 +49,34 @@ struct BasicSlot {
 using Slot = BasicSlot<Matrix, Vector>;
 using ConstSlot = BasicSlot<const Matrix, const Vector>;
 
-// Gives weights.layers their sizes, and lists what the architecture needs: embedding first, then
+// Sizes weights.layers and lists the tensors that the architecture needs: embedding first, then
 // layer by layer, final norm and head last. A tied head has no slot.
 std::vector<Slot> make_slots(Weights& weights);
-std::vector<ConstSlot> slots_of(const Weights& weights);  // already made
+std::vector<ConstSlot> slots_of(const Weights& weights);  // after make_slots
 
 bool is_norm(TensorRole role);
 bool is_expert(TensorRole role);
 
-// What a matrix is stored as where `wanted` is asked for: routers f32; where `columns` do not fill
-// its blocks, what llama.cpp takes instead (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
+// The storage of a matrix when `wanted` is requested: f32 for routers. Where `columns` do not fill
+// whole blocks, llama.cpp's fallback (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
 Storage storage_for(TensorRole role, int64_t columns, Storage wanted);
 
-// "blk.3.attn_q.weight" or "model.layers.3.self_attn.q_proj.weight". GGUF holds all experts of a
-// layer in one tensor: its name is the same for every expert.
+// "blk.3.attn_q.weight" or "model.layers.3.self_attn.q_proj.weight". GGUF stores all experts of a
+// layer in one tensor, so the name is the same for every expert.
 std::string tensor_name(FileKind kind, const Architecture& architecture, TensorRole role, int layer,
                         int expert);
 
-// In GGUFs of the llama family a head's rows are interleaved: row 2 j + s of the file is row
-// s dim / 2 + j here (s: 0, 1). The other families keep Hugging Face's order.
+// In GGUFs of the llama family the rows of a head are interleaved: row 2 j + s of the file is row s
+// dim / 2 + j in Weights (s: 0, 1). The other families keep Hugging Face's order.
 bool gguf_interleaves(const Architecture& architecture, TensorRole role);
 inline int64_t gguf_row(int64_t row, int64_t head_dim) {
   const int64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
   return head * head_dim + 2 * (within % half) + within / half;
 }
 
-// Formats of the model's matrices as the weights have them, and their bytes.
+// Sets the formats of the model's matrices, and their bytes, from the loaded weights.
 void set_model_formats(Weights& weights);
-// Tied heads, and the sum of all bytes.
+// Resolves a tied head and sums up all bytes.
 void finish_weights(Weights& weights);
 
 }  // namespace ridge

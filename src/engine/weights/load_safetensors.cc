@@ -1,4 +1,4 @@
-// Weights of a Hugging Face folder.
+// Loads the weights of a Hugging Face folder.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ namespace ridge {
 
 namespace {
 
-// Where a checkpoint keeps its language model: plain, inside Gemma 3's vision model (two
-// spellings), or without the head.
+// Prefixes of the language model's tensors: plain, inside Gemma 3's vision model (two spellings),
+// or without the head.
 constexpr std::string_view kPrefixes[] = {"model.", "language_model.model.",
                                           "model.language_model.", ""};
 
@@ -53,8 +53,8 @@ class Loader {
   std::string layers_prefix() const { return prefix_ + "layers."; }
 
  private:
-  // Transformers 5 holds all experts of a layer in two tensors: down, and gate above up. `name` is
-  // the expert's own tensor, which is named where neither is there.
+  // Transformers 5 stores all experts of a layer in two tensors: down, and gate stacked above up.
+  // `name` is the expert's separate tensor; the error names it when both forms are missing.
   Matrix stacked_expert(const Slot& slot, const std::string& name) {
     const std::string mlp = fmt::format("{}layers.{}.mlp.experts.", prefix_, slot.layer);
     const int64_t count = architecture_.experts;

@@ -12,7 +12,7 @@ namespace ridge {
 
 namespace {
 
-// What safetensors and GGUF headers call the storages.
+// Names of the storages in safetensors and GGUF headers.
 std::optional<Storage> storage_of(std::string_view format) {
   if (format == "F32") return Storage::f32;
   if (format == "F16") return Storage::f16;
@@ -89,7 +89,7 @@ Vector Tensors::vector(const std::string& name, int64_t count, const std::string
 void Tensors::refuse_unused(std::string_view layer_prefix) const {
   for (auto at = tensors_.lower_bound(layer_prefix);
        at != tensors_.end() && at->first.starts_with(layer_prefix); ++at) {
-    // Old checkpoints keep the rotary frequencies, which follow from the config.
+    // Old checkpoints store the rotary frequencies, which the config determines.
     const bool harmless =
         at->first.ends_with("rotary_emb.inv_freq") || at->first.ends_with("attn_rot_embd.weight");
     if (!at->second.used && !harmless) {
@@ -107,7 +107,7 @@ std::shared_ptr<std::byte> make_memory(size_t bytes) {
   if (raw == MAP_FAILED) {
     throw Error("{} of memory for weights could not be had", pretty_bytes(double(bytes)));
   }
-  // The part in use starts on the boundary of a huge page.
+  // The returned memory starts at a huge page boundary.
   const auto start = reinterpret_cast<uintptr_t>(raw);
   const uintptr_t aligned = (start + kHugePage - 1) / kHugePage * kHugePage;
   madvise(raw, whole, MADV_HUGEPAGE);

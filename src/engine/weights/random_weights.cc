@@ -1,4 +1,4 @@
-// Weights that need no file: numbers drawn by counter, so that any thread may make any row.
+// Random weights, which need no file. A counter-based generator lets any thread generate any row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,10 +33,10 @@ namespace fs = std::filesystem;
 
 constexpr double kDeviation = 0.02;
 
-// The middles of 4096 equally likely slices of the normal distribution: 12 random bits pick one.
+// Midpoints of 4096 equally likely slices of the normal distribution: 12 random bits select one.
 constexpr size_t kSlices = 4096;
 
-double normal_quantile(double p) {  // by bisection of erfc; only tables are made from it
+double normal_quantile(double p) {  // by bisection of erfc; only used to build tables
   double low = -8, high = 8;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
@@ -63,7 +63,7 @@ std::array<T, kSlices> table_of(Make make) {
   return table;
 }
 
-// Five elements of a table from each 64 random bits.
+// Draws five table elements from each 64 random bits.
 template <typename T>
 void fill_from(const std::array<T, kSlices>& table, SplitMix64& random, T* to, int64_t count) {
   int64_t i = 0;
@@ -79,13 +79,13 @@ void fill_from(const std::array<T, kSlices>& table, SplitMix64& random, T* to, i
 template <typename T>
 void fill_plain(const std::array<T, kSlices>& table, SplitMix64& random, std::byte* to,
                 int64_t count) {
-  fill_from(table, random, reinterpret_cast<T*>(to), count);  // memory made here is aligned
+  fill_from(table, random, reinterpret_cast<T*>(to), count);  // make_memory aligned `to`
 }
 
 uint16_t half(double value) { return f32_to_f16(float(value)); }
 
-// Integers as quantizing normal numbers gives them: the largest of 32 (about 2.1 deviations) takes
-// the whole range.
+// Integers distributed as if normal numbers had been quantized: the largest of 32 (about 2.1
+// standard deviations) uses the whole range.
 constexpr double kPeak = 2.1;
 
 void fill_block(SplitMix64& random, BlockQ8_0& block) {
@@ -97,7 +97,7 @@ void fill_block(SplitMix64& random, BlockQ8_0& block) {
 }
 
 void fill_block(SplitMix64& random, BlockQ4_0& block) {
-  // 6 bits for each of the two in a byte.
+  // 6 bits for each of the two nibbles in a byte.
   static const auto kTable = table_of<uint8_t>([](size_t i) {
     auto nibble = [](size_t slice) {
       const double normal = normal_table()[slice * 64 + 32];
@@ -109,8 +109,8 @@ void fill_block(SplitMix64& random, BlockQ4_0& block) {
   fill_from(kTable, random, block.q, 16);
 }
 
-// The rest: every integer equally likely, the scale such that the deviation is right. 0 .. n has
-// the deviation sqrt((n + 1)^2 - 1) / sqrt(12) around n / 2.
+// The other formats: every integer is equally likely, and the scale gives the right standard
+// deviation. Uniform 0 .. n has the deviation sqrt((n + 1)^2 - 1) / sqrt(12) around n / 2.
 double uniform_scale(int most) {
   return kDeviation / std::sqrt((std::pow(most + 1.0, 2) - 1) / 12);
 }
@@ -138,7 +138,7 @@ void fill_ranged(SplitMix64& random, Block& block, int most) {
 void fill_block(SplitMix64& random, BlockQ4_1& block) { fill_ranged(random, block, 15); }
 void fill_block(SplitMix64& random, BlockQ5_1& block) { fill_ranged(random, block, 31); }
 
-// Scales 32 .. 63 (root mean square 48.4), mins that centre them.
+// Scales are 32 .. 63 (root mean square 48.4); mins centre the range on zero.
 template <typename Block>
 void fill_k(SplitMix64& random, Block& block, int most) {
   const double d = uniform_scale(most) / 48.4;
@@ -203,7 +203,7 @@ void fill_row(Storage storage, SplitMix64 random, std::byte* to, int64_t count) 
   }
 }
 
-// The start of a row's numbers: every slot and row its own.
+// Start of a row's random sequence, different for every slot and row.
 uint64_t row_start(uint64_t seed, size_t slot, int64_t row) {
   return mix64(mix64(mix64(seed + 1) + slot) + uint64_t(row));
 }
@@ -232,7 +232,7 @@ void fill_pieces(const std::vector<Slot>& slots, const std::vector<Piece>& piece
   work();
 }
 
-// Rows start at 64 bytes where a row is a whole number of lines; every matrix does.
+// Every matrix starts on a cache line, and so do the rows if their size is a whole number of lines.
 size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>& pieces) {
   constexpr int64_t kPieceBytes = 1 << 20;
   size_t offset = 0;
@@ -243,7 +243,8 @@ size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>
     matrix.rows = slots[i].rows;
     matrix.columns = slots[i].columns;
     matrix.row_stride = int64_t(storage_bytes(matrix.storage, matrix.columns));
-    matrix.data = reinterpret_cast<const std::byte*>(offset);  // moved once memory is had
+    // An offset until the memory is allocated.
+    matrix.data = reinterpret_cast<const std::byte*>(offset);
     const int64_t rows = std::max<int64_t>(1, kPieceBytes / matrix.row_stride);
     for (int64_t row = 0; row < matrix.rows; row += rows) {
       pieces.push_back({i, row, std::min(matrix.rows, row + rows)});

@@ -148,7 +148,7 @@ void unpack(const BlockQ5K& block, float* to) {
 
 void unpack(const BlockQ6K& block, float* to) {
   const float d = f16_to_f32(block.d);
-  for (int g = 0; g < 8; ++g) {  // 32 elements: a quarter of a half
+  for (int g = 0; g < 8; ++g) {  // 32 elements: a quarter of a half block
     const int half = g / 4, quarter = g % 4;
     const uint8_t* low = block.low + half * 64 + quarter % 2 * 32;
     const uint8_t* high = block.high + half * 32;

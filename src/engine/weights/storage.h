@@ -1,7 +1,7 @@
-// How weights lie in memory: plain numbers, or blocks of small integers with scales.
+// Storage formats of weights: plain numbers, or blocks of small integers with scales.
 //
-// The block formats are ggml's, bit for bit, so that GGUF files are used where they lie. dequantize
-// and quantize are the specification: scalar, in f32, exact where the format is.
+// The block formats are ggml's, bit for bit, so that GGUF files are used in place. dequantize and
+// quantize are the specification: scalar, in f32, exact where the format is.
 #pragma once
 
 #include <cstddef>
@@ -29,23 +29,25 @@ inline constexpr int kStorageCount = static_cast<int>(Storage::kCount);
 struct StorageInfo {
   std::string_view name;  // "q4_0", as Format and GGUF headers name it ("fp32", "fp16", "bf16")
   int block;              // elements
-  int bytes;              // of a block
+  int bytes;              // per block
   double bits() const { return 8.0 * bytes / block; }
 };
 const StorageInfo& storage_info(Storage storage);
-Storage storage_from_name(std::string_view name);  // also "f32", "f16"; throws Error with the names
+// Also accepts "f32" and "f16". Throws Error that lists the names.
+Storage storage_from_name(std::string_view name);
 
 // Bytes of `count` elements; `count` must fill whole blocks.
 size_t storage_bytes(Storage storage, int64_t count);
 
 // `count` must fill whole blocks. `from` and `to` need no alignment.
 void dequantize(Storage storage, const std::byte* from, int64_t count, float* to);
-// Rounds to nearest even (bf16, f16); block formats take the scale that makes the largest magnitude
-// exact (q8_0, q4_0, q5_0), the range (q4_1, q5_1), or the best of a short search (the K formats).
+// Rounds to nearest even (bf16, f16). Block formats choose the scale that makes the largest
+// magnitude exact (q8_0, q4_0, q5_0), the range (q4_1, q5_1), or the best of a short search (the K
+// formats).
 void quantize(Storage storage, const float* from, int64_t count, std::byte* to);
 
 float f16_to_f32(uint16_t bits);
-uint16_t f32_to_f16(float value);  // nearest even; overflow is infinite
+uint16_t f32_to_f16(float value);  // nearest even; overflow gives infinity
 inline float bf16_to_f32(uint16_t bits) {
   const uint32_t wide = uint32_t{bits} << 16;
   float value;

@@ -1,5 +1,5 @@
-// ggml's blocks as they lie in memory. Members need no alignment beyond the two bytes of a scale,
-// and blocks are copied out before use, so files may put them anywhere.
+// Memory layout of ggml's blocks. Members need no alignment beyond the two bytes of a scale, and
+// blocks are copied out before use, so files may place them at any address.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct BlockQ8_0 {
 };
 struct BlockQ4_0 {
   uint16_t d;
-  uint8_t q[16];  // low halves: elements 0..15, high halves: 16..31
+  uint8_t q[16];  // low nibbles: elements 0..15, high nibbles: 16..31
 };
 struct BlockQ4_1 {
   uint16_t d, m;
@@ -31,7 +31,7 @@ struct BlockQ5_1 {
 struct BlockQ4K {
   uint16_t d, dmin;
   uint8_t scales[12];  // eight 6-bit scales and mins, see scale_min
-  uint8_t q[128];      // four groups of 64: low halves the first 32, high halves the second
+  uint8_t q[128];      // four groups of 64: low nibbles the first 32, high nibbles the second
 };
 struct BlockQ5K {
   uint16_t d, dmin;
@@ -41,8 +41,8 @@ struct BlockQ5K {
 };
 struct BlockQ6K {
   uint8_t low[128];   // two halves of 128 elements: 64 bytes each
-  uint8_t high[64];   // two bits an element
-  int8_t scales[16];  // of 16 elements each
+  uint8_t high[64];   // two bits per element
+  int8_t scales[16];  // one per 16 elements
   uint16_t d;
 };
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
@@ -53,8 +53,8 @@ struct ScaleMin {
   uint8_t scale, min;
 };
 
-// Of the g-th 32 (of eight): the first four have their 6 bits in one byte; the last four keep 4
-// bits in the last bytes and 2 in the tops of the first eight.
+// Scale and min of the g-th group of 32 (of eight): the first four groups have their 6 bits in one
+// byte; the last four keep 4 bits in the last bytes and 2 in the top bits of the first eight bytes.
 inline ScaleMin scale_min(const uint8_t* scales, int g) {
   if (g < 4) return {uint8_t(scales[g] & 63), uint8_t(scales[g + 4] & 63)};
   return {uint8_t((scales[g + 4] & 15) | (scales[g - 4] >> 6 << 4)),

@@ -1,5 +1,6 @@
-// Floats into blocks, as ggml's reference does it: the largest magnitude decides the scale of the
-// simple formats; the K formats search for scale and min with the least weighted square error.
+// Quantizes floats into blocks as ggml's reference does: the largest magnitude determines the scale
+// of the simple formats; the K formats search for the scale and min with the least weighted square
+// error.
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -12,13 +13,13 @@ namespace ridge {
 
 namespace {
 
-// Clamped first, so that no number (nor NaN) is beyond the integer; comparisons, not fmin, because
-// those become one instruction each.
+// Clamps before rounding, so that no value (nor NaN) overflows the integer. Uses comparisons, not
+// fmin, because each compiles to one instruction.
 float clamped(float value, float low, float high) {
   const float below = value < high ? value : high;
   return below > low ? below : low;
 }
-// To the nearest integer, ties to even: below 2^22, adding 1.5 * 2^23 leaves no bits for fractions.
+// Rounds to the nearest integer, ties to even: below 2^22, + 1.5 * 2^23 leaves no fraction bits.
 float nearest(float value, float low, float high) {
   constexpr float kShift = 0x1.8p23f;
   return (clamped(value, low, high) + kShift) - kShift;
@@ -26,7 +27,7 @@ float nearest(float value, float low, float high) {
 
 float inverse(float d) { return d != 0 ? 1 / d : 0; }
 
-float largest(const float* from, int count) {  // by magnitude, with its sign
+float largest(const float* from, int count) {  // by magnitude, with the sign kept
   float most = 0;
   for (int i = 0; i < count; ++i) {
     if (std::fabs(from[i]) > std::fabs(most)) most = from[i];
@@ -40,7 +41,7 @@ void pack(const float* from, BlockQ8_0& block) {
   for (int i = 0; i < 32; ++i) block.q[i] = int8_t(std::round(clamped(from[i] * id, -127, 127)));
 }
 
-// Two integers of four bits share a byte; their fifth bits are gathered in `high`.
+// Packs two 4-bit integers into a byte and collects their fifth bits in `high`.
 template <typename Block>
 void put_bits(Block& block, int i, int q) {
   uint8_t& byte = block.q[i % 16];
@@ -51,7 +52,8 @@ void put_bits(Block& block, int i, int q) {
   }
 }
 
-// The largest magnitude becomes the most negative integer, which has one more than the positive.
+// The largest magnitude becomes the most negative integer, because there is one more negative than
+// positive integer.
 template <typename Block>
 void pack_signed(const float* from, Block& block, int zero) {
   const float d = largest(from, 32) / float(-zero), id = inverse(d);
@@ -80,7 +82,7 @@ struct Fit {
   float scale = 0, min = 0;  // x ~ scale q - min, both at least 0
 };
 
-// Sums of 32 terms in eight lanes, which compilers keep in vector registers.
+// Sums 32 terms in eight lanes, which compilers keep in vector registers.
 template <typename Term>
 float sum_of(Term term) {
   constexpr int kLanes = 8;
@@ -92,9 +94,9 @@ float sum_of(Term term) {
          ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
 }
 
-// Scale and min of 32 numbers. For each of some slightly larger and smaller scales: round, then
-// solve the weighted least squares for scale and min at those integers; the best stays. Larger
-// numbers weigh more, as in ggml (|x| + root mean square).
+// Scale and min of 32 numbers. For each of several slightly larger and smaller scales: round, then
+// solve the weighted least squares for scale and min at those integers; the best fit is kept.
+// Larger numbers have more weight, as in ggml (|x| + root mean square).
 Fit fit_range(const float* from, int steps, float first, int tries) {
   constexpr int kCount = 32;
   const float root = std::sqrt(sum_of([&](int i) { return from[i] * from[i]; }) / kCount);
@@ -140,7 +142,7 @@ Fit fit_range(const float* from, int steps, float first, int tries) {
   return best;
 }
 
-// d, dmin and the 6-bit scales from eight fits; the integers of each 32 through `put`.
+// Computes d, dmin and the 6-bit scales from eight fits; passes each integer to `put`.
 template <typename Block, typename Put>
 void pack_k(const float* from, Block& block, int steps, float first, int tries, Put put) {
   Fit fits[8];
@@ -158,7 +160,7 @@ void pack_k(const float* from, Block& block, int steps, float first, int tries, 
     const ScaleMin pair{uint8_t(nearest(fits[g].scale * (63 * inverse(most_scale)), 0, 63)),
                         uint8_t(nearest(fits[g].min * (63 * inverse(most_min)), 0, 63))};
     set_scale_min(block.scales, g, pair);
-    // Rounded again with the scale that was stored.
+    // The integers are rounded again with the stored scale.
     const float scale = d * float(pair.scale), min = dmin * float(pair.min), id = inverse(scale);
     for (int i = 0; i < 32; ++i) {
       put(g, i, int(nearest((from[g * 32 + i] + min) * id, 0, float(steps))));
@@ -178,8 +180,8 @@ void pack(const float* from, BlockQ5K& block) {
   });
 }
 
-// The scale of 16 numbers in -32..31, among 19 around the one that makes the largest exact: the
-// least error weighted by x squared.
+// The scale of 16 numbers in -32..31. Tries 19 scales around the one that makes the largest
+// magnitude exact and keeps the one with the least error weighted by x squared.
 float fit_signed(const float* from) {
   const float most = largest(from, 16);
   if (most == 0) return 0;

@@ -1,4 +1,4 @@
-// Where weights are found: a folder, a file, or the program itself.
+// Finds and opens weights: a folder, a file, or a model embedded in the program.
 #include "engine/weights/weights.h"
 
 #include <filesystem>
@@ -58,7 +58,7 @@ Weights load_embedded(std::string_view name) {
   return weights;
 }
 
-// `only`: one of its files, or empty for those its index names.
+// `only`: one file of the folder, or empty for all files that its index lists.
 Weights load_folder(const fs::path& folder, const std::string& only) {
   const std::string config_path = (folder / "config.json").string();
   std::error_code error;

@@ -1,6 +1,5 @@
-// A model's weights where they lie: views into mapped files (or into memory made at random), named
-// by what they do. Backends read, repack or upload them; nothing is converted here but small
-// vectors.
+// A model's weights as views, by role, into mapped files (or into memory filled at random).
+// Backends read, repack or upload them; only small vectors are converted here.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,9 @@
 
 namespace ridge {
 
-// rows x columns, row after row: y[r] = sum over c of w[r][c] x[c]. `data` may have any alignment:
-// files put it where they like (GGUF at 32 bytes, safetensors wherever its header ends).
+// A row-major matrix of rows x columns: y[r] = sum over c of w[r][c] x[c]. `data` may have any
+// alignment, because it depends on the file (GGUF: 32 bytes, safetensors: wherever its header
+// ends).
 struct Matrix {
   Storage storage = Storage::f32;
   int64_t rows = 0, columns = 0;
@@ -33,7 +33,7 @@ struct Matrix {
 using Vector = std::vector<float>;  // norms and biases; empty: absent
 
 struct LayerWeights {
-  Vector attn_norm;       // [hidden], before attention; Gemma's + 1 applied, here and below
+  Vector attn_norm;  // [hidden], before attention; Gemma's + 1 is already added, here and below
   Vector post_attn_norm;  // [hidden], after attention (post_norms)
   Vector mlp_norm;        // [hidden], before the MLP
   Vector post_mlp_norm;   // [hidden]
@@ -42,50 +42,51 @@ struct LayerWeights {
   Vector q_bias, k_bias, v_bias;
   Matrix gate, up, down;                                    // [ffn x hidden] x 2, [hidden x ffn]
   Matrix router;                                            // [experts x hidden]
-  std::vector<Matrix> expert_gate, expert_up, expert_down;  // one each
+  std::vector<Matrix> expert_gate, expert_up, expert_down;  // one per expert
 };
 
 struct Weights {
   Architecture architecture;
-  Model model;   // the same model as the predictor sees it, formats as stored
+  Model model;   // the same model for the predictor, with the stored formats
   Matrix embed;  // [vocab x hidden]
   Matrix head;   // [vocab x hidden]; the embedding where tied
   Vector final_norm;
   std::vector<LayerWeights> layers;
   std::unique_ptr<Tokenizer> tokenizer;  // null: random weights
-  std::string source;                    // what to call it: the path, or "llama-3-8b, random:1"
-  std::string described_by;              // path or name of the config or metadata it has
-  double bytes = 0;                      // of the tensors, mapped or made
+  std::string source;                    // display name: the path, or "llama-3-8b, random:1"
+  std::string described_by;              // path or name of its config or metadata
+  double bytes = 0;                      // of the tensors, mapped or allocated
   double copied_bytes = 0;               // of those, copied on loading: q and k rows of a GGUF
   std::vector<std::shared_ptr<const void>> owners;  // keeps the data alive
 };
 
-// `name` is a folder with config.json and *.safetensors, a *.gguf, a *.safetensors beside its
-// config.json, "ridge-7m" or "ridge-1m" (inside the program), or empty for ridge-7m. Everything is
-// checked before use: bounds, overlaps, shapes against the config. Throws Error. Reads headers and
-// small vectors only; matrices stay where they are.
+// `name` is a folder with config.json and *.safetensors, a *.gguf, a *.safetensors next to its
+// config.json, "ridge-7m" or "ridge-1m" (embedded in the program), or empty for ridge-7m.
+// Everything is checked before use: bounds, overlaps, shapes against the config. Throws Error.
+// Reads only headers and small vectors; matrices are not copied.
 Weights load_weights(const std::string& name);
 // "random:SEED" weights for any model description (built-in name, config.json, folder, *.gguf):
-// standard deviation 0.02 (norms 1), the matrices in `storage` (as convert_weights has them). Equal
-// seeds give equal weights whatever the thread count. Fills memory at close to its write rate:
-// block formats are made as blocks (random integers, fitting scales), not quantized from floats.
+// standard deviation 0.02 (norms 1), with the matrices in `storage` (chosen as in convert_weights).
+// Equal seeds give equal weights for any thread count. Fills memory at close to its write
+// bandwidth: block formats are generated as blocks (random integers, matching scales), not
+// quantized from floats.
 Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads);
 
 enum class FileKind : uint8_t { gguf, safetensors };
 
-// Called with bytes written so far and in all, from the thread that called.
+// Called with the bytes written so far and the total, on the calling thread.
 using Progress = std::function<void(double done, double total)>;
 
 struct Converted {
   double bytes = 0;       // of the file or folder
-  double bits = 0;        // stored for each weight, norms included
+  double bits = 0;        // stored per weight, norms included
   double kept_bytes = 0;  // of matrices whose rows do not fill the storage's blocks
 };
 // `ridge convert`: writes the weights with all layer matrices, embedding and head in `storage`
-// (routers and norms stay f32; rows that do not fill its blocks take another, see storage_for),
-// tokenizer and metadata included; GGUF as llama.cpp reads it, safetensors as transformers does
-// (f32, f16, bf16 only; a folder with config.json and tokenizer.json, which needs a folder as
-// source). Writes whole or not at all. Throws Error.
+// (routers and norms stay f32; rows that do not fill whole blocks use another storage, see
+// storage_for), with tokenizer and metadata. GGUF files are as llama.cpp reads them; safetensors as
+// transformers does (f32, f16, bf16 only; a folder with config.json and tokenizer.json, which needs
+// a folder as source). The output appears complete or not at all. Throws Error.
 Converted convert_weights(const Weights& weights, Storage storage, FileKind kind,
                           const std::string& path, const Progress& progress = {});
 
