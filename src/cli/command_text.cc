@@ -67,7 +67,8 @@ CommandText describe(const CLI::App& app, const std::string& path) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_group().empty()) text.options.push_back(describe_option(*option, path));
   }
-  std::ranges::stable_partition(text.options, [](const OptionText& o) { return !o.positional; });
+  std::stable_partition(text.options.begin(), text.options.end(),
+                        [](const OptionText& o) { return !o.positional; });
   const auto shown = [](const CLI::App* command) { return !command->get_group().empty(); };
   for (const CLI::App* command : app.get_subcommands(shown)) {
     text.commands.push_back(
