@@ -19,6 +19,8 @@ std::string_view end_reason_name(EndReason reason) {
       return "context";
     case EndReason::cancelled:
       return "cancelled";
+    case EndReason::failed:
+      return "failed";
   }
   return "";
 }

@@ -18,15 +18,17 @@ namespace ridge {
 struct GenerateOptions {
   SamplerOptions sampler;
   int max_tokens = 256;
+  int min_tokens = 0;  // before these, end tokens cannot be drawn and stops do not end it
   std::vector<std::string> stops;  // text that ends the generation and is not shown
+  std::vector<Token> stop_tokens;  // end it besides the model's own end tokens
   bool ignore_end = false;         // continue past the model's own end tokens
   bool profile = false;            // time operators
   // Checked before every step; once true, the generation ends with what was made. Null: never.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-enum class EndReason : uint8_t { end_token, stop_string, length, context, cancelled };
-// "end", "stop", "length", "context", "cancelled"
+enum class EndReason : uint8_t { end_token, stop_string, length, context, cancelled, failed };
+// "end", "stop", "length", "context", "cancelled", "failed"
 std::string_view end_reason_name(EndReason reason);
 
 // Holds back text that may turn out to be the beginning of a stop string.

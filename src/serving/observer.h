@@ -1,0 +1,51 @@
+// What the serving engine tells of itself: one report a step, one for each finished request.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/generation.h"
+#include "roofline/roofline.h"
+
+namespace ridge {
+
+struct StepReport {
+  double measured_s = 0;   // from the step's launch, or the end of the step before, to its tokens
+  double predicted_s = 0;  // 0: no prediction
+  double roof_s = 0;       // 0: no prediction
+  double host_gap_s = 0;   // between the end of the step before and this launch; 0: overlapped
+  Wall wall = Wall::memory;
+  int prefill_tokens = 0;    // prompt tokens computed
+  int decode_sequences = 0;  // sequences that continued
+  int draft_tokens = 0;      // proposed, of all sequences
+  int accepted_tokens = 0;   // of these
+  int generated_tokens = 0;
+  int preempted = 0;  // sequences preempted to make room
+  // After the step.
+  int running = 0, waiting = 0;
+  int pages_free = 0, pages_cached = 0, pages_held = 0;
+};
+
+struct RequestReport {
+  EndReason end = EndReason::length;
+  int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, max_tokens = 0;
+  int preemptions = 0;
+  // Seconds since arrival; 0 where the request ended before.
+  double scheduled_s = 0, first_token_s = 0, end_s = 0;
+  std::vector<int> accepted_at;  // by draft position: how many drafts were accepted there
+};
+
+// Called on the engine's thread: implementations must be quick and must not throw.
+class ServingObserver {
+ public:
+  virtual ~ServingObserver() = default;
+  virtual void on_step(const StepReport&) {}
+  // A step gave a running stream `tokens` tokens, `seconds` after the ones before. The first tokens
+  // of a request are on_first_token(), with the seconds since its arrival.
+  virtual void on_tokens(int /*tokens*/, double /*seconds*/) {}
+  virtual void on_first_token(double /*seconds*/) {}
+  virtual void on_prefix_lookup(int /*prompt_tokens*/, int /*cached_tokens*/) {}
+  virtual void on_finished(const RequestReport&) {}
+};
+
+}  // namespace ridge
