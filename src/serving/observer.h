@@ -15,10 +15,12 @@ struct StepReport {
   double roof_s = 0;       // 0: no prediction
   double host_gap_s = 0;   // between the end of the step before and this launch; 0: overlapped
   Wall wall = Wall::memory;
-  int prefill_tokens = 0;    // prompt tokens computed
-  int decode_sequences = 0;  // sequences that continued
-  int draft_tokens = 0;      // proposed, of all sequences
-  int accepted_tokens = 0;   // of these
+  int prefill_tokens = 0;     // prompt tokens computed
+  int prefill_sequences = 0;  // sequences that these are of
+  int decode_sequences = 0;   // sequences that continued
+  int drafted_sequences = 0;  // of these, with drafts
+  int draft_tokens = 0;       // proposed, of all sequences
+  int accepted_tokens = 0;    // of these
   int generated_tokens = 0;
   int preempted = 0;  // sequences preempted to make room
   // After the step.
@@ -39,6 +41,8 @@ struct RequestReport {
 class ServingObserver {
  public:
   virtual ~ServingObserver() = default;
+  // A report with measured_s == 0 is of no step: requests ended between steps, and only what holds
+  // "after the step" counts.
   virtual void on_step(const StepReport&) {}
   // A step gave a running stream `tokens` tokens, `seconds` after the ones before. The first tokens
   // of a request are on_first_token(), with the seconds since its arrival.
