@@ -28,7 +28,7 @@ void open_browser(const std::string& url) {
 }
 
 void serve(const ServeOptions& options, bool open) {
-  HttpServer server([&](const HttpRequest& r) { return reply_to(r, options.host); }, HttpLimits{});
+  HttpServer server(page_handler(options.host), HttpLimits{});
   const int port = server.bind(options.host, options.port);
   const std::string url = fmt::format("http://{}:{}/", options.host, port);
   fmt::print("Ridge on {}\n", paint(Colour::bold, url));

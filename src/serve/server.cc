@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "serve/api.h"
 #include "serve/page.h"
@@ -106,6 +108,12 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   const std::string path = request.path == "/" ? "index.html" : request.path.substr(1);
   if (const PageFile* file = find_page_file(path)) return page(request, *file);
   return error_reply(404, "nothing here; /api/openapi.json lists what is");
+}
+
+HttpHandler page_handler(std::string bound_host) {
+  return [host = std::move(bound_host)](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->reply(reply_to(exchange->request(), host));
+  };
 }
 
 }  // namespace ridge

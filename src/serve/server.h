@@ -17,4 +17,7 @@ struct ServeOptions {
 // name of its own (DNS rebinding).
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
 
+// The same as a handler of the server.
+HttpHandler page_handler(std::string bound_host);
+
 }  // namespace ridge

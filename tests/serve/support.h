@@ -19,7 +19,7 @@ namespace ridge {
 class TestServer {
  public:
   explicit TestServer(const HttpLimits& limits = {})
-      : server_([](const HttpRequest& r) { return reply_to(r, "127.0.0.1"); }, limits),
+      : server_(page_handler("127.0.0.1"), limits),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {}
   ~TestServer() {
