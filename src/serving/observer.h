@@ -34,7 +34,7 @@ struct RequestReport {
   int preemptions = 0;
   // Seconds since arrival; 0 where the request ended before.
   double scheduled_s = 0, first_token_s = 0, end_s = 0;
-  std::vector<int> accepted_at;  // by draft position: how many drafts were accepted there
+  std::vector<int> accepted_at = {};  // by draft position: how many drafts were accepted there
 };
 
 // Called on the engine's thread: implementations must be quick and must not throw.
