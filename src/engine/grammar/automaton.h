@@ -1,0 +1,96 @@
+// A schema as a nondeterministic pushdown automaton over bytes.
+//
+// A frame is a state and a value, a number whose meaning the state defines. A stack of frames is
+// one reading of the text so far; the frames below the top hold the states to return to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/grammar/json_string.h"
+
+namespace ridge::grammar {
+
+using StateId = uint32_t;
+inline constexpr uint32_t kNoLimit = ~uint32_t{0};
+// Stacks have at most so many frames. Each $ref, each level of JSON that no schema describes and
+// each item of an array with bounds takes a frame.
+inline constexpr uint32_t kMaxFrames = 64;
+inline constexpr uint32_t kNeverEnds = 1 << 20;  // a height
+
+enum class StateKind : uint8_t {
+  bytes,   // reads a byte: `edges`
+  string,  // reads the rest of a string of min to max characters, then `next`. Value: see below
+  keys,    // reads the rest of an object's key: `keys`. Value: the first property that may come
+  split,   // goes to each of `targets`
+  call,    // goes to `rule` in a new frame of value 0; `next` when that returns
+  ret,     // returns, or is the end of the document where there is no frame below
+  set,     // value = `min`, then `next`
+  again,   // value < max: counts it up, then `next`
+  enough,  // value >= min: then `next`
+};
+
+struct ByteEdge {
+  uint8_t low, high;
+  StateId target;
+};
+
+// A node of the trie of an object's keys (without the opening quote, with the closing one).
+struct KeyNode {
+  std::vector<ByteEdge> edges;       // to the nodes below; low == high
+  std::vector<uint32_t> properties;  // indices of the keys below, increasing
+  uint32_t object = 0;
+  StringState inside = kStringBody;  // of StringKind::key here; kStringFail: no other key
+  StateId complete = 0;              // where a whole key ends: what follows it
+  bool leaf = false;
+};
+
+struct ObjectKeys {
+  // By the first property i that may come: the first required one from i on, or the number of
+  // properties. Properties i to that one may come next, others only where there is none.
+  std::vector<uint32_t> required;
+  bool others = false;                // keys that are not properties may come
+  std::vector<StateId> other_inside;  // by StringState: the rest of such a key
+  StateId other_complete = 0;         // what follows it
+};
+
+struct State {
+  StateKind kind = StateKind::ret;
+  StringKind string_kind = StringKind::value;
+  StringState inside = kStringBody;  // string: where it starts
+  StateId next = 0;
+  StateId rule = 0;  // call; enough: the `again` beside it
+  uint32_t min = 0, max = kNoLimit;
+  uint32_t first = 0, count = 0;  // bytes: in edges; split: in targets; keys: `first` in keys
+};
+
+// The value of a string's frame: characters begun (as far as they matter) and the StringState.
+struct StringPlace {
+  uint32_t characters;
+  StringState inside;
+  static StringPlace of(uint32_t value) { return {value >> 8, static_cast<StringState>(value)}; }
+  uint32_t value() const { return characters << 8 | inside; }
+};
+inline constexpr uint32_t kMaxCount = (1u << 24) - 1;  // of characters and of items
+
+class Automaton {
+ public:
+  std::vector<State> states;
+  std::vector<ByteEdge> edges;
+  std::vector<StateId> targets;
+  std::vector<KeyNode> keys;
+  std::vector<ObjectKeys> objects;
+  StateId start = 0;
+
+  // By state: the frames that must still be pushed to come to the `ret` of its rule, at least;
+  // kNeverEnds where there is no way. A reading with `frames` frames is followed only while
+  // frames + height <= kMaxFrames: so no reading comes to a dead end.
+  std::vector<uint32_t> heights;
+  void compute_heights();
+  // True if a rule calls itself before it reads a byte.
+  bool left_recursive() const;
+};
+
+}  // namespace ridge::grammar

@@ -1,0 +1,78 @@
+// Structured output: which tokens may come next so that the text stays a prefix of a JSON document
+// that satisfies a schema.
+//
+//   Tokenizer --VocabularyTrie--\.
+//   JSON schema --compile_schema--> Grammar --> GrammarState, one for each sequence
+//
+// A sampler asks the state for a mask before each draw and tells it the token afterwards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/matcher.h"
+#include "engine/grammar/vocabulary_trie.h"
+
+namespace ridge {
+
+// What response_format {"type": "json_object"} means.
+inline Json any_object_schema() { return Json{{"type", "object"}}; }
+
+// A compiled schema with a vocabulary. Immutable but for a cache of masks, which is locked: many
+// requests on many threads share one.
+class Grammar {
+ public:
+  // Throws OptionError("response_format", ...) that names the keyword which is malformed or not
+  // supported (json_schema.h lists them). Properties are written in the order of `schema`, so it
+  // must be parsed as ordered JSON.
+  Grammar(const Json& schema, std::shared_ptr<const VocabularyTrie> vocabulary);
+
+  const grammar::Automaton& automaton() const { return automaton_; }
+  const VocabularyTrie& vocabulary() const { return *vocabulary_; }
+
+  // The mask of a place in the automaton, as GrammarState::allowed() documents it.
+  void allowed(const grammar::Matcher& place, std::span<uint32_t> mask) const;
+
+ private:
+  using Mask = std::vector<uint32_t>;
+  Mask compute(const grammar::Matcher& place) const;
+
+  grammar::Automaton automaton_;
+  std::shared_ptr<const VocabularyTrie> vocabulary_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::u32string, std::shared_ptr<const Mask>> masks_;
+};
+
+// One sequence's place in its document. Copies are cheap and independent: to roll back, keep a
+// copy. Different states may be used by different threads at once.
+class GrammarState {
+ public:
+  explicit GrammarState(std::shared_ptr<const Grammar> grammar);
+
+  // Bit t % 32 of mask[t / 32] is set exactly where token t may come next: tokens of text that keep
+  // the document completable, and the tokenizer's end tokens where may_end(). Other control tokens
+  // and tokens without text are never allowed; words past the vocabulary are cleared. The span
+  // holds at least (vocabulary + 31) / 32 words. At least one bit is set if every byte is a token.
+  void allowed(std::span<uint32_t> mask) const;
+  // Moves past the token. False, and nothing has changed, where it is not allowed. An end token is
+  // accepted where may_end() and changes nothing.
+  bool accept(Token token);
+  // The same for text that need not be a token.
+  bool accept(std::string_view bytes);
+
+  bool may_end() const { return place_.may_end(); }    // the text so far is a whole document
+  bool finished() const { return place_.finished(); }  // and nothing can follow it
+
+ private:
+  std::shared_ptr<const Grammar> grammar_;
+  grammar::Matcher place_;
+};
+
+}  // namespace ridge
