@@ -104,7 +104,7 @@ class HttpServer {
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // exchanges that outlive the server hold it too
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace ridge

@@ -64,7 +64,7 @@ TEST(Server, OnLoopbackAnswersToLocalNamesOnly) {
 
 TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
   HttpLimits limits;
-  limits.request = std::chrono::milliseconds(400);
+  limits.read = std::chrono::milliseconds(400);
   limits.idle = std::chrono::milliseconds(400);
   limits.threads = 4;
   TestServer server(limits);
