@@ -1,0 +1,54 @@
+// One choice of an answer: what the engine gave it so far, as JSON of a body or of stream chunks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "serve/openai_reply.h"
+#include "serve/openai_request.h"
+#include "serving/request.h"
+
+namespace ridge {
+
+class OpenAiChoice {
+ public:
+  // All three must outlive the choice. `tokenizer` may be null: the text is the tokens' ids.
+  OpenAiChoice(const OpenAiRequest& request, const std::vector<Token>& prompt,
+               const Tokenizer* tokenizer, int index);
+
+  void echo(std::string text) { text_ = std::move(text); }  // before the first output
+  void add(RequestOutput&& output);
+  bool ended() const { return !finish_reason_.empty(); }
+  int generated_tokens() const { return generated_; }
+  int cached_tokens() const { return cached_; }
+
+  // The elements of `choices` that chunks of a stream carry now, in this order.
+  std::vector<Json> take_chunks();
+  Json whole();  // the element of a body, once ended
+
+ private:
+  void add_prompt_logprobs(const std::vector<Sampled>& sampled);
+  void add_text(std::string text);
+  void end(EndReason reason);
+  Json chunk(Json delta);  // with what waits for a chunk: log probabilities, token ids
+  Json take_logprobs();
+  void take_token_ids(Json& to);
+
+  const OpenAiRequest* request_;
+  const std::vector<Token>* prompt_;
+  const Tokenizer* tokenizer_;
+  int index_;
+  int generated_ = 0, cached_ = 0;
+  bool began_ = false;  // an output has come
+  bool role_sent_ = false, prompt_ids_sent_ = false;
+  std::string text_;                 // not sent yet
+  Json tool_calls_ = Json::array();  // whole ones of a body, deltas of a stream; not sent yet
+  bool called_tool_ = false;
+  Json chat_logprobs_ = Json::array();
+  CompletionLogprobs completion_logprobs_;
+  std::vector<Token> token_ids_;  // not sent yet
+  std::string finish_reason_;     // empty: goes on
+};
+
+}  // namespace ridge

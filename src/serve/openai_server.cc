@@ -1,0 +1,281 @@
+#include "serve/openai_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <iterator>
+#include <mutex>
+
+#include "base/error.h"
+#include "serve/openai_access.h"
+#include "serve/openai_call.h"
+#include "serve/openai_reply.h"
+#include "serve/openai_request.h"
+#include "serve/output_router.h"
+#include "serve/served_model.h"
+
+namespace ridge {
+
+struct OpenAiServer::Impl {
+  struct Route {
+    const char* path;  // without /v1
+    bool post;
+    void (Impl::*handle)(const ApiExchange&);
+    bool open = false;  // needs no key
+  };
+  static const Route* find_route(std::string_view path);  // null: none
+
+  explicit Impl(OpenAiOptions with) : options(std::move(with)) {}
+  ~Impl();
+
+  ServedModel& ready_model();                                     // throws OpenAiFailure: 503
+  const std::string& check_name(const std::string& model) const;  // 404; the name to reply with
+
+  void answer(const ApiExchange& exchange);
+  void health(const ApiExchange& exchange);
+  void version(const ApiExchange& exchange);
+  void metrics(const ApiExchange& exchange);
+  void list_models(const ApiExchange& exchange);
+  void one_model(const ApiExchange& exchange, const std::string& name);
+  void completion(const ApiExchange& exchange);
+  void chat(const ApiExchange& exchange);
+  void tokenize(const ApiExchange& exchange);
+  void detokenize(const ApiExchange& exchange);
+  void begin_call(const ApiExchange& exchange, OpenAiRequest request, ServedModel& model);
+  Json model_json(const std::string& name);
+
+  const OpenAiOptions options;
+  const std::chrono::system_clock::time_point created = std::chrono::system_clock::now();
+  std::atomic<bool> draining = false;
+  OutputRouter router;                        // outlives the engine, which pushes into it
+  std::unique_ptr<ServedModel> owned;         // by start()
+  std::atomic<ServedModel*> model = nullptr;  // null: not loaded
+  std::mutex failure_mutex;
+  std::string load_failure;  // empty: none
+};
+
+namespace {
+
+constexpr std::string_view kModelPath = "/models/";
+
+std::string_view without_version(std::string_view path) {
+  return path.starts_with("/v1/") ? path.substr(3) : path;
+}
+
+void check_method(const HttpRequest& request, bool post) {
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (post ? request.method != "POST" : !reads) {
+    const char* const allowed = post ? "POST" : "GET, HEAD";
+    OpenAiError error{405, fmt::format("only {} here", allowed), "", "method_not_allowed"};
+    error.headers = {{"Allow", allowed}};
+    throw OpenAiFailure(std::move(error));
+  }
+  // Which web pages cannot send without asking first.
+  if (post && !request.content_type.starts_with("application/json")) {
+    throw OpenAiFailure({415, "the body must be application/json", "", "unsupported_media_type"});
+  }
+}
+
+// A client's id, if it can stand in a header and in a log line.
+std::string request_id(const HttpRequest& request) {
+  const std::string& id = request.request_id;
+  const bool plain = std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+  return !id.empty() && id.size() <= 128 && plain ? id : random_id("req_");
+}
+
+}  // namespace
+
+const OpenAiServer::Impl::Route* OpenAiServer::Impl::find_route(std::string_view path) {
+  static constexpr Route kRoutes[] = {
+      {"/chat/completions", true, &Impl::chat}, {"/completions", true, &Impl::completion},
+      {"/models", false, &Impl::list_models},   {"/tokenize", true, &Impl::tokenize},
+      {"/detokenize", true, &Impl::detokenize}, {"/health", false, &Impl::health, true},
+      {"/version", false, &Impl::version},      {"/metrics", false, &Impl::metrics},
+  };
+  const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                  [&](const Route& route) { return path == route.path; });
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+OpenAiServer::Impl::~Impl() {
+  if (!owned) return;
+  for (const RequestId id : router.requests()) owned->engine().cancel(id);
+  router.wait_until_empty();  // calls refer to the engine
+}
+
+ServedModel& OpenAiServer::Impl::ready_model() {
+  ServedModel* const ready = model;
+  if (ready == nullptr) {
+    const std::lock_guard lock(failure_mutex);
+    if (!load_failure.empty()) {
+      throw OpenAiFailure(
+          {503, "the model could not be loaded: " + load_failure, "", "model_failed"});
+    }
+    throw OpenAiFailure({503, "the model is being loaded", "", "model_loading"});
+  }
+  if (const auto failure = ready->engine().failure()) {
+    throw OpenAiFailure({503, "the engine failed: " + *failure, "", "engine_failed"});
+  }
+  if (draining) throw OpenAiFailure({503, "the server is shutting down", "", "shutting_down"});
+  return *ready;
+}
+
+const std::string& OpenAiServer::Impl::check_name(const std::string& name) const {
+  if (name.empty()) return options.model_names.front();
+  const auto found = std::find(options.model_names.begin(), options.model_names.end(), name);
+  if (found == options.model_names.end()) {
+    throw OpenAiFailure({404,
+                         fmt::format("the model {} does not exist; {} is served here", name,
+                                     options.model_names.front()),
+                         "model", "model_not_found"});
+  }
+  return *found;
+}
+
+void OpenAiServer::Impl::answer(const ApiExchange& exchange) {
+  const HttpRequest& request = exchange.http->request();
+  const std::string_view path = without_version(request.path);
+  const Route* const route = find_route(path);
+  if (request.method == "OPTIONS" && !cors_headers(request.origin, options.origins).empty()) {
+    return exchange.reply({});
+  }
+  if ((route == nullptr || !route->open) && !has_key(request, options.keys)) {
+    throw OpenAiFailure(
+        {401, "this server asks for a key: Authorization: Bearer KEY", "", "invalid_api_key"});
+  }
+  if (route != nullptr) {
+    check_method(request, route->post);
+    return (this->*route->handle)(exchange);
+  }
+  if (path.starts_with(kModelPath)) {
+    check_method(request, false);
+    return one_model(exchange, std::string(path.substr(kModelPath.size())));
+  }
+  throw OpenAiFailure({404, fmt::format("nothing at {}", request.path), "", "not_found"});
+}
+
+void OpenAiServer::Impl::health(const ApiExchange& exchange) {
+  ready_model();
+  exchange.reply(openai_json({{"status", "ok"}}));
+}
+
+void OpenAiServer::Impl::version(const ApiExchange& exchange) {
+  exchange.reply(openai_json({{"version", RIDGE_VERSION}}));
+}
+
+void OpenAiServer::Impl::metrics(const ApiExchange& exchange) {
+  HttpReply reply;
+  reply.type = kMetricsContentType;
+  reply.body = ready_model().metrics().text();
+  exchange.reply(std::move(reply));
+}
+
+Json OpenAiServer::Impl::model_json(const std::string& name) {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(created.time_since_epoch()).count();
+  Json json{{"id", name}, {"object", "model"}, {"created", seconds}, {"owned_by", "ridge"}};
+  if (const ServedModel* ready = model) json["max_model_len"] = ready->engine().max_context();
+  return json;
+}
+
+void OpenAiServer::Impl::list_models(const ApiExchange& exchange) {
+  Json list = Json::array();
+  for (const std::string& name : options.model_names) list.push_back(model_json(name));
+  exchange.reply(openai_json({{"object", "list"}, {"data", list}}));
+}
+
+void OpenAiServer::Impl::one_model(const ApiExchange& exchange, const std::string& name) {
+  exchange.reply(openai_json(model_json(check_name(name))));
+}
+
+void OpenAiServer::Impl::begin_call(const ApiExchange& exchange, OpenAiRequest request,
+                                    ServedModel& ready) {
+  const std::string name = check_name(request.model);
+  std::make_shared<OpenAiCall>(exchange, std::move(request), name, ready)->start(router);
+}
+
+void OpenAiServer::Impl::completion(const ApiExchange& exchange) {
+  ServedModel& ready = ready_model();
+  begin_call(exchange, read_completion_request(exchange.http->request().body, ready.vocab()),
+             ready);
+}
+
+void OpenAiServer::Impl::chat(const ApiExchange& exchange) {
+  ServedModel& ready = ready_model();
+  begin_call(exchange, read_chat_request(exchange.http->request().body, ready.vocab()), ready);
+}
+
+void OpenAiServer::Impl::tokenize(const ApiExchange& exchange) {
+  ServedModel& ready = ready_model();
+  const TokenizeRequest request = read_tokenize_request(exchange.http->request().body);
+  check_name(request.model);
+  const std::vector<Token> tokens = request.prompt
+                                        ? ready.encode(*request.prompt, request.add_special_tokens)
+                                        : ready.encode_chat(request.chat);
+  Json json{{"count", tokens.size()},
+            {"max_model_len", ready.engine().max_context()},
+            {"tokens", tokens},
+            {"token_strs", nullptr}};
+  if (request.return_token_strings) {
+    json["token_strs"] = Json::array();
+    for (const Token token : tokens) {
+      json["token_strs"].push_back(token_text(ready.tokenizer(), token));
+    }
+  }
+  exchange.reply(openai_json(json));
+}
+
+void OpenAiServer::Impl::detokenize(const ApiExchange& exchange) {
+  ServedModel& ready = ready_model();
+  const DetokenizeRequest request =
+      read_detokenize_request(exchange.http->request().body, ready.vocab());
+  check_name(request.model);
+  exchange.reply(openai_json({{"prompt", ready.decode(request.tokens)}}));
+}
+
+OpenAiServer::OpenAiServer(OpenAiOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+OpenAiServer::~OpenAiServer() = default;
+
+void OpenAiServer::start(std::unique_ptr<Runner> runner, ServingOptions options) {
+  impl_->owned = std::make_unique<ServedModel>(
+      std::move(runner), std::move(options), impl_->options.model_names.front(),
+      [impl = impl_.get()](std::vector<RequestOutput>&& outputs) {
+        impl->router.push(std::move(outputs));
+      });
+  impl_->model = impl_->owned.get();
+}
+
+void OpenAiServer::fail(const std::string& reason) {
+  const std::lock_guard lock(impl_->failure_mutex);
+  impl_->load_failure = reason;
+}
+
+void OpenAiServer::drain() { impl_->draining = true; }
+
+bool OpenAiServer::serves(std::string_view path) {
+  const std::string_view bare = without_version(path);
+  return path.starts_with("/v1/") || Impl::find_route(bare) != nullptr ||
+         bare.starts_with(kModelPath);
+}
+
+void OpenAiServer::handle(const std::shared_ptr<HttpExchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  ApiExchange api{exchange, cors_headers(request.origin, impl_->options.origins)};
+  api.headers.emplace_back("x-request-id", request_id(request));
+  try {
+    impl_->answer(api);
+  } catch (const OpenAiFailure& failure) {
+    api.reply(openai_error_reply(failure.error()));
+  } catch (const OptionError& error) {
+    api.reply(openai_error_reply({400, error.what(), error.option()}));
+  } catch (const Error& error) {
+    api.reply(openai_error_reply({400, error.what()}));
+  } catch (const std::exception& error) {
+    api.reply(openai_error_reply({500, fmt::format("a fault of Ridge: {}", error.what())}));
+  }
+}
+
+}  // namespace ridge

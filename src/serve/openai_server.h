@@ -1,0 +1,42 @@
+// The OpenAI API over HTTP: routes, keys and states of the model. Completions and chats go to the
+// serving engine (openai_call.h); the rest is answered here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/runner.h"
+#include "serve/http.h"
+#include "serving/serving_engine.h"
+
+namespace ridge {
+
+struct OpenAiOptions {
+  std::vector<std::string> model_names;  // at least one: the model's name, then aliases
+  std::vector<std::string> keys;         // one of them is needed but for /health; none: nobody asks
+  std::vector<std::string> origins;      // of web pages that may use the API; "*": all
+};
+
+class OpenAiServer {
+ public:
+  explicit OpenAiServer(OpenAiOptions options);
+  ~OpenAiServer();  // ends every request; HttpServer::run() must have returned
+
+  // Requests get 503 before start() has returned and after fail(). Both may be called from any
+  // thread, one of them once.
+  void start(std::unique_ptr<Runner> runner, ServingOptions options);
+  void fail(const std::string& reason);  // the model cannot be loaded
+  void drain();                          // from now on, new requests get 503
+
+  static bool serves(std::string_view path);  // whether handle() is for this path
+  // Answers now or when the request has ended. Never throws.
+  void handle(const std::shared_ptr<HttpExchange>& exchange);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,49 @@
+// The model behind the API: its engine, and how text, chats and schemas become what the engine
+// takes. Every member may be used from many threads at once.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/openai_request.h"
+#include "serving/metrics.h"
+#include "serving/serving_engine.h"
+
+namespace ridge {
+
+class ServedModel {
+ public:
+  // `name` is the metrics' label.
+  ServedModel(std::unique_ptr<Runner> runner, ServingOptions options, const std::string& name,
+              ServingEngine::Outputs outputs);
+
+  ServingEngine& engine() const { return engine_; }
+  ServingMetrics& metrics() const { return metrics_; }
+  const Tokenizer* tokenizer() const { return tokenizer_; }  // null: random weights
+  int vocab() const { return vocab_; }
+
+  // With the tokenizer's own beginning token where `add_special`. Without a tokenizer: a token for
+  // each word, the id that it writes where it is one.
+  std::vector<Token> encode(std::string_view text, bool add_special) const;
+  std::string decode(std::span<const Token> tokens) const;
+  std::vector<Token> encode_chat(const OpenAiRequest& request) const;
+
+  // The prompt's tokens, the beginning token where the text is empty. Throws OptionError.
+  std::vector<Token> prompt_tokens(const OpenAiRequest& request, size_t prompt) const;
+
+  // What the request's response_format or tool_choice asks for; null: any text. Compiled grammars
+  // are kept, because they remember the masks that were computed. Throws OptionError.
+  std::shared_ptr<const Grammar> grammar(const OpenAiRequest& request);
+
+ private:
+  mutable ServingMetrics metrics_;
+  mutable ServingEngine engine_;
+  const Tokenizer* tokenizer_;
+  int vocab_;
+};
+
+}  // namespace ridge
