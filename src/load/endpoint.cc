@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -16,7 +17,14 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMostIds = 1 << 20;
 constexpr size_t kFewestIds = 16;  // fewer make prompts that repeat themselves
+
+int count_of(const json& object, const char* key) {  // 0: none
+  constexpr uint64_t kMost = 1 << 30;
+  if (!object.is_object() || !object.contains(key) || !object[key].is_number_unsigned()) return 0;
+  return static_cast<int>(std::min(object[key].get<uint64_t>(), kMost));
+}
 
 std::vector<int> ask_ids(HttpClient& client, const std::string& model) {
   std::string text;
@@ -77,6 +85,7 @@ LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model) {
   if (answer.status == 503) throw Error("{} is not ready: status 503", url);
   LoadEndpoint endpoint{.model = model, .max_context = 0, .ids = {}};
   std::vector<std::string> names;
+  int vocabulary = 0;
   const json reply = json::parse(answer.body, nullptr, false);
   if (answer.status == 200 && reply.is_object() && reply.contains("data") &&
       reply["data"].is_array()) {
@@ -84,11 +93,9 @@ LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model) {
       if (!entry.is_object() || !entry.contains("id") || !entry["id"].is_string()) continue;
       names.push_back(entry["id"].get<std::string>());
       if (endpoint.model.empty()) endpoint.model = names.back();
-      if (names.back() != endpoint.model || !entry.contains("max_model_len")) continue;
-      const json& length = entry["max_model_len"];
-      if (length.is_number_unsigned()) {
-        endpoint.max_context = int(std::min<uint64_t>(length.get<uint64_t>(), 1u << 30));
-      }
+      if (names.back() != endpoint.model) continue;
+      endpoint.max_context = count_of(entry, "max_model_len");
+      if (entry.contains("meta")) vocabulary = count_of(entry["meta"], "n_vocab");
     }
   }
   if (endpoint.model.empty()) {
@@ -101,6 +108,10 @@ LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model) {
                                            fmt::join(names, ", ")));
   }
   endpoint.ids = ask_ids(client, endpoint.model);
+  if (endpoint.ids.empty() && vocabulary > 0) {
+    endpoint.ids.resize(size_t(std::min(vocabulary, kMostIds)));
+    std::iota(endpoint.ids.begin(), endpoint.ids.end(), 0);
+  }
   return endpoint;
 }
 

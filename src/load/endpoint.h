@@ -14,8 +14,8 @@ namespace ridge {
 struct LoadEndpoint {
   std::string model;
   int max_context = 0;  // prompt and output together; 0: unknown
-  // Token ids that the model knows, as /tokenize gave them for load_words(). Empty: prompts must be
-  // text.
+  // Token ids that the model knows: those that /tokenize gives for load_words(), else all below the
+  // vocabulary's size, which Ridge and llama.cpp tell. Empty: prompts must be text.
   std::vector<int> ids;
 };
 // `model` is taken as it is unless empty. Throws Error where the endpoint does not answer, wants a

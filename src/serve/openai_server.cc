@@ -176,7 +176,10 @@ Json OpenAiServer::Impl::model_json(const std::string& name) {
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(created.time_since_epoch()).count();
   Json json{{"id", name}, {"object", "model"}, {"created", seconds}, {"owned_by", "ridge"}};
-  if (const ServedModel* ready = model) json["max_model_len"] = ready->engine().max_context();
+  if (const ServedModel* ready = model) {
+    json["max_model_len"] = ready->engine().max_context();
+    json["meta"] = {{"n_vocab", ready->vocab()}};  // as llama.cpp tells it
+  }
   return json;
 }
 

@@ -274,6 +274,21 @@ TEST(Load, SendsTheKey) {
   }
 }
 
+// A model with random weights has no tokenizer: any id below the vocabulary's size will do.
+TEST(Load, SendsIdsWhereOnlyTheVocabularyIsKnown) {
+  FakeServer server([&](const Request& request, const Connection& connection) {
+    if (request.path == "/v1/models") {
+      return connection.reply(200, R"({"data":[{"id":"fake","meta":{"n_vocab":300}}]})");
+    }
+    if (answer_probe(request, connection, false)) return true;
+    for (const auto& id : request.json()["prompt"]) EXPECT_TRUE(id >= 0 && id < 300);
+    return answer_completion(request, connection);
+  });
+  const LoadSummary s = summarize(load(server, workload_of(3, "500")), {});
+  EXPECT_EQ(s.completed, 3);
+  EXPECT_EQ(s.input_tokens, 1500);
+}
+
 TEST(Load, RefusesOtherMachinesUnlessAllowed) {
   try {
     HttpClient client(parse_http_target("http://192.0.2.1:9"), {});
