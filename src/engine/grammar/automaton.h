@@ -21,15 +21,15 @@ inline constexpr uint32_t kMaxFrames = 64;
 inline constexpr uint32_t kNeverEnds = 1 << 20;  // a height
 
 enum class StateKind : uint8_t {
-  bytes,   // reads a byte: `edges`
-  string,  // reads the rest of a string of min to max characters, then `next`. Value: see below
-  keys,    // reads the rest of an object's key: `keys`. Value: the first property that may come
-  split,   // goes to each of `targets`
-  call,    // goes to `rule` in a new frame of value 0; `next` when that returns
-  ret,     // returns, or is the end of the document where there is no frame below
-  set,     // value = `min`, then `next`
-  again,   // value < max: counts it up, then `next`
-  enough,  // value >= min: then `next`
+  bytes,       // reads a byte: `edges`
+  string,      // reads the rest of a string of min to max characters, then `next`. Value: see below
+  keys,        // reads the rest of an object's key: `keys`. Value: the first property that may come
+  split,       // goes to each of `targets`
+  call,        // goes to `rule` in a new frame of value 0; `next` when that returns
+  ret,         // returns, or is the end of the document where there is no frame below
+  start_keys,  // value = `min`, the first property of object `rule` that may come; then `next`
+  again,       // value < max: counts it up, then `next`
+  enough,      // value >= min: then `next`
 };
 
 struct ByteEdge {
@@ -43,25 +43,27 @@ struct KeyNode {
   std::vector<uint32_t> properties;  // indices of the keys below, increasing
   uint32_t object = 0;
   StringState inside = kStringBody;  // of StringKind::key here; kStringFail: no other key
-  StateId complete = 0;              // where a whole key ends: what follows it
-  bool leaf = false;
+  bool leaf = false;                 // a whole key
 };
 
+// The keys of an object in the order of their properties. Keys of other names may follow them.
 struct ObjectKeys {
+  std::vector<StateId> complete;  // by property: what follows its key
   // By the first property i that may come: the first required one from i on, or the number of
-  // properties. Properties i to that one may come next, others only where there is none.
+  // properties where there is none. Properties i to that one may come next.
   std::vector<uint32_t> required;
-  bool others = false;                // keys that are not properties may come
-  std::vector<StateId> other_inside;  // by StringState: the rest of such a key
-  StateId other_complete = 0;         // what follows it
+  bool others = false;         // other names may come
+  StateId other_inside = 0;    // the rest of such a key: a string
+  StateId other_complete = 0;  // what follows it
+
+  bool others_after(uint32_t i) const { return others && required[i] == complete.size(); }
 };
 
 struct State {
   StateKind kind = StateKind::ret;
   StringKind string_kind = StringKind::value;
-  StringState inside = kStringBody;  // string: where it starts
   StateId next = 0;
-  StateId rule = 0;  // call; enough: the `again` beside it
+  StateId rule = 0;  // call; enough: the items'; start_keys: the object
   uint32_t min = 0, max = kNoLimit;
   uint32_t first = 0, count = 0;  // bytes: in edges; split: in targets; keys: `first` in keys
 };
@@ -75,22 +77,21 @@ struct StringPlace {
 };
 inline constexpr uint32_t kMaxCount = (1u << 24) - 1;  // of characters and of items
 
-class Automaton {
- public:
+struct Automaton {
   std::vector<State> states;
   std::vector<ByteEdge> edges;
   std::vector<StateId> targets;
   std::vector<KeyNode> keys;
   std::vector<ObjectKeys> objects;
   StateId start = 0;
-
   // By state: the frames that must still be pushed to come to the `ret` of its rule, at least;
   // kNeverEnds where there is no way. A reading with `frames` frames is followed only while
   // frames + height <= kMaxFrames: so no reading comes to a dead end.
   std::vector<uint32_t> heights;
-  void compute_heights();
-  // True if a rule calls itself before it reads a byte.
-  bool left_recursive() const;
 };
+
+void compute_heights(Automaton& automaton);
+// True if a rule calls itself before it reads a byte: such an automaton cannot be run.
+bool left_recursive(const Automaton& automaton);
 
 }  // namespace ridge::grammar

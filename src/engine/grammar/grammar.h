@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -42,7 +43,6 @@ class Grammar {
 
  private:
   using Mask = std::vector<uint32_t>;
-  Mask compute(const grammar::Matcher& place) const;
 
   grammar::Automaton automaton_;
   std::shared_ptr<const VocabularyTrie> vocabulary_;

@@ -61,7 +61,7 @@ class Matcher {
   const StackPool& pool() const { return pool_; }
 
  private:
-  void compact(const Automaton& automaton);  // drops what no thread refers to
+  void compact();  // drops what no thread refers to
 
   StackPool pool_;
   Threads threads_;

@@ -21,7 +21,7 @@ class VocabularyTrie {
   // without bytes are not in the trie.
   explicit VocabularyTrie(const Tokenizer& tokenizer);
   // For tests and benchmarks: tokens by id, an empty text for a control token.
-  VocabularyTrie(const std::vector<std::string>& tokens, std::vector<Token> ends);
+  VocabularyTrie(std::vector<std::string> tokens, std::vector<Token> ends);
 
   Token size() const { return static_cast<Token>(starts_.size()) - 1; }
   std::span<const Token> ends() const { return ends_; }  // tokens that end a generation
@@ -41,8 +41,8 @@ class VocabularyTrie {
   // which most of a document is written and in which most tokens are allowed: it is worth a table
   // for the vocabulary.
   struct StringTokens {
-    // Tokens that do not leave the string, and those that do by nodes: the byte of the node is the
-    // closing quote. Both in order of the characters that they begin before that.
+    // Tokens that do not leave the string, by the number of characters that they begin. Tokens that
+    // do, by nodes: the byte of the node is the closing quote.
     struct Inside {
       Token token;
       uint32_t characters;
@@ -60,7 +60,7 @@ class VocabularyTrie {
   }
 
  private:
-  void build(const std::vector<std::string>& tokens);
+  void build_nodes();
   StringTokens match_strings(grammar::StringKind kind) const;
 
   std::string text_;              // of all tokens

@@ -1,0 +1,154 @@
+#include "engine/grammar/mask.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ridge::grammar {
+
+namespace {
+
+using StringTokens = VocabularyTrie::StringTokens;
+
+void set_bit(std::span<uint32_t> mask, Token token) {
+  mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+}
+
+class MaskWalk {
+ public:
+  MaskWalk(const Automaton& automaton, const VocabularyTrie& vocabulary, const Matcher& place,
+           std::span<uint32_t> mask)
+      : automaton_(automaton),
+        vocabulary_(vocabulary),
+        pool_(place.pool()),
+        mask_(mask),
+        levels_(vocabulary.longest() + 1) {}
+
+  // All tokens below `root`, to which `threads` have come.
+  void walk(uint32_t root, const Threads& threads);
+  // All tokens from inside a string, between two characters.
+  void walk_string(Thread thread);
+
+ private:
+  void set_tokens(uint32_t node) {
+    for (Token token : vocabulary_.tokens(node)) set_bit(mask_, token);
+  }
+
+  const Automaton& automaton_;
+  const VocabularyTrie& vocabulary_;
+  StackPool pool_;
+  std::span<uint32_t> mask_;
+  struct Level {
+    Threads threads;
+    uint32_t pool_size = 0;  // with these threads' frames
+  };
+  std::vector<Level> levels_;  // by depth below the walk's root
+};
+
+void MaskWalk::walk(uint32_t root, const Threads& threads) {
+  const uint32_t root_depth = vocabulary_.depth(root);
+  levels_[0].threads = threads;
+  levels_[0].pool_size = pool_.size();
+  const uint32_t end = vocabulary_.end(root);
+  for (uint32_t node = root + 1; node < end;) {
+    const uint32_t depth = vocabulary_.depth(node) - root_depth;
+    const Level& before = levels_[depth - 1];
+    Level& level = levels_[depth];
+    level.threads.clear();
+    pool_.shrink(before.pool_size);
+    for (const Thread& thread : before.threads) {
+      step(automaton_, pool_, thread, vocabulary_.byte(node), level.threads);
+    }
+    if (level.threads.empty()) {
+      node = vocabulary_.end(node);
+      continue;
+    }
+    level.pool_size = pool_.size();
+    set_tokens(node);
+    ++node;
+  }
+  pool_.shrink(levels_[0].pool_size);
+}
+
+// The tokens that begin at most `room` characters.
+void add_inside(const StringTokens& tokens, uint32_t room, std::span<uint32_t> mask) {
+  const auto past = std::partition_point(
+      tokens.inside.begin(), tokens.inside.end(),
+      [&](const StringTokens::Inside& inside) { return inside.characters <= room; });
+  if (past == tokens.inside.end()) {
+    for (size_t i = 0; i < tokens.mask.size(); ++i) mask[i] |= tokens.mask[i];
+  } else {
+    for (auto inside = tokens.inside.begin(); inside != past; ++inside) {
+      set_bit(mask, inside->token);
+    }
+  }
+}
+
+void MaskWalk::walk_string(Thread thread) {
+  const State& state = automaton_.states[thread.top.state];
+  const StringTokens& tokens = vocabulary_.string_tokens(state.string_kind);
+  const uint32_t characters = StringPlace::of(thread.top.value).characters;
+  const uint32_t room = state.max == kNoLimit ? kNoLimit : state.max - characters;
+  const uint32_t missing = state.min > characters ? state.min - characters : 0;
+  add_inside(tokens, room, mask_);
+
+  const uint32_t mark = pool_.size();
+  Threads closed;
+  enter(automaton_, pool_, {state.next, 0}, thread.below, closed);
+  for (const StringTokens::Closing& closing : tokens.closing) {
+    if (closing.characters < missing || closing.characters > room) continue;
+    set_tokens(closing.node);
+    walk(closing.node, closed);
+  }
+  pool_.shrink(mark);
+}
+
+bool between_characters(const Automaton& automaton, const Thread& thread) {
+  return automaton.states[thread.top.state].kind == StateKind::string &&
+         StringPlace::of(thread.top.value).inside == kStringBody;
+}
+
+}  // namespace
+
+void fill_mask(const Automaton& automaton, const VocabularyTrie& vocabulary, const Matcher& place,
+               std::span<uint32_t> mask) {
+  MaskWalk walk(automaton, vocabulary, place, mask);
+  Threads others;
+  for (const Thread& thread : place.threads()) {
+    if (between_characters(automaton, thread)) {
+      walk.walk_string(thread);
+    } else {
+      others.push_back(thread);
+    }
+  }
+  if (!others.empty()) walk.walk(0, others);
+}
+
+std::u32string mask_key(const Automaton& automaton, const VocabularyTrie& vocabulary,
+                        const Matcher& place) {
+  std::u32string key;
+  const StackPool& pool = place.pool();
+  key.reserve(3 * (pool.size() + place.threads().size()));
+  const auto add = [&](std::initializer_list<uint32_t> words) {
+    for (uint32_t word : words) key.push_back(static_cast<char32_t>(word));
+  };
+  for (uint32_t node = 1; node < pool.size(); ++node) {
+    add({pool[node].frame.state, pool[node].frame.value, pool[node].below});
+  }
+  for (const Thread& thread : place.threads()) {
+    const State& state = automaton.states[thread.top.state];
+    uint32_t value = thread.top.value;
+    if (state.kind == StateKind::string) {
+      // A bound that no token reaches might as well be farther away.
+      const StringPlace string = StringPlace::of(value);
+      const uint32_t reach = vocabulary.longest();
+      const uint32_t missing = state.min - std::min(state.min, string.characters);
+      const uint32_t room = state.max - std::min(state.max, string.characters);
+      value = string.inside | std::min(missing, reach) << 8;
+      add({std::min(room, reach)});
+    }
+    add({thread.top.state, value, thread.below});
+  }
+  return key;
+}
+
+}  // namespace ridge::grammar

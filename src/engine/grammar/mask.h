@@ -1,0 +1,23 @@
+// The tokens that may come next at a place in an automaton.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/matcher.h"
+#include "engine/grammar/vocabulary_trie.h"
+
+namespace ridge::grammar {
+
+// Sets the bits of the tokens of text that may come next; the mask is clear before. The end tokens
+// are not set.
+void fill_mask(const Automaton& automaton, const VocabularyTrie& vocabulary, const Matcher& place,
+               std::span<uint32_t> mask);
+
+// Equal for places that have equal masks with this vocabulary. (The reverse need not hold.)
+std::u32string mask_key(const Automaton& automaton, const VocabularyTrie& vocabulary,
+                        const Matcher& place);
+
+}  // namespace ridge::grammar
