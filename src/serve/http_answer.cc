@@ -41,6 +41,13 @@ void HttpAnswer::wake() {
   wake_();
 }
 
+// Wakes the connection even if it has been woken: it may wait for the client to read.
+void HttpAnswer::drop() {
+  gone_ = true;
+  woken_ = false;
+  wake();
+}
+
 // Callbacks are called and destroyed outside of the lock: each function that takes one out declares
 // it before the lock, so that it is destroyed after.
 
@@ -68,18 +75,18 @@ bool HttpAnswer::write(std::string_view bytes) {
   // The bound is looked at before the bytes are added, so that one long write does not end a stream
   // whose client keeps up.
   if (queued_.size() + sending_ > unsent_limit_) {
-    gone_ = true;
-  } else {
-    queued_ += bytes;
+    drop();
+    return false;
   }
+  queued_ += bytes;
   wake();
-  return !gone_;
+  return true;
 }
 
 void HttpAnswer::end() {
   std::function<void()> released;
   const std::lock_guard lock(mutex_);
-  if (!streamed_ || ended_) return;
+  if (!streamed_ || ended_ || gone_) return;
   ended_ = true;
   on_closed_.swap(released);
   wake();
@@ -107,9 +114,12 @@ void HttpAnswer::abandon() {
   std::function<void()> released;
   const std::lock_guard lock(mutex_);
   on_closed_.swap(released);
-  if (ended_) return;
-  gone_ = true;
-  wake();
+  if (!ended_) drop();
+}
+
+bool HttpAnswer::is_dropped() const {
+  const std::lock_guard lock(mutex_);
+  return streamed_ && gone_ && !ended_;
 }
 
 HttpAnswer::Batch HttpAnswer::take() {
@@ -120,7 +130,6 @@ HttpAnswer::Batch HttpAnswer::take() {
   batch.bytes.swap(queued_);
   batch.streamed = streamed_;
   batch.ended = ended_;
-  batch.dropped = streamed_ && gone_ && !ended_;
   return batch;
 }
 

@@ -33,15 +33,16 @@ class HttpAnswer {
     std::string bytes;      // of a stream
     bool streamed = false;  // there is more than head's body
     bool ended = false;
-    bool dropped = false;  // a stream that cannot go on: close the connection
   };
+  bool is_dropped() const;  // a stream that cannot go on: the connection must close
   Batch take();
   void set_sending(size_t bytes);  // taken, and not yet accepted by the kernel
   bool client_gone();              // calls on_closed; true if the connection is of no more use
   void detach();                   // the connection has closed, or has sent the whole answer
 
  private:
-  void wake();  // with the lock held
+  void wake();  // these two with the lock held
+  void drop();
 
   mutable std::mutex mutex_;
   std::function<void()> wake_;  // empty once detached

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <boost/beast/http/status.hpp>
 #include <iterator>
 
 namespace ridge {
@@ -76,8 +77,11 @@ bool read_target(std::string_view target, HttpRequest& request) {
   return true;
 }
 
-std::string answer_head(const HttpReply& reply, std::string_view reason, HttpFraming framing,
-                        size_t body_bytes, std::string_view connection) {
+std::string answer_head(const HttpReply& reply, HttpFraming framing, size_t body_bytes,
+                        std::string_view connection) {
+  const auto known =
+      boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(reply.status));
+  const std::string_view reason(known.data(), known.size());
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", reply.status, reason);
   const auto add = [&](std::string_view name, std::string_view value) {
     fmt::format_to(std::back_inserter(head), "{}: {}\r\n", name, value);

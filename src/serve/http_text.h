@@ -18,8 +18,8 @@ enum class HttpFraming { content_length, chunked, close };
 
 // The status line and headers, with the blank line. `body_bytes` counts for content_length only.
 // Headers of the reply that hold control characters are left out.
-std::string answer_head(const HttpReply& reply, std::string_view reason, HttpFraming framing,
-                        size_t body_bytes, std::string_view connection);
+std::string answer_head(const HttpReply& reply, HttpFraming framing, size_t body_bytes,
+                        std::string_view connection);
 
 // {"error": {"message": ...}}; the message must need no escapes.
 HttpReply plain_error(int status, std::string_view message);

@@ -1,0 +1,112 @@
+// A server with a handler of the test's own, and what its tests share.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "serve/http.h"
+#include "sockets.h"
+
+namespace ridge {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Exchange = std::shared_ptr<HttpExchange>;
+
+inline double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Sanitizers slow everything down; the times asserted here are the product's.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSlack = 10;
+#else
+constexpr int kSlack = 1;
+#endif
+
+inline bool quick_health(const HttpRequest& request) { return request.path == "/health"; }
+
+class Serving {
+ public:
+  explicit Serving(HttpHandler handler, const HttpLimits& limits = {})
+      : server_(std::move(handler), limits, quick_health),
+        port_(server_.bind("127.0.0.1", 0)),
+        thread_([this] { server_.run(); }) {}
+  ~Serving() {
+    server_.stop();
+    join();
+  }
+  int port() const { return port_; }
+  HttpServer& operator*() { return server_; }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  HttpServer server_;
+  int port_;
+  std::thread thread_;
+};
+
+inline void say(const Exchange& exchange, std::string text) {
+  HttpReply reply;
+  reply.type = "text/plain";
+  reply.body = std::move(text);
+  exchange->reply(std::move(reply));
+}
+
+inline void echo(const Exchange& exchange) {
+  const HttpRequest& request = exchange->request();
+  say(exchange, request.method + " " + request.path + " " + request.body);
+}
+
+inline HttpReply event_stream() {
+  HttpReply head;
+  head.type = "text/event-stream";
+  return head;
+}
+
+inline std::string get(const std::string& target, const std::string& more = "") {
+  return "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + more + "\r\n";
+}
+
+// The body of a chunked answer; nothing if it is not whole.
+inline std::optional<std::string> dechunked(std::string_view text) {
+  std::string body;
+  for (;;) {
+    const size_t end = text.find("\r\n");
+    if (end == std::string_view::npos) return std::nullopt;
+    const size_t size = std::stoul(std::string(text.substr(0, end)), nullptr, 16);
+    if (text.size() < end + 2 + size + 2) return std::nullopt;
+    if (size == 0) return body;
+    body += text.substr(end + 2, size);
+    text.remove_prefix(end + 2 + size + 2);
+  }
+}
+
+// What a test waits for from another thread.
+class Event {
+ public:
+  void set() {
+    if (!done_.exchange(true)) promise_.set_value(Clock::now());
+  }
+  // Milliseconds from `start` until set(); infinite after 20 s.
+  double wait(Clock::time_point start = Clock::now()) {
+    if (future_.wait_for(20s) != std::future_status::ready) return 1e9;
+    return std::chrono::duration<double, std::milli>(future_.get() - start).count();
+  }
+  bool is_set() const { return done_; }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::promise<Clock::time_point> promise_;
+  std::shared_future<Clock::time_point> future_ = promise_.get_future().share();
+};
+
+}  // namespace ridge

@@ -1,0 +1,273 @@
+// The asynchronous server over raw sockets: the protocol and its limits.
+#include "serve/http.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "http_support.h"
+
+namespace ridge {
+namespace {
+
+TEST(Http, AnswersEveryKindOfClient) {
+  Serving server(echo);
+  {
+    Connection old(server.port());  // HTTP/1.0 without keep-alive: the connection ends
+    old.send("GET /a HTTP/1.0\r\n\r\n");
+    const Answer answer = parse_answer(old.receive_all());
+    EXPECT_EQ(answer.body, "GET /a ");
+    EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
+  }
+  {
+    Connection old(server.port());
+    for (int i = 0; i < 3; ++i) {
+      old.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+      const Answer answer = parse_answer(old.receive());
+      EXPECT_EQ(answer.body, "GET /a ");
+      EXPECT_NE(answer.head.find("Connection: keep-alive"), std::string::npos);
+    }
+  }
+  {
+    Connection head(server.port());  // the second answer follows directly: there is no body
+    head.send("HEAD /abc HTTP/1.1\r\nHost: x\r\n\r\n" + get("/d"));
+    const std::string first = head.receive_until("\r\n\r\n");
+    EXPECT_NE(first.find("Content-Length: 10"), std::string::npos);
+    EXPECT_EQ(parse_answer(head.receive()).body, "GET /d ");
+  }
+  {
+    Connection closing(server.port());
+    closing.send(get("/a", "Connection: close\r\n") + get("/b"));
+    EXPECT_EQ(parse_answer(closing.receive_all()).body, "GET /a ");
+  }
+  {
+    Connection absolute(server.port());
+    absolute.send("\r\n\r\nGET http://there:80/a%20b?x=1 HTTP/1.1\r\nHost: here\r\n\r\n");
+    EXPECT_EQ(parse_answer(absolute.receive()).body, "GET /a b ");
+  }
+  {
+    Connection chunks(server.port());  // byte by byte, with an extension and a trailer
+    for (const char c : std::string("POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                                    "chunked\r\n\r\n3;a=b\r\nabc\r\nA\r\n0123456789\r\n"
+                                    "0\r\nAuthorization: evil\r\n\r\n")) {
+      ASSERT_TRUE(chunks.send({&c, 1}));
+    }
+    EXPECT_EQ(parse_answer(chunks.receive()).body, "POST /v1/x abc0123456789");
+  }
+}
+
+TEST(Http, SaysContinueToWhoWaitsForIt) {
+  Serving server(echo);
+  Connection client(server.port());
+  client.send(
+      "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.receive_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("abc");
+  EXPECT_EQ(parse_answer(client.receive()).body, "POST /v1/x abc");
+  // With the body at once there is nothing to wait for.
+  client.send(
+      "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nz");
+  EXPECT_EQ(parse_answer(client.receive()).status, 200);
+  client.send(
+      "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(parse_answer(client.receive()).status, 413);
+}
+
+TEST(Http, RefusesInJson) {
+  HttpLimits limits;
+  limits.read = 300ms;
+  Serving server(echo, limits);
+  const auto refusal = [&](const std::string& text) {
+    Connection client(server.port());
+    client.send(text);
+    const Answer answer = parse_answer(client.receive_all());  // and the connection is closed
+    EXPECT_TRUE(answer.status == 0 || answer.json()["error"].contains("message")) << text;
+    return answer.status;
+  };
+  const std::string post = "POST /v1/x HTTP/1.1\r\nHost: x\r\n";
+  EXPECT_EQ(refusal("nonsense\r\n\r\n"), 400);
+  EXPECT_EQ(refusal("GET / HTTP/9.9\r\nHost: x\r\n\r\n"), 400);
+  EXPECT_EQ(refusal("GET / HTTP/1.1\r\n\r\n"), 400);  // no Host
+  EXPECT_EQ(refusal("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"), 400);
+  EXPECT_EQ(refusal("GET x HTTP/1.1\r\nHost: x\r\n\r\n"), 400);
+  EXPECT_EQ(refusal(post + "Content-Length: -5\r\n\r\n"), 400);
+  EXPECT_EQ(refusal(post + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"), 400);
+  EXPECT_EQ(refusal(post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello"), 400);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n"), 400);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: gzip\r\n\r\nGET / HTTP/1.1\r\n\r\n"), 501);
+  EXPECT_EQ(refusal(post + "Expect: miracles\r\nContent-Length: 1\r\n\r\n"), 417);
+  EXPECT_EQ(refusal(post + "Content-Length: 8388609\r\n\r\n"), 413);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\n\r\n800001\r\n"), 413);
+  EXPECT_EQ(refusal("POST /api/x HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n"), 413);
+  EXPECT_EQ(refusal(get("/" + std::string(300, 'a'))), 414);
+  EXPECT_EQ(refusal(get("/", "X: " + std::string(40'000, 'x') + "\r\n")), 431);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(40'000, 'x')), 431);
+  EXPECT_EQ(refusal(post + "Content-Length: 5\r\n\r\nhell"), 408);
+  EXPECT_EQ(refusal("GET /"), 408);
+  // The largest body allowed is served.
+  const std::string body(8 << 20, 'b');
+  Serving patient(echo);
+  Connection client(patient.port());
+  client.send(post + "Content-Length: 8388608\r\n\r\n" + body);
+  EXPECT_TRUE(parse_answer(client.receive()).body == "POST /v1/x " + body);
+}
+
+// Headers that come line by line, each in a packet of its own, have a limit together.
+TEST(Http, EndsHeadersWithoutEnd) {
+  Serving server(echo);
+  Connection client(server.port());
+  client.send("GET / HTTP/1.1\r\n");
+  bool open = true;
+  for (int i = 0; i < 2000 && open; ++i) {
+    open = client.send("X: " + std::string(40, 'x') + "\r\n");
+    std::this_thread::sleep_for(50us);
+  }
+  EXPECT_EQ(parse_answer(client.receive_all()).status, 431);
+}
+
+TEST(Http, LimitsConnectionsAndTheirRequests) {
+  HttpLimits limits;
+  limits.connections = 4;
+  limits.requests_per_connection = 3;
+  limits.idle = 300ms;
+  Serving server(echo, limits);
+  {
+    std::vector<std::unique_ptr<Connection>> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(std::make_unique<Connection>(server.port()));
+      clients[i]->send(get("/"));
+      ASSERT_EQ(parse_answer(clients[i]->receive()).status, 200);
+    }
+    Connection one_more(server.port());
+    one_more.send(get("/"));
+    EXPECT_EQ(parse_answer(one_more.receive_all()).status, 503);
+    const auto start = Clock::now();
+    EXPECT_TRUE(clients[0]->is_closed_by_peer());  // idle for too long
+    EXPECT_LT(milliseconds_since(start), 1000 * kSlack);
+  }
+  std::this_thread::sleep_for(400ms);
+  Connection client(server.port());
+  client.send(get("/1") + get("/2") + get("/3") + get("/4"));
+  const std::string all = client.receive_all();
+  EXPECT_NE(all.find("GET /3"), std::string::npos);
+  EXPECT_EQ(all.find("GET /4"), std::string::npos);
+}
+
+TEST(Http, AnswersPipelinedRequestsInOrder) {
+  std::atomic<int> closed = 0;
+  Serving server([&](const Exchange& exchange) {
+    exchange->on_closed([&] { ++closed; });
+    if (exchange->request().path != "/stream") return echo(exchange);
+    std::thread([exchange] {
+      exchange->begin_stream(event_stream());
+      for (int i = 0; i < 5; ++i) {
+        exchange->write("s");
+        std::this_thread::sleep_for(20ms);  // what is pipelined arrives meanwhile
+      }
+      exchange->end();
+    }).detach();
+  });
+  Connection client(server.port());
+  client.send(get("/stream") + get("/1"));
+  client.receive_until("\r\n\r\n");
+  client.send(get("/2") + "POST /v1/3 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nab");
+  EXPECT_EQ(dechunked(client.receive_until("\r\n0\r\n\r\n")), "sssss");
+  client.receive_until("\r\n\r\n");
+  EXPECT_EQ(client.receive_until("GET /1 "), "GET /1 ");
+  client.receive_until("\r\n\r\n");
+  EXPECT_EQ(client.receive_until("GET /2 "), "GET /2 ");
+  client.send("c" + get("/4", "Connection: close\r\n"));
+  client.receive_until("\r\n\r\n");
+  EXPECT_EQ(client.receive_until("POST /v1/3 abc"), "POST /v1/3 abc");
+  EXPECT_EQ(parse_answer(client.receive_all()).body, "GET /4 ");
+  EXPECT_EQ(closed, 0);
+  // More than the server keeps: it stops reading until the answer has ended, and loses nothing.
+  std::string many = get("/stream");
+  for (int i = 0; i < 900; ++i) many += get("/many", "X: " + std::string(300, 'x') + "\r\n");
+  Connection eager(server.port());
+  std::thread sender([&] { eager.send(many + get("/last", "Connection: close\r\n")); });
+  const std::string all = eager.receive_all();
+  sender.join();
+  EXPECT_TRUE(all.ends_with("GET /last "));
+}
+
+TEST(Http, OnlyTheFirstAnswerCounts) {
+  Serving server([](const Exchange& exchange) {
+    EXPECT_FALSE(exchange->write("too early"));
+    exchange->end();
+    say(exchange, "first");
+    say(exchange, "second");
+    exchange->begin_stream(event_stream());
+    EXPECT_FALSE(exchange->write("no stream"));
+    exchange->end();
+  });
+  Connection client(server.port());
+  for (int i = 0; i < 3; ++i) {
+    client.send(get("/"));
+    EXPECT_EQ(parse_answer(client.receive()).body, "first");
+  }
+}
+
+// netcat and others close their sending side right after their requests.
+TEST(Http, AnswersHalfClosedClients) {
+  Serving server(echo);
+  Connection client(server.port());
+  client.send(get("/1") + get("/2") + "GET /3 HT");
+  client.end_sending();
+  const std::string all = client.receive_all();
+  EXPECT_NE(all.find("GET /1 "), std::string::npos);
+  EXPECT_TRUE(all.ends_with("GET /2 "));
+}
+
+TEST(Http, LongHandlersDoNotDelayQuickOnes) {
+  HttpLimits limits;
+  limits.threads = 2;
+  Serving server(
+      [](const Exchange& exchange) {
+        const auto until = Clock::now() + 300ms;
+        while (exchange->request().path != "/health" && Clock::now() < until) {
+        }
+        echo(exchange);
+      },
+      limits);
+  std::vector<std::unique_ptr<Connection>> busy;
+  for (int i = 0; i < 4; ++i) {
+    busy.push_back(std::make_unique<Connection>(server.port()));
+    busy[i]->send(get("/tokenize"));
+  }
+  Connection client(server.port());
+  for (int i = 0; i < 10; ++i) {
+    const auto start = Clock::now();
+    client.send(get("/health"));
+    EXPECT_EQ(parse_answer(client.receive()).status, 200);
+    EXPECT_LT(milliseconds_since(start), 50 * kSlack);
+  }
+  for (auto& connection : busy) EXPECT_EQ(parse_answer(connection->receive()).status, 200);
+}
+
+TEST(Http, ListensOnAddressesAndNames) {
+  const auto bound = [](const std::string& host, int port) {
+    HttpServer server(echo, {});
+    return server.bind(host, port);
+  };
+  for (const std::string host : {"127.0.0.1", "localhost", "0.0.0.0"}) EXPECT_GT(bound(host, 0), 0);
+  EXPECT_THROW(bound("192.0.2.1", 0), Error);  // an address of nobody
+  EXPECT_THROW(bound("no-such-name.invalid", 0), Error);
+  EXPECT_THROW(bound("", 70000), Error);
+  Serving server(echo);
+  EXPECT_THROW(bound("127.0.0.1", server.port()), Error);
+  const int socket = ::socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  if (::bind(socket, reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) == 0) {
+    for (const std::string host : {"::1", "[::1]", "::"}) EXPECT_GT(bound(host, 0), 0);
+  }
+  ::close(socket);
+}
+
+}  // namespace
+}  // namespace ridge
