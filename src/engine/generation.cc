@@ -29,10 +29,17 @@ std::string StopFilter::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
   size_t keep = 0;  // the longest tail that begins a stop string
-  size_t cut = std::string::npos;
+  size_t cut = std::string::npos, end = std::string::npos;
   for (const std::string& stop : stops_) {
     if (stop.empty()) continue;
-    cut = std::min(cut, held_.find(stop));
+    if (const size_t found = held_.find(stop); found != std::string::npos) {
+      // Of those that end at the same place the longest one counts.
+      if (found + stop.size() < end || (found + stop.size() == end && found < cut)) {
+        cut = found;
+        end = found + stop.size();
+        stop_ = stop;
+      }
+    }
     for (size_t length = std::min(stop.size() - 1, held_.size()); length > keep; --length) {
       if (held_.ends_with(std::string_view(stop).substr(0, length))) {
         keep = length;
@@ -54,39 +61,67 @@ std::string StopFilter::push(std::string_view text) {
 std::string StopFilter::finish() { return stopped_ ? std::string() : std::exchange(held_, {}); }
 
 Generation::Generation(const Weights& weights, const GenerateOptions& options,
-                       std::span<const Token> history, std::span<const Token> prompt)
+                       std::span<const Token> history, std::span<const Token> prompt,
+                       std::shared_ptr<const Grammar> grammar)
     : weights_(&weights),
       sampler_(options.sampler, weights.architecture.vocab),
       filter_(options.stops),
       tokens_(history.begin(), history.end()),
       prompt_tokens_(history.size() + prompt.size()),
       max_tokens_(static_cast<size_t>(options.max_tokens)),
+      min_tokens_(static_cast<size_t>(options.min_tokens)),
+      stop_tokens_(options.stop_tokens),
       ignore_end_(options.ignore_end) {
+  if (grammar != nullptr) grammar_.emplace(std::move(grammar));
   if (prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
   tokens_.insert(tokens_.end(), prompt.begin(), prompt.end());
 }
 
+template <typename F>
+void Generation::for_each_end_token(F f) const {
+  for (const Token token : stop_tokens_) f(token);
+  if (ignore_end_) return;
+  for (const Token token : weights_->architecture.ends) f(token);
+  if (weights_->tokenizer == nullptr) return;
+  for (const Token token : weights_->tokenizer->ends) f(token);
+}
+
 bool Generation::is_end_token(Token token) const {
-  const auto among = [token](const std::vector<Token>& list) {
-    return std::find(list.begin(), list.end(), token) != list.end();
-  };
-  const Tokenizer* tokenizer = weights_->tokenizer.get();
-  return among(weights_->architecture.ends) || (tokenizer != nullptr && among(tokenizer->ends));
+  bool found = false;
+  for_each_end_token([&](Token end) { found = found || end == token; });
+  return found;
+}
+
+void Generation::update_mask() {
+  const auto vocab = static_cast<size_t>(weights_->architecture.vocab);
+  const bool bans_ends = generated().size() < min_tokens_;
+  mask_.clear();
+  if (!grammar_ && !bans_ends) return;
+  mask_.assign((vocab + 31) / 32, ~uint32_t{0});
+  if (grammar_) grammar_->allowed(mask_);
+  if (!bans_ends) return;
+  for_each_end_token([&](Token token) {
+    if (size_t(token) < vocab) mask_[size_t(token) / 32] &= ~(uint32_t{1} << (token % 32));
+  });
 }
 
 std::string Generation::push(Token token) {
   assert(!end_);
   tokens_.push_back(token);
-  if (!ignore_end_ && is_end_token(token)) {
+  if (is_end_token(token)) {
     end_ = EndReason::end_token;
     return {};
   }
+  if (grammar_) grammar_->accept(token);
   std::string text;
   if (const Tokenizer* tokenizer = weights_->tokenizer.get()) {
-    text = filter_.push(characters_.push(tokenizer->decode(token)));
+    text = characters_.push(tokenizer->decode(token));
+    if (generated().size() >= min_tokens_) text = filter_.push(text);
   }
   if (filter_.stopped()) {
     end_ = EndReason::stop_string;
+  } else if (grammar_ && grammar_->finished()) {
+    end_ = EndReason::end_token;  // nothing but an end could be drawn
   } else if (generated().size() >= max_tokens_) {
     end_ = EndReason::length;
   }

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/grammar/grammar.h"
 #include "engine/sampling/sampler.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/weights.h"
@@ -35,26 +37,35 @@ std::string_view end_reason_name(EndReason reason);
 class StopFilter {
  public:
   explicit StopFilter(std::span<const std::string> stops) : stops_(stops.begin(), stops.end()) {}
-  // The text that may be shown now; sets stopped() once a stop string has come.
+  // The text that may be shown now; sets stopped() once a stop string has come. Of several, the
+  // one that ends first counts, so that the result does not depend on how the text was cut.
   std::string push(std::string_view text);
   std::string finish();  // the text held back, when nothing more comes
   bool stopped() const { return stopped_; }
+  const std::string& stop() const { return stop_; }  // the string that came
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, stop_;
   bool stopped_ = false;
 };
 
 class Generation {
  public:
   // `history` and `prompt` are the tokens before the generated ones, in that order. `weights` must
-  // outlive the generation. Throws OptionError for sampler options that make no sense.
+  // outlive the generation. `grammar` may be null. Throws OptionError for sampler options that make
+  // no sense.
   Generation(const Weights& weights, const GenerateOptions& options, std::span<const Token> history,
-             std::span<const Token> prompt);
+             std::span<const Token> prompt, std::shared_ptr<const Grammar> grammar = nullptr);
 
   const Sampler& sampler() const { return sampler_; }
-  SampleContext context() const { return {tokens_, prompt_tokens_}; }  // of the next draw
+  // Of the next draw. Where only some tokens may be drawn (a grammar, min_tokens), the mask is that
+  // of the last update_mask().
+  SampleContext context() const { return {tokens_, prompt_tokens_, mask_}; }
+  // Must be called before each draw of a generation that has_mask(). Takes microseconds to
+  // milliseconds, so that a caller may want to do it while a device works.
+  void update_mask();
+  bool has_mask() const { return grammar_ || min_tokens_ > 0; }
   // All that were sampled, an end token included.
   std::span<const Token> generated() const { return std::span(tokens_).subspan(prompt_tokens_); }
 
@@ -64,10 +75,13 @@ class Generation {
   // Ends the generation for a reason that lies outside: context or cancelled.
   void end(EndReason reason) { end_ = reason; }
   std::optional<EndReason> ended() const { return end_; }
-  std::string finish();  // the text held back, once ended
+  const std::string& stop() const { return filter_.stop(); }  // the stop string that came
+  std::string finish();                                       // the text held back, once ended
 
  private:
   bool is_end_token(Token token) const;
+  template <typename F>
+  void for_each_end_token(F f) const;
 
   const Weights* weights_;
   Sampler sampler_;
@@ -75,8 +89,11 @@ class Generation {
   Utf8Stream characters_;
   std::vector<Token> tokens_;  // history, prompt, generated
   size_t prompt_tokens_;       // history and prompt
-  size_t max_tokens_;
+  size_t max_tokens_, min_tokens_;
+  std::vector<Token> stop_tokens_;
   bool ignore_end_;
+  std::optional<GrammarState> grammar_;
+  std::vector<uint32_t> mask_;  // empty: every token may be drawn
   std::optional<EndReason> end_;
 };
 

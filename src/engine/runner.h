@@ -88,6 +88,8 @@ class Runner {
   // Copies pages of the KV cache, after what is queued and before the next step.
   virtual void copy_pages(std::span<const PageCopy> copies) = 0;
 
+  // Whether run() and sample() only queue work, so that planning the next step meanwhile pays.
+  virtual bool queues_steps() const { return false; }
   virtual void set_profile(Profile* profile) = 0;  // null: none
   virtual void fill_cache(uint64_t seed) = 0;      // random keys and values, for benchmarks
   virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"

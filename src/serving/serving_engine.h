@@ -19,7 +19,7 @@ namespace ridge {
 struct ServingOptions {
   int max_context = 0;            // tokens of one sequence; 0: the model's own limit
   int max_waiting = 1024;         // requests in the queue; a further one is refused
-  int max_drafts = 0;             // drafted tokens of a sequence in one step; 0: no speculation
+  int max_drafts = 0;             // drafts of a sequence in one step; 0: no speculation
   std::unique_ptr<Runner> draft;  // drafts come from this model; null: from the sequence's own text
   bool prefix_cache = true;
   // Preempts a running sequence every this many steps, for tests; 0: never.

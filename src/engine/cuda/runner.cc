@@ -91,6 +91,7 @@ class CudaRunner final : public Runner {
 
   const Weights& weights() const override { return weights_; }
   const RunnerOptions& options() const override { return options_; }
+  bool queues_steps() const override { return true; }
   void set_profile(Profile* profile) override {
     profile_ = profile;
     model_->keep_times(profile != nullptr);

@@ -60,7 +60,7 @@ Sampler::Sampler(SamplerOptions options, int vocab)
 }
 
 uint64_t Sampler::key(const SampleContext& context) const {
-  return gumbel_key(options_.seed, static_cast<int64_t>(context.tokens.size()));
+  return gumbel_key(options_.seed, static_cast<int64_t>(context.position()));
 }
 
 // Step 8 over some candidates.
@@ -89,7 +89,7 @@ void Sampler::sample(std::span<const float> logits, const SampleContext& context
   report(logits, workspace, to);
 }
 
-// Steps 1 to 3. Without adjustments the row itself.
+// Steps 0 to 3. Without adjustments the row itself.
 std::span<const float> Sampler::adjusted_row(std::span<const float> logits,
                                              const SampleContext& context,
                                              SamplerWorkspace& workspace) const {
@@ -105,7 +105,20 @@ std::span<const float> Sampler::adjusted_row(std::span<const float> logits,
     }
     row = workspace.logits;
   }
+  if (!context.allowed.empty()) {
+    if (row.data() == logits.data()) workspace.logits.assign(logits.begin(), logits.end());
+    for (int token = 0; token < vocab_; ++token) {
+      if (!context.allows(token)) workspace.logits[static_cast<size_t>(token)] = kBanned;
+    }
+    row = workspace.logits;
+  }
   return row;
+}
+
+bool Sampler::device_draws() const {
+  return (greedy() || !cuts_.any()) && options_.logit_bias.empty() &&
+         options_.repetition_penalty == 1 && options_.presence_penalty == 0 &&
+         options_.frequency_penalty == 0;
 }
 
 void Sampler::report(std::span<const float> logits, SamplerWorkspace& workspace,
@@ -166,6 +179,8 @@ bool Sampler::request(const SampleContext& context, SamplerWorkspace& workspace,
   const std::span<const Adjustment> adjusted = workspace.adjustments.list();
   if (std::max(options_.top_k, options_.logprobs) > kMaxCandidates) return false;
   if (adjusted.size() > size_t{kMaxRequestedTokens}) return false;
+  // Cuts depend on the sum over allowed tokens, which a device does not know.
+  if (!context.allowed.empty() && !greedy() && cuts_.any()) return false;
   to.tokens.clear();
   for (const Adjustment& adjustment : adjusted) to.tokens.push_back(adjustment.token);
   const int reported = options_.logprobs == kNoLogprobs ? 0 : std::max(options_.logprobs, 1);
@@ -184,8 +199,8 @@ bool Sampler::sample(const TopLogits& top, const TopLogitsRequest& request,
   assert(top.requested.size() == adjustments.list().size());
   const bool chosen_decides = request.draw || (greedy() && adjustments.list().empty());
   const std::optional<Token> token = chosen_decides
-                                         ? token_from_chosen(top, adjustments, key(context))
-                                         : token_from_candidates(top, workspace, key(context));
+                                         ? token_from_chosen(top, adjustments, context)
+                                         : token_from_candidates(top, workspace, context);
   if (!token) return false;
   to.token = *token;
   report(top, adjustments, to);
@@ -193,15 +208,16 @@ bool Sampler::sample(const TopLogits& top, const TopLogitsRequest& request,
 }
 
 // The chosen token is ahead of every other one before steps 1 to 3, so afterwards only adjusted
-// tokens can overtake it. Where the chosen token itself was adjusted and fell back, tokens that are
-// not known may be ahead.
+// tokens can overtake it. Where the chosen token itself was adjusted and fell back, or is not
+// allowed, tokens that are not known may be ahead.
 std::optional<Token> Sampler::token_from_chosen(const TopLogits& top,
                                                 const Adjustments& adjustments,
-                                                uint64_t key) const {
-  if (top.chosen.logit == kBanned) return std::nullopt;
+                                                const SampleContext& context) const {
+  if (top.chosen.logit == kBanned || !context.allows(top.chosen.token)) return std::nullopt;
   if (greedy()) return top.chosen.token;
+  const uint64_t drawn = key(context);
   const auto score = [&](float logit, Token token) {
-    return gumbel_score(logit, scale_, key, token);
+    return gumbel_score(logit, scale_, drawn, token);
   };
   Winner winner{top.chosen.token, score(top.chosen.logit, top.chosen.token)};
   if (const Adjustment* adjustment = adjustments.find(top.chosen.token)) {
@@ -210,6 +226,7 @@ std::optional<Token> Sampler::token_from_chosen(const TopLogits& top,
   }
   for (size_t i = 0; i < top.requested.size(); ++i) {
     const Adjustment& adjustment = adjustments.list()[i];
+    if (!context.allows(adjustment.token)) continue;
     const float logit = adjusted_logit(top.requested[i], adjustment, options_);
     winner.offer(adjustment.token, score(logit, adjustment.token));
   }
@@ -220,7 +237,7 @@ std::optional<Token> Sampler::token_from_chosen(const TopLogits& top,
 // so the known ones before it are the first of the whole row.
 std::optional<Token> Sampler::token_from_candidates(const TopLogits& top,
                                                     SamplerWorkspace& workspace,
-                                                    uint64_t key) const {
+                                                    const SampleContext& context) const {
   const Adjustments& adjustments = workspace.adjustments;
   std::vector<Candidate>& known = workspace.candidates;
   known.clear();
@@ -231,7 +248,8 @@ std::optional<Token> Sampler::token_from_candidates(const TopLogits& top,
     const Adjustment& adjustment = adjustments.list()[i];
     known.push_back({adjusted_logit(top.requested[i], adjustment, options_), adjustment.token});
   }
-  std::erase_if(known, [](const Candidate& c) { return c.logit == kBanned; });
+  std::erase_if(known,
+                [&](const Candidate& c) { return c.logit == kBanned || !context.allows(c.token); });
   std::sort(known.begin(), known.end());
   const RowTail tail = tail_behind(top, adjustments, known.empty() ? 0 : known.front().logit);
   if (!tail.empty) {
@@ -240,7 +258,7 @@ std::optional<Token> Sampler::token_from_candidates(const TopLogits& top,
   if (known.empty()) return std::nullopt;
   if (greedy()) return known.front().token;
   if (!cuts_.keep(tail, known)) return std::nullopt;
-  return draw_from(known, key);
+  return draw_from(known, key(context));
 }
 
 // `max` is the largest adjusted logit.

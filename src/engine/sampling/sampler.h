@@ -1,6 +1,7 @@
 // The next token from a row of logits.
 //
 // In this order, each step on what the one before left:
+//   0. tokens that SampleContext::allowed leaves out are banned
 //   1. logit_bias is added
 //   2. repetition_penalty: the logit of every distinct token among the last repeat_last_n is
 //      divided by it where positive, multiplied where negative (Keskar et al. 2019, section 4.1)
@@ -51,6 +52,9 @@ class Sampler {
  public:
   Sampler(SamplerOptions options, int vocab);  // throws OptionError (check_sampler_options)
   const SamplerOptions& options() const { return options_; }
+  // Whether the token that a device chooses for request() is the drawn one whatever the context,
+  // so that a step may be queued before it is known (sampled_row). Without a mask.
+  bool device_draws() const;
 
   // From the whole row, which has `vocab` entries. Throws Error where logits are not numbers or
   // every token is banned.
@@ -79,9 +83,9 @@ class Sampler {
                                       SamplerWorkspace& workspace) const;
   Token draw_from(std::span<const Candidate> candidates, uint64_t key) const;
   std::optional<Token> token_from_chosen(const TopLogits& top, const Adjustments& adjustments,
-                                         uint64_t key) const;
+                                         const SampleContext& context) const;
   std::optional<Token> token_from_candidates(const TopLogits& top, SamplerWorkspace& workspace,
-                                             uint64_t key) const;
+                                             const SampleContext& context) const;
   RowTail tail_behind(const TopLogits& top, const Adjustments& adjustments, float max) const;
   void report(std::span<const float> logits, SamplerWorkspace& workspace, Sampled& to) const;
   void report(const TopLogits& top, const Adjustments& adjustments, Sampled& to) const;

@@ -33,10 +33,20 @@ struct SamplerOptions {
 };
 
 // The sequence that the drawn token will continue: prompt, then what was generated. The draw's
-// position is tokens.size().
+// position is position().
 struct SampleContext {
   std::span<const Token> tokens;
   size_t prompt_tokens = 0;  // how many of them are the prompt's
+  // Tokens that may be drawn: bit t % 32 of word t / 32. Empty: all.
+  std::span<const uint32_t> allowed = {};
+
+  // Tokens behind these that are drawn but not known yet; only where Sampler::device_draws().
+  size_t unknown = 0;
+
+  size_t position() const { return tokens.size() + unknown; }
+  bool allows(Token token) const {
+    return allowed.empty() || (allowed[size_t(token) / 32] >> (token % 32) & 1) != 0;
+  }
 };
 
 // Throws OptionError for what makes no sense, ids outside the vocabulary included.
