@@ -35,6 +35,14 @@ double DraftPolicy::acceptance(RequestId id) const {
   return (found->second.accepted + kPrior * mean) / (found->second.decided + kPrior);
 }
 
+// Of the largest number of drafts up to `drafts` that was measured.
+double DraftPolicy::correction(int drafts) const {
+  for (int k = std::min(drafts, int(corrections_.size()) - 1); k >= 0; --k) {
+    if (corrections_[size_t(k)] > 0) return corrections_[size_t(k)];
+  }
+  return 1;
+}
+
 int DraftPolicy::choose(std::span<const DraftRequest> requests, std::span<const int> available) {
   int most = 0;
   double past = 0;
@@ -52,10 +60,7 @@ int DraftPolicy::choose(std::span<const DraftRequest> requests, std::span<const 
     for (size_t i = 0; i < requests.size(); ++i) {
       tokens += expected_tokens(acceptance(requests[i].id), std::min(k, available[i]));
     }
-    double seconds = seconds_ ? seconds_(sequences, k, past) : 1;
-    if (size_t(k) < corrections_.size() && corrections_[size_t(k)] > 0) {
-      seconds *= corrections_[size_t(k)];
-    }
+    const double seconds = (seconds_ ? seconds_(sequences, k, past) : 1) * correction(k);
     if (tokens > best_rate * seconds) {
       best_rate = tokens / seconds;
       best = k;
@@ -70,12 +75,11 @@ int DraftPolicy::choose(std::span<const DraftRequest> requests, std::span<const 
 void DraftPolicy::on_step(int sequences, int drafts, double past, double measured) {
   const double predicted = seconds_ ? seconds_(sequences, drafts, past) : 1;
   if (corrections_.size() <= size_t(drafts)) corrections_.resize(size_t(drafts) + 1, 0);
-  double& correction = corrections_[size_t(drafts)];
+  double& held = corrections_[size_t(drafts)];
   // One step that the machine was busy in must not decide.
-  const double largest = correction > 0 ? 3 * correction : measured / predicted;
+  const double largest = held > 0 ? 3 * held : measured / predicted;
   const double ratio = std::min(measured / predicted, largest);
-  correction =
-      correction > 0 ? (1 - kCorrectionRate) * correction + kCorrectionRate * ratio : ratio;
+  held = held > 0 ? (1 - kCorrectionRate) * held + kCorrectionRate * ratio : ratio;
 }
 
 void DraftPolicy::verified(RequestId id, int proposed, int accepted) {
