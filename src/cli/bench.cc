@@ -10,6 +10,8 @@
 #include "base/json_csv.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/bench_serving.h"
+#include "cli/bench_steps.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/run_report.h"
@@ -24,6 +26,7 @@ constexpr const char* kBenchFooter = R"(Examples:
   ridge bench tinyllama-1.1b --weights random:1 --format q4_0
   ridge bench model.gguf -b 1,2,4..16 -c 128,1024   generation over batch and context
   ridge bench llama-3-8b --device cuda --weights random:1 --format int4 -b 1,8,32
+  ridge bench model.gguf --serve 1,8,32 -p 128 -n 128   continuous batching against its ceiling
   ridge bench model.gguf --csv > bench.csv
 
 Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch` sequences that each
@@ -34,28 +37,17 @@ weights, one after each step.
 
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
-share_of_roof, wall}]}; seconds, roof_s and expected_s are of one step.)";
+share_of_roof, wall}]}; seconds, roof_s and expected_s are of one step. With --serve: {model, device,
+prompt, tokens, prompt_s, rows: [{clients, requests, seconds, tokens_per_s, step_s, ceiling,
+share_of_ceiling, ttft_s, itl_s, host_gap_s, predicted_s, measured_s}]}; ceiling is the tokens/s of
+C O / (O d(C) + C p): C clients, O tokens each, d the step of C sequences, p one prompt.)";
 
 struct BenchCommandOptions {
   EngineOptions engine;
   std::string prompt = "512", batch = "1", context = "128";
   int tokens = 32, repeats = 3;
+  std::string clients;  // empty: single steps
   bool csv = false;
-};
-
-struct BenchRow {
-  const char* test;
-  int batch, context, tokens;   // tokens of one step, all sequences
-  std::vector<double> seconds;  // of each step
-  std::vector<double> rates;    // plain reads of the weights between the steps, bytes/s
-  Account account;              // of one step at the median
-
-  double median() const { return quantile(0.5); }
-  double quantile(double q) const { return quantile_of(seconds, q); }
-  static double quantile_of(std::vector<double> values, double q) {
-    std::sort(values.begin(), values.end());
-    return values[size_t(q * double(values.size() - 1) + 0.5)];
-  }
 };
 
 std::vector<int> counts(const std::string& text, const char* what) {
@@ -66,72 +58,6 @@ std::vector<int> counts(const std::string& text, const char* what) {
     values.push_back(int(value));
   }
   return values;
-}
-
-std::vector<Token> some_tokens(int count, int vocab, uint32_t salt) {
-  std::vector<Token> tokens(static_cast<size_t>(count));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = Token((uint32_t(i) * 2654435761u + salt * 40503u + 17u) % uint32_t(vocab));
-  }
-  return tokens;
-}
-
-void settle(BenchRow& row, const Runner& runner, const System& system, const Sequences& work) {
-  Ledger ledger;
-  ledger.record({&work, 1}, row.median());
-  // Generation is held against what the memory gave between its own steps.
-  const double rate = row.rates.empty() ? 0 : BenchRow::quantile_of(row.rates, 0.5);
-  row.account = ledger.account(runner.weights().model, runner.plan(),
-                               with_read_rate(system, runner, rate), engine_stack(system), nullptr);
-}
-
-BenchRow bench_prompt(Runner& runner, const System& system, int tokens, int repeats) {
-  BenchRow row{"prompt", 1, 0, tokens, {}, {}, {}};
-  const std::vector<Token> prompt = some_tokens(tokens, runner.weights().architecture.vocab, 1);
-  PagePool pool(runner.page_count(), runner.options().page_tokens);
-  const TopLogitsRequest greedy;
-  for (int r = 0; r <= repeats; ++r) {  // the first warms up
-    Ledger ledger;
-    KvSequence sequence(pool);
-    const auto start = std::chrono::steady_clock::now();
-    prefill(runner, sequence, prompt, 1, ledger);
-    runner.top_logits({&greedy, 1});
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (r > 0) row.seconds.push_back(took.count());
-  }
-  settle(row, runner, system, {1, double(tokens), 0, 1});
-  return row;
-}
-
-BenchRow bench_generate(Runner& runner, const System& system, int batch, int context, int steps) {
-  BenchRow row{"generate", batch, context, batch, {}, {}, {}};
-  PagePool pool(runner.page_count(), runner.options().page_tokens);
-  std::vector<KvSequence> sequences;
-  std::vector<PageCopy> copies;  // none: nothing is shared
-  for (int s = 0; s < batch; ++s) {
-    sequences.emplace_back(pool);
-    if (!sequences.back().reserve(context + 1, copies)) {
-      throw Error("the KV cache has no room for {} sequences of {} tokens", batch, context + 1);
-    }
-  }
-  const std::vector<TopLogitsRequest> greedy(size_t(batch), TopLogitsRequest{});
-  std::vector<Token> tokens = some_tokens(batch, runner.weights().architecture.vocab, 2);
-  std::vector<Slice> slices(size_t(batch), Slice{});
-  constexpr int kWarm = 2;
-  for (int step = 0; step < steps + kWarm; ++step) {
-    for (size_t s = 0; s < slices.size(); ++s) {
-      slices[s] = {{&tokens[s], 1}, context, sequences[s].pages(), 1};
-    }
-    const auto start = std::chrono::steady_clock::now();
-    runner.run(slices);
-    runner.top_logits(greedy);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (step >= kWarm) row.seconds.push_back(took.count());
-    if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)
-      row.rates.push_back(rate);
-  }
-  settle(row, runner, system, {double(batch), 1, double(context), 1});
-  return row;
 }
 
 double spread(const BenchRow& row) { return row.quantile(0.75) / row.median() - 1; }
@@ -155,6 +81,15 @@ Json row_json(const BenchRow& row) {
 }
 
 void bench(const BenchCommandOptions& options, const Global& global) {
+  if (!options.clients.empty()) {
+    const std::vector<int> prompt = counts(options.prompt, "prompt");
+    if (prompt.size() > 1) throw OptionError("prompt", "--serve: one length of prompts");
+    bench_serving(
+        options.engine,
+        {counts(options.clients, "serve"), prompt.front(), options.tokens, options.repeats},
+        global);
+    return;
+  }
   const std::vector<int> prompts = counts(options.prompt, "prompt");
   const std::vector<int> batches = counts(options.batch, "batch");
   const std::vector<int> contexts = counts(options.context, "context");
@@ -252,6 +187,9 @@ void add_bench_command(CLI::App& app, Global& global) {
   command->add_option("-r,--repeats", options->repeats, "Prompts timed")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command->add_option("--serve", options->clients,
+                      "Clients at once, a list: the scheduler with -r requests each of -p prompt "
+                      "and -n generated tokens, against its ceiling");
   command->add_flag("--csv", options->csv,
                     "The rows as comma-separated values, fields as in --json");
   add_engine_options(*command, options->engine);
