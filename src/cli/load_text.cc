@@ -66,7 +66,7 @@ std::string latency_plot(const LoadRecord& record) {
   plot.series.push_back(histogram("TTFT", ttft, low, high));
   if (!tpot.empty()) plot.series.push_back(histogram("TPOT", tpot, low, high));
   plot.series.push_back(histogram("E2E", e2e, low, high));
-  return draw_text(plot, 72, 8);
+  return draw_text(plot, 72, 10);
 }
 
 std::string server_text(const ServerTotals& server) {
@@ -114,10 +114,12 @@ std::string load_text(const LoadRecord& record, const LoadSummary& s,
     text += fmt::format("goodput {} requests/s: {} of {} within the targets\n",
                         pretty_number(s.per_second(s.good)), s.good, s.completed);
   }
-  constexpr double kLate = 0.01;
+  constexpr double kLate = 0.05;
   if (s.latest_start_s > kLate) {
-    text += fmt::format("requests were sent up to {} after their arrival: raise --concurrency\n",
-                        pretty_time(s.latest_start_s));
+    text += fmt::format(
+        "requests were sent up to {} after their arrival: --concurrency held them back, or this "
+        "machine is busy\n",
+        pretty_time(s.latest_start_s));
   }
   if (s.without_usage > 0) {
     text += fmt::format("{} answers had no usage: their tokens are counted by chunks\n",
