@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/converse.h"
 #include "cli/engine_options.h"
 #include "cli/interrupt.h"
 #include "cli/run_report.h"
@@ -117,42 +118,6 @@ void show_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-void converse(Runner& runner, const RunCommandOptions& options) {
-  const Tokenizer* tokenizer = runner.weights().tokenizer.get();
-  if (tokenizer == nullptr)
-    throw Error("a conversation needs a tokenizer; random weights have none");
-  PagePool pool(runner.page_count(), runner.options().page_tokens);
-  KvSequence sequence(pool);
-  std::vector<Token> cached;  // what the sequence holds
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", options.system});
-  const System system = roof_system(options.engine, runner);
-  std::string line;
-  while (fmt::print(stderr, "{}", paint(Colour::bold, "> ")), std::getline(std::cin, line)) {
-    if (line.empty()) continue;
-    messages.push_back({"user", line});
-    const std::vector<Token> all = chat_tokens(*tokenizer, messages);
-    size_t common = 0;  // of the turns before, only what is new is computed
-    while (common + 1 < all.size() && common < cached.size() && all[common] == cached[common]) {
-      ++common;
-    }
-    sequence.truncate(static_cast<int>(common));
-    const std::span<const Token> fresh = std::span(all).subspan(common);
-    const InterruptScope interrupt;  // Ctrl-C ends the answer; at the prompt it ends the program
-    GenerateOptions generate_options = options.generate;
-    generate_options.cancelled = &interrupt.flag();
-    const Generated made = generate(runner, sequence, fresh, generate_options, show_text,
-                                    std::span(all).first(common));
-    fmt::print("\n");
-    fmt::print(stderr, "{}\n", run_line(runner, made, system));
-    messages.push_back({"assistant", made.text});
-    cached.assign(all.begin(), all.end());
-    cached.insert(cached.end(), made.tokens.begin(), made.tokens.end());
-    cached.resize(static_cast<size_t>(sequence.length()));  // the last token was never run
-  }
-  fmt::print(stderr, "\n");
-}
-
 void generate_text(RunCommandOptions& options, Global& global) {
   if (options.interactive && global.json) throw Error("a conversation has no --json");
   int& logprobs = options.generate.sampler.logprobs;
@@ -169,9 +134,11 @@ void generate_text(RunCommandOptions& options, Global& global) {
     check_writable(options.trace);
     options.profiled = true;
   }
-  const std::unique_ptr<Runner> runner =
-      make_runner(options.engine, {.cache_tokens = options.context});
-  if (options.interactive) return converse(*runner, options);
+  std::unique_ptr<Runner> runner = make_runner(options.engine, {.cache_tokens = options.context});
+  if (options.interactive) {
+    converse(std::move(runner), options.engine, options.generate, options.system);
+    return;
+  }
 
   const bool shown = !global.json;
   if (prompt.empty()) prompt = kDefaultPrompt;
