@@ -16,6 +16,7 @@
 #include "cli/engine_options.h"
 #include "cli/interrupt.h"
 #include "cli/run_report.h"
+#include "engine/chat/chat_template.h"
 #include "engine/generate.h"
 
 namespace ridge {

@@ -5,6 +5,7 @@
 
 #include "../engine/tokenizer/vocabularies.h"
 #include "base/error.h"
+#include "engine/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "replay.h"
 #include "sample_files.h"

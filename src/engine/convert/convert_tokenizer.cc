@@ -163,6 +163,9 @@ void add_specials(GgufPairs& pairs, const Weights& weights, const Tokenizer& tok
   if (!tokenizer.chat_template.empty()) {
     pairs.text("tokenizer.chat_template", tokenizer.chat_template);
   }
+  if (!tokenizer.tool_template.empty()) {
+    pairs.text("tokenizer.chat_template.tool_use", tokenizer.tool_template);
+  }
 }
 
 GgufPairs vocabulary_pairs(const Vocabulary& vocabulary, const char* pre, const Weights& weights,

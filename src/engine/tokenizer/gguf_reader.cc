@@ -35,6 +35,7 @@ class GgufTokenizerReader {
     }
     read_special();
     out_->chat_template = text("tokenizer.chat_template").value_or("");
+    out_->tool_template = text("tokenizer.chat_template.tool_use").value_or("");
     return std::move(out_);
   }
 

@@ -29,20 +29,19 @@ std::optional<Token> named_token(const json& config, const char* key, const Toke
   return std::nullopt;
 }
 
-// One template, or a list of named ones of which "default" is meant.
-std::string chat_template_of(const json& config) {
+// One template, or a list of named ones: "default" and, for requests with tools, "tool_use".
+void read_chat_templates(const json& config, Tokenizer& tokenizer) {
   const auto found = config.find("chat_template");
-  if (found == config.end()) return {};
-  if (found->is_string()) return found->get<std::string>();
-  std::string first;
-  if (!found->is_array()) return first;
+  if (found == config.end()) return;
+  if (found->is_string()) tokenizer.chat_template = found->get<std::string>();
+  if (!found->is_array()) return;
   for (const json& one : *found) {
     if (!one.is_object() || !one.contains("template") || !one["template"].is_string()) continue;
     const auto text = one["template"].get<std::string>();
-    if (one.value("name", json()) == "default") return text;
-    if (first.empty()) first = text;
+    const json name = one.value("name", json());
+    if (name == "default" || tokenizer.chat_template.empty()) tokenizer.chat_template = text;
+    if (name == "tool_use") tokenizer.tool_template = text;
   }
-  return first;
 }
 
 void add_ends(const json& value, Tokenizer& tokenizer) {
@@ -68,7 +67,7 @@ void read_tokenizer_config(const json& config, Tokenizer& tokenizer) {
   };
   flag("add_bos_token", tokenizer.adds_bos, tokenizer.bos);
   flag("add_eos_token", tokenizer.adds_eos, tokenizer.eos);
-  tokenizer.chat_template = chat_template_of(config);
+  read_chat_templates(config, tokenizer);
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
@@ -79,10 +78,12 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
     const json config = read_json(path.string());
     if (config.is_object()) read_tokenizer_config(config, *tokenizer);
   }
-  if (const fs::path path = folder / "chat_template.jinja"; is_there(path)) {
+  const auto read_template = [&](const fs::path& path, std::string& into) {
     constexpr size_t kMaxTemplate = 1 << 20;
-    tokenizer->chat_template = read_file(path.string(), kMaxTemplate);
-  }
+    if (is_there(path)) into = read_file(path.string(), kMaxTemplate);
+  };
+  read_template(folder / "chat_template.jinja", tokenizer->chat_template);
+  read_template(folder / "additional_chat_templates" / "tool_use.jinja", tokenizer->tool_template);
   for (const char* name : {"generation_config.json", "config.json"}) {
     const fs::path path = folder / name;
     if (!is_there(path)) continue;

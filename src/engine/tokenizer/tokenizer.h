@@ -53,6 +53,7 @@ class Tokenizer {
   bool adds_bos = false, adds_eos = false;
   std::vector<Token> ends;    // any of these ends a generation: eos, end of turn
   std::string chat_template;  // as the files have it (Jinja); empty: none
+  std::string tool_template;  // the one for requests with tools; empty: the same as without
 };
 
 // `where` only names the source in errors. Throws Error for what is not understood or does not hold
@@ -63,17 +64,6 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(std::string_view file, const std:
 // A folder (tokenizer.json with tokenizer_config.json and generation_config.json where they lie), a
 // tokenizer.json or a *.gguf.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
-
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
-};
-
-// The conversation as the model expects it, ready for the assistant's next words; tokens for what
-// the template adds are parsed as special, what users wrote is not. Knows the common families by
-// their template's marks (Llama 2, Llama 3, ChatML, Mistral, Gemma, Phi 3, Zephyr); a model without
-// a template gets plain text with the roles' names.
-std::vector<Token> chat_tokens(const Tokenizer& tokenizer, std::span<const ChatMessage> messages);
 
 // Cuts a stream of token bytes at whole UTF-8 characters.
 class Utf8Stream {

@@ -1,0 +1,69 @@
+// A conversation as the model expects it: the model's own Jinja template, parsed once and run for
+// every request.
+#pragma once
+
+#include <ctime>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/chat/ast.h"
+#include "engine/chat/tool_calls.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace ridge {
+
+// As in OpenAI's API.
+struct ChatRequest {
+  // An array of {role, content, tool_calls, tool_call_id, name, ...}; content is a string, null or
+  // a list of {type: "text", text}.
+  Json messages;
+  Json tools;                         // an array; null or empty: none
+  bool add_generation_prompt = true;  // ends with what opens the assistant's turn
+  Json template_kwargs;               // an object of further variables (enable_thinking); or null
+  std::time_t now = std::time(nullptr);  // for templates that write the date
+};
+
+class ChatTemplate {
+ public:
+  // `tokenizer` must outlive this. Throws Error with the line where its template is not understood.
+  explicit ChatTemplate(const Tokenizer& tokenizer);
+
+  // Special tokens are parsed in what the template wrote, never in what came with the request. The
+  // beginning token is put first where the tokenizer adds one and the template did not write it. A
+  // model without a template gets plain text with the roles' names. Throws Error where the request
+  // is malformed or the template refuses it.
+  std::vector<Token> tokens(const ChatRequest& request) const;
+  std::string text(const ChatRequest& request) const;  // what is tokenized, without that token
+
+  // How this model writes its calls.
+  ToolCallStyle tool_call_style() const { return tool_call_style_; }
+
+ private:
+  struct Program {
+    jinja::Block block;
+    bool takes_parts = false;      // iterates over a message's content
+    bool takes_strings = true;     // also knows content that is a string
+    bool knows_developer = false;  // the role "developer"; otherwise it is told "system"
+  };
+  static Program compile(const std::string& source);
+  static jinja::Value messages_value(const Json& messages, const Program& program);
+  jinja::Text render(const ChatRequest& request) const;
+
+  const Tokenizer& tokenizer_;
+  bool has_template_ = false;
+  Program plain_, with_tools_;
+  bool has_tool_template_ = false;
+  ToolCallStyle tool_call_style_ = ToolCallStyle::none;
+};
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// A conversation of plain texts, ready for the assistant's next words.
+std::vector<Token> chat_tokens(const Tokenizer& tokenizer, std::span<const ChatMessage> messages);
+
+}  // namespace ridge

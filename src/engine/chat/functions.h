@@ -1,0 +1,53 @@
+// Filters and tests by name, and the budget that bounds what a template may do.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/chat/value.h"
+
+namespace ridge::jinja {
+
+// One unit is about a byte written or compared. No template runs longer than about a second.
+class Budget {
+ public:
+  static constexpr size_t kUnits = size_t{1} << 28;
+  static constexpr size_t kNode = 64;  // an expression or statement
+  void charge(size_t units);           // throws Error when the budget is spent
+
+ private:
+  size_t left_ = kUnits;
+};
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string_view, Value>> named;
+
+  // By place or by name; null where it is not given.
+  const Value* find(size_t place, std::string_view name) const;
+  const Value& need(size_t place, std::string_view name) const;  // throws Error
+  int64_t integer(size_t place, std::string_view name, int64_t otherwise) const;
+  bool flag(size_t place, std::string_view name, bool otherwise) const;
+  const Text& text(size_t place, std::string_view name) const;  // must be given
+};
+
+using Filter = Value (*)(Budget&, const Value& input, const Arguments&);
+using Test = bool (*)(Budget&, const Value& input, const Arguments&);
+Filter find_filter(std::string_view name);  // null where it is not known
+Test find_test(std::string_view name);
+
+// The operators of expressions: + - * / // % **. Throws Error for kinds that do not go together.
+Value binary(Budget& budget, std::string_view symbol, const Value& left, const Value& right);
+bool contains(Budget& budget, const Value& container, const Value& value);  // `value in container`
+Value length_of(const Value& value);
+
+// The filters that look at many values at once (filters_list.cc).
+struct NamedFilter {
+  std::string_view name;
+  Filter filter;
+};
+const std::vector<NamedFilter>& list_filters();
+
+}  // namespace ridge::jinja
