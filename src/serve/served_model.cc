@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "engine/chat/chat_template.h"
 
 namespace ridge {
 namespace {

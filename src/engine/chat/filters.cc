@@ -155,6 +155,7 @@ Value indent_filter(Budget& budget, const Value& input, const Arguments& argumen
     margin.append(std::string(static_cast<size_t>(count), ' '), Origin::of_template);
   }
   const bool first = arguments.flag(1, "first", false), blank = arguments.flag(2, "blank", false);
+  if (!input.text()) throw Error("indent of a {}", type_name(input));
   Text text = charged_text(budget, input);
   text.append("\n", Origin::of_template);
   const std::vector<Text> lines = split_lines(text);

@@ -40,7 +40,8 @@ Value join(Budget& budget, const Value& input, const Arguments& arguments) {
   const Value* path = arguments.find(1, "attribute");
   Text joined;
   bool first = true;
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     if (!first && between) joined.append(*between);
     joined.append(*to_text(by_path(one, path)));
     first = false;
@@ -92,9 +93,11 @@ Value sort(Budget& budget, const Value& input, const Arguments& arguments) {
   const bool with_case = arguments.flag(1, "case_sensitive", false);
   const Value* path = arguments.find(2, "attribute");
   std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     const Value key = by_path(one, path);
-    keyed.emplace_back(with_case ? key : without_case(key), one);
+    // In a list, so that equal keys need no order: missing attributes sort beside each other.
+    keyed.emplace_back(make_list({with_case ? key : without_case(key)}), one);
   }
   return make_list(sorted(budget, std::move(keyed), backward));
 }
@@ -118,9 +121,11 @@ Value unique(Budget& budget, const Value& input, const Arguments& arguments) {
   const bool with_case = arguments.flag(0, "case_sensitive", false);
   const Value* path = arguments.find(1, "attribute");
   std::vector<Value> keys, kept;
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     Value key = by_path(one, path);
     if (!with_case) key = without_case(key);
+    if (!is_hashable(key)) throw Error("unique of a {}", type_name(key));
     const auto is_known = [&](const Value& known) {
       budget.charge(std::min(extent(known).bytes, extent(key).bytes));
       return equal(known, key);
@@ -138,7 +143,8 @@ Value extreme(Budget& budget, const Value& input, const Arguments& arguments) {
   const Value* path = arguments.find(1, "attribute");
   Value best, best_key;
   bool found = false;
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     Value key = by_path(one, path);
     if (!with_case) key = without_case(key);
     budget.charge(extent(key).bytes);
@@ -153,7 +159,8 @@ Value extreme(Budget& budget, const Value& input, const Arguments& arguments) {
 Value sum(Budget& budget, const Value& input, const Arguments& arguments) {
   const Value* start = arguments.find(1, "start");
   Value total = start ? *start : Value(int64_t{0});
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     total = binary(budget, "+", total, by_path(one, arguments.find(0, "attribute")));
   }
   return total;
@@ -171,6 +178,7 @@ Arguments arguments_after(const Arguments& arguments, size_t count) {
 
 Value map(Budget& budget, const Value& input, const Arguments& arguments) {
   std::vector<Value> values;
+  if (!truth(input)) return make_list({});
   const auto items = charged_items(budget, input);
   if (arguments.positional.empty()) {
     const Value& path = arguments.need(0, "attribute");
@@ -200,9 +208,11 @@ Value select(Budget& budget, const Value& input, const Arguments& arguments) {
     test = find_test(name.bytes());
     if (!test) throw Error("the test '{}' is not known", name.bytes());
   }
+  if (!truth(input)) return make_list({});
   const Arguments rest = arguments_after(arguments, place + 1);
   std::vector<Value> kept;
-  for (const Value& one : charged_items(budget, input)->items) {
+  const auto items = charged_items(budget, input);
+  for (const Value& one : items->items) {
     const Value value = by_path(one, path);
     if ((test ? test(budget, value, rest) : truth(value)) == wanted) kept.push_back(one);
   }

@@ -41,6 +41,7 @@ Test find_test(std::string_view name);
 // The operators of expressions: + - * / // % **. Throws Error for kinds that do not go together.
 Value binary(Budget& budget, std::string_view symbol, const Value& left, const Value& right);
 bool contains(Budget& budget, const Value& container, const Value& value);  // `value in container`
+bool is_hashable(const Value& value);  // may be a key: neither a list nor a dict
 Value length_of(const Value& value);
 
 // The filters that look at many values at once (filters_list.cc).

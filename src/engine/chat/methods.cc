@@ -102,7 +102,8 @@ Value count_text(const Text& text, const Arguments& arguments) {
 Value join_texts(const Text& text, const Arguments& arguments) {
   Text joined;
   bool first = true;
-  for (const Value& one : items_of(arguments.need(0, "iterable"))->items) {
+  const auto items = items_of(arguments.need(0, "iterable"));
+  for (const Value& one : items->items) {
     if (!one.text()) throw Error("join() of a {}", type_name(one));
     if (!first) joined.append(text);
     joined.append(*one.text());

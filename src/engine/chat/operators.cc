@@ -22,7 +22,10 @@ int64_t whole(const Value& value) {
 }
 
 Value whole_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) return std::pow(static_cast<double>(base), static_cast<double>(exponent));
+  if (exponent < 0) {
+    if (base == 0) throw Error("division by zero");
+    return std::pow(static_cast<double>(base), static_cast<double>(exponent));
+  }
   int64_t result = 1;
   for (; exponent > 0; --exponent) {
     if (base == 0 || base == 1) return base;
@@ -59,7 +62,11 @@ Value real_arithmetic(std::string_view symbol, double left, double right) {
   if (symbol == "+") return left + right;
   if (symbol == "-") return left - right;
   if (symbol == "*") return left * right;
-  if (symbol == "**") return std::pow(left, right);
+  if (symbol == "**") {
+    const double power = std::pow(left, right);
+    if (!std::isfinite(power)) throw Error("{} ** {} is no number", left, right);
+    return power;
+  }
   if (right == 0) throw Error("division by zero");
   if (symbol == "/") return left / right;
   if (symbol == "//") return std::floor(left / right);
@@ -120,6 +127,10 @@ Value binary(Budget& budget, std::string_view symbol, const Value& left, const V
   refuse(symbol, left, right);
 }
 
+bool is_hashable(const Value& value) {
+  return !value.dict() && !(value.list() && !value.list()->tuple);
+}
+
 bool contains(Budget& budget, const Value& container, const Value& value) {
   if (const Text* text = container.text()) {
     budget.charge(text->size());
@@ -128,6 +139,7 @@ bool contains(Budget& budget, const Value& container, const Value& value) {
     return text->bytes().find(part->bytes()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {
+    if (!is_hashable(value)) refuse("in", value, container);
     return value.text() && dict->find(value.text()->bytes());
   }
   if (const auto* space = container.as<std::shared_ptr<Namespace>>()) {

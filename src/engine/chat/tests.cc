@@ -65,18 +65,17 @@ bool is_same(Budget&, const Value& value, const Arguments& arguments) {
                         : value.is<int64_t>() && other.is<int64_t>() && equal(value, other);
 }
 
-int64_t remainder(Budget& budget, const Value& value, const Value& divisor) {
-  const Value rest = binary(budget, "%", value, divisor);
-  return truth(rest) ? 1 : 0;
+bool leaves(Budget& budget, const Value& value, const Value& divisor, int64_t rest) {
+  return equal(binary(budget, "%", value, divisor), rest);
 }
 bool is_divisible(Budget& budget, const Value& value, const Arguments& arguments) {
-  return remainder(budget, value, arguments.need(0, "num")) == 0;
+  return leaves(budget, value, arguments.need(0, "num"), 0);
 }
 bool is_odd(Budget& budget, const Value& value, const Arguments&) {
-  return remainder(budget, value, int64_t{2}) == 1;
+  return leaves(budget, value, int64_t{2}, 1);
 }
 bool is_even(Budget& budget, const Value& value, const Arguments&) {
-  return remainder(budget, value, int64_t{2}) == 0;
+  return leaves(budget, value, int64_t{2}, 0);
 }
 
 struct NamedTest {

@@ -191,7 +191,7 @@ std::vector<Text> split_spaces(const Text& text, int64_t most) {
     parts.push_back(text.slice(at, end));
     at = end_of(end, true);
   }
-  if (at < text.size()) parts.push_back(strip(text.slice(at, text.size()), false, true, nullptr));
+  if (at < text.size()) parts.push_back(text.slice(at, text.size()));
   return parts;
 }
 

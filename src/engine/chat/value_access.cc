@@ -139,7 +139,7 @@ Value slice(const Value& object, const Value& start, const Value& stop, const Va
     }
     return part;
   }
-  return Value();
+  throw Error("a {} has no slices", type_name(object));
 }
 
 }  // namespace ridge::jinja
