@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/interrupt.h"
+#include "engine/chat/chat_template.h"
 #include "serving/serving_engine.h"
 
 namespace ridge {
