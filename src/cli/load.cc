@@ -46,7 +46,7 @@ struct LoadCommandOptions {
   bool has_duration = false;
   WorkloadOptions workload;
   std::vector<std::string> goodput;
-  bool chat = false, ignore_eos = true, allow_remote = false;
+  bool chat = false, stop_at_end = false, allow_remote = false;
 };
 
 constexpr size_t kMaxTraceBytes = 256u << 20;
@@ -84,7 +84,7 @@ LoadOptions load_options(const LoadCommandOptions& o) {
         fmt::format("--concurrency {}: the limit of open files allows {}", load.concurrency, most));
   }
   load.chat = o.chat || o.workload.turns > 1;
-  load.ignore_eos = o.ignore_eos;
+  load.ignore_eos = !o.stop_at_end;
   return load;
 }
 
@@ -199,8 +199,7 @@ void add_load_command(CLI::App& app, Global& global) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_flag("--chat", o->chat, "Use /v1/chat/completions, as --turns does");
-  command->add_flag("--ignore-eos,!--no-ignore-eos", o->ignore_eos,
-                    "Generate to the full length (default)");
+  command->add_flag("--no-ignore-eos", o->stop_at_end, "End an answer where the model ends it");
   command->add_option("--goodput", o->goodput, "Targets in ms: ttft:500 tpot:50 e2el:2000")
       ->delimiter(',');
   command->add_option("--seed", o->workload.seed, "Seed of lengths, arrivals and prompts")
