@@ -23,3 +23,7 @@ endforeach()
 # It has a Family of its own, which is not model/'s.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# Boost.Asio and Beast take longer to compile than the rest of their room: they compile beside it.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/serve/http.cc ${CMAKE_SOURCE_DIR}/src/serve/http_connection.cc
+  ${CMAKE_SOURCE_DIR}/src/serve/http_reader.cc ${CMAKE_SOURCE_DIR}/src/serve/http_text.cc
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -31,10 +31,36 @@ constexpr size_t kLingerBytes = 16 << 20;
 // before a slow reader shows.
 constexpr int kKernelUnsentBytes = 128 << 10;
 
+// A send takes about 5 us.
+constexpr int kFlushGroup = 32;
+
 // A long answer's buffer is freed when it is sent.
 constexpr size_t kKeptCapacity = 64 << 10;
 
 }  // namespace
+
+void HttpServerState::flush_soon(std::shared_ptr<HttpConnection> connection) {
+  const std::lock_guard lock(mutex_);
+  ready_.push_back(std::move(connection));
+  if (ready_.size() == 1) asio::post(io, [this] { flush_some(); });
+}
+
+// A thousand streams often get a token each at the same moment. Between groups of them the I/O
+// thread looks at its sockets, so that other clients wait for a group and not for all.
+void HttpServerState::flush_some() {
+  for (int i = 0; i < kFlushGroup; ++i) {
+    std::shared_ptr<HttpConnection> connection;
+    {
+      const std::lock_guard lock(mutex_);
+      connection = ready_.front();
+    }
+    connection->flush();
+    const std::lock_guard lock(mutex_);
+    ready_.pop_front();
+    if (ready_.empty()) return;
+  }
+  asio::post(io, [this] { flush_some(); });
+}
 
 void HttpConnection::start(bool refused) {
   error_code ignored;
@@ -107,8 +133,7 @@ void HttpConnection::dispatch() {
   http11_ = reader_.is_http11();
   head_only_ = reader_.is_head_only();
   answer_ = std::make_shared<HttpAnswer>(
-      [self = shared_from_this()] { asio::post(self->server_.io, [self] { self->flush(); }); },
-      server_.limits.unsent_bytes);
+      [self = shared_from_this()] { self->server_.flush_soon(self); }, server_.limits.unsent_bytes);
   if (input_ended_) answer_->client_gone();
   const bool quick = server_.is_quick && server_.is_quick(reader_.request());
   auto exchange = make_exchange(std::move(reader_.request()), answer_);
@@ -143,12 +168,10 @@ void HttpConnection::append_head(const HttpReply& reply, bool streamed) {
 void HttpConnection::flush() {
   if (state_ == State::closed) return;
   if (answer_ && answer_->is_dropped()) return close(true);
-  if (writing_) return;
+  if (blocked_) return;
   if (state_ == State::answering) collect();
-  if (!out_.empty()) {
-    sending_.swap(out_);
-    return write();
-  }
+  sending_.swap(out_);
+  if (!send()) return;
   if (state_ == State::ending) return linger();
   if (collected_) finish_answer();
 }
@@ -170,27 +193,36 @@ void HttpConnection::collect() {
   answer_->set_sending(out_.size());
 }
 
-void HttpConnection::write() {
-  writing_ = true;
-  if (state_ != State::reading) deadline_ = Clock::now() + server_.limits.stall;
-  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-                           [self = shared_from_this()](const error_code& failure, size_t count) {
-                             self->writing_ = false;
-                             if (self->state_ == State::closed) return;
-                             if (failure) return self->close();
-                             self->sent_ += count;
-                             self->on_written();
-                           });
-}
-
-void HttpConnection::on_written() {
+// True when all of sending_ is sent. Otherwise the kernel takes no more, and flush() is called when
+// it does again.
+bool HttpConnection::send() {
+  error_code failure;
+  if (!sending_.empty()) {
+    sent_ +=
+        socket_.write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_), failure);
+  }
+  if (failure && failure != asio::error::would_block) {
+    close();
+    return false;
+  }
   if (answer_) answer_->set_sending(sending_.size() - sent_);
-  if (sent_ < sending_.size()) return write();
-  sent_ = 0;
-  sending_.clear();
-  if (sending_.capacity() > kKeptCapacity) sending_.shrink_to_fit();
-  if (state_ != State::reading) deadline_ = kNever;
-  flush();
+  if (sent_ == sending_.size()) {
+    sent_ = 0;
+    sending_.clear();
+    if (sending_.capacity() > kKeptCapacity) sending_.shrink_to_fit();
+    if (state_ != State::reading) deadline_ = kNever;
+    return true;
+  }
+  if (state_ != State::reading) deadline_ = Clock::now() + server_.limits.stall;
+  blocked_ = true;
+  socket_.async_wait(tcp::socket::wait_write,
+                     [self = shared_from_this()](const error_code& wait_failure) {
+                       self->blocked_ = false;
+                       if (self->state_ == State::closed) return;
+                       if (wait_failure) return self->close();
+                       if (self->send()) self->flush();
+                     });
+  return false;
 }
 
 void HttpConnection::finish_answer() {

@@ -7,8 +7,10 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -22,8 +24,12 @@ namespace ridge {
 
 class HttpConnection;
 
-// What the connections share.
-struct HttpServerState {
+// What the connections share. All but flush_soon() is for the I/O thread.
+class HttpServerState {
+ public:
+  // Lets the I/O thread flush() the connection. From any thread, while the connection is open.
+  void flush_soon(std::shared_ptr<HttpConnection> connection);
+
   boost::asio::io_context io{1};
   HttpHandler handler;
   std::function<bool(const HttpRequest&)> is_quick;
@@ -32,6 +38,12 @@ struct HttpServerState {
   std::unordered_set<std::shared_ptr<HttpConnection>> connections;
   bool draining = false;
   std::array<char, 64 << 10> buffer;  // what one read of one socket takes
+
+ private:
+  void flush_some();
+
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<HttpConnection>> ready_;  // to be flushed
 };
 
 // A socket and its requests, one after the other. All on the I/O thread.
@@ -42,6 +54,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void start(bool refused);
   void check_deadline(std::chrono::steady_clock::time_point now);
+  void flush();          // sends what the handler has given
   void close_if_idle();  // that is, between two requests
   void close(bool reset = false);
 
@@ -58,11 +71,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void read_requests();
   void dispatch();
   void refuse(const HttpReply& reply);
-  void flush();
   void collect();
   void append_head(const HttpReply& reply, bool streamed);
-  void write();
-  void on_written();
+  bool send();
   void finish_answer();
   void linger();
 
@@ -78,10 +89,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpReader reader_;
   size_t lingered_bytes_ = 0;
 
-  std::string out_;      // not handed to the socket yet
-  std::string sending_;  // must not move while `writing_`
-  size_t sent_ = 0;      // of sending_
-  bool writing_ = false;
+  std::string out_;  // to be sent after sending_
+  std::string sending_;
+  size_t sent_ = 0;       // of sending_
+  bool blocked_ = false;  // the kernel takes no more
   std::shared_ptr<HttpAnswer> answer_;
   bool http11_ = true, head_only_ = false, keep_alive_ = false;
   HttpFraming framing_ = HttpFraming::content_length;
