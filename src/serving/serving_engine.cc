@@ -293,6 +293,8 @@ struct ServingEngine::Impl {
     }
     if (flight.rows > 0) {
       runner->sample(std::span(flight.requests).first(size_t(flight.rows)));
+    } else {
+      flight.may_run_ahead = false;  // its end is waited for by logits(), which is of the last step
     }
   }
 
@@ -321,6 +323,7 @@ struct ServingEngine::Impl {
     Flight flight = std::move(flights.front());
     flights.pop_front();
     std::span<const TopLogits> rows;
+    landed_logits = {};
     if (flight.rows > 0) {
       rows = runner->fetch();
     } else {
@@ -442,8 +445,9 @@ struct ServingEngine::Impl {
       return;
     }
     if (!flights.empty()) throw Error("every token is banned: nothing is left to draw from");
+    if (landed_logits.empty()) landed_logits = runner->logits();
     const auto vocab = size_t(runner->weights().architecture.vocab);
-    sampler.sample(runner->logits().subspan(row * vocab, vocab), draw_context, workspace, to);
+    sampler.sample(landed_logits.subspan(row * vocab, vocab), draw_context, workspace, to);
   }
 
   static void count_accepted(Active& request, int position) {
@@ -556,6 +560,7 @@ struct ServingEngine::Impl {
   Flight spare;  // a landed one, for its memory
   std::optional<Clock::time_point> last_landed;
   std::vector<Slice> slices;
+  std::span<const float> landed_logits;  // of the step that is landing, where a draw needed them
   std::vector<Sequences> described;
   std::vector<Token> tokens, context_tokens;
   SamplerWorkspace workspace;
