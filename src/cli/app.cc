@@ -55,6 +55,7 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::ExistingDirectory);
   app.fallthrough();
   add_run_command(app, global);
+  add_pull_command(app, global);
   add_bench_command(app, global);
   add_perplexity_command(app, global);
   add_predict_command(app, global);

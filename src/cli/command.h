@@ -22,6 +22,7 @@ void add_convert_command(CLI::App& app, Global& global);
 void add_validate_command(CLI::App& app, Global& global);
 void add_measure_command(CLI::App& app, Global& global);
 void add_run_command(CLI::App& app, Global& global);
+void add_pull_command(CLI::App& app, Global& global);
 void add_bench_command(CLI::App& app, Global& global);
 void add_perplexity_command(CLI::App& app, Global& global);
 void add_serve_command(CLI::App& app, Global& global);

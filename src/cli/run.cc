@@ -18,6 +18,7 @@
 #include "cli/run_report.h"
 #include "engine/chat/chat_template.h"
 #include "engine/generate.h"
+#include "hub/hub_cache.h"
 
 namespace ridge {
 namespace {
@@ -26,6 +27,7 @@ constexpr const char* kRunFooter = R"(Examples:
   ridge run                                      the model inside the program, offline
   ridge run "The memory of a computer"           the same, with your words
   ridge run ~/models/Llama-3.2-1B-Instruct --chat "What is a roofline?"
+  ridge run Qwen/Qwen3-0.6B --chat "Hello"       from the Hugging Face cache, see ridge pull
   ridge run model-Q4_K_M.gguf -i                 a conversation; Ctrl-D ends it
   ridge run model.gguf "Once" -n 64 --temperature 0 --trace trace.json
   ridge run llama-3-8b --weights random:1 --format q8_0 "x" -n 16   speed without the files
@@ -58,7 +60,8 @@ std::string take_prompt(RunCommandOptions& options) {
   std::error_code ignored;  // a prompt may be too long for a path
   const auto names_model = [&](const std::string& name) {
     return random || name.ends_with(".gguf") || name.ends_with(".safetensors") ||
-           name.starts_with("ridge-") || std::filesystem::exists(name, ignored);
+           name.starts_with("ridge-") || parse_hub_name(name) ||
+           std::filesystem::exists(name, ignored);
   };
   std::string prompt = options.second;
   options.engine.model = options.first;
@@ -189,8 +192,10 @@ void add_run_command(CLI::App& app, Global& global) {
   options->generate.sampler.repetition_penalty = 1.1;
   CLI::App* command = app.add_subcommand("run", "Generate text, with achieved against roof");
   command->footer(kRunFooter);
-  command->add_option("model", options->first,
-                      "A folder with config.json and safetensors, a *.gguf; none: the one inside");
+  command->add_option(
+      "model", options->first,
+      "A folder with config.json and safetensors, a *.gguf, ORG/NAME of the Hugging Face "
+      "cache; none: the one inside");
   command->add_option("prompt", options->second, "What to continue, or to answer with --chat");
   CLI::Option* talk = command->add_flag("-i,--interactive", options->interactive, "A conversation");
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template");

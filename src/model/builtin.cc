@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "hub/hub_cache.h"
 #include "model/read.h"
 
 namespace ridge {
@@ -138,6 +139,11 @@ Model model_from_folder(const std::string& path) {
 
 Model find_model(std::string_view name_or_path) {
   if (name_or_path.empty()) throw Error("a model needs a name or a path");
+  if (const std::optional<std::string> cached = find_cached_model(name_or_path)) {
+    Model model = find_model(*cached);
+    model.source = name_or_path;
+    return model;
+  }
   std::string path(name_or_path);
   std::error_code error;
   fs::file_status status = fs::status(path, error);
@@ -146,6 +152,7 @@ Model find_model(std::string_view name_or_path) {
   std::string extension = fs::path(path).extension().string();
   if (!exists && extension != ".json" && extension != ".gguf" && extension != ".safetensors") {
     if (auto model = builtin_model(name_or_path)) return *model;
+    check_pulled(name_or_path);
     unknown_model(name_or_path);
   }
   if (!exists) throw Error("{}: no such file", path);
@@ -162,7 +169,10 @@ Model find_model(std::string_view name_or_path) {
   if (model.name.empty()) {
     fs::path named = fs::path(path).lexically_normal();
     if (named.filename().empty() || named.filename() == "config.json") named = named.parent_path();
-    model.name = named.stem().string().empty() ? path : named.stem().string();
+    model.name = snapshot_model_name(named);
+    if (model.name.empty()) {
+      model.name = named.stem().string().empty() ? path : named.stem().string();
+    }
   }
   if (model.title.empty()) model.title = model.name;
   model.source = path;

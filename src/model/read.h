@@ -10,8 +10,9 @@
 
 namespace ridge {
 
-// A built-in name ("llama-3-70b", forgiving), a config.json, a folder holding one (with or
-// without *.safetensors, whose headers then give exact bytes), a *.gguf or *.safetensors file.
+// A config.json, a folder holding one (with or without *.safetensors, whose headers then give exact
+// bytes), a *.gguf or *.safetensors file; a model of the Hugging Face cache ("org/name", see
+// hub/hub_cache.h); a built-in name ("llama-3-70b", forgiving). The first of these that is there.
 // Throws Error: unknown names suggest the nearest, unknown architectures name the field.
 Model find_model(std::string_view name_or_path);
 

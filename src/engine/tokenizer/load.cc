@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "engine/tokenizer/special.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "hub/hub_cache.h"
 
 namespace ridge {
 namespace {
@@ -97,6 +98,10 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  if (const std::optional<std::string> cached = find_cached_model(path)) {
+    return load_tokenizer(*cached);
+  }
+  check_pulled(path);
   std::error_code error;
   if (fs::is_directory(path, error)) return load_folder(path);
   const MappedFile file(path);

@@ -62,7 +62,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(std::string_view tokenizer_json,
                                                const std::string& where);
 std::unique_ptr<Tokenizer> tokenizer_from_gguf(std::string_view file, const std::string& where);
 // A folder (tokenizer.json with tokenizer_config.json and generation_config.json where they lie), a
-// tokenizer.json or a *.gguf.
+// tokenizer.json, a *.gguf, or a model of the Hugging Face cache ("org/name").
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
 // Cuts a stream of token bytes at whole UTF-8 characters.

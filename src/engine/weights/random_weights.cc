@@ -21,6 +21,7 @@
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
 #include "engine/weights/storage_blocks.h"
+#include "hub/hub_cache.h"
 #include "model/builtin.h"
 #include "model/gguf.h"
 #include "model/read.h"
@@ -278,6 +279,11 @@ void describe(Weights& weights, const std::string& name) {
 }  // namespace
 
 Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads) {
+  if (const std::optional<std::string> cached = find_cached_model(name)) {
+    Weights cached_weights = random_weights(*cached, storage, seed, threads);
+    cached_weights.source = fmt::format("{}, random:{}", name, seed);
+    return cached_weights;
+  }
   Weights weights;
   describe(weights, name);
   const std::vector<Slot> slots = make_slots(weights);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
+#include "hub/hub_cache.h"
 #include "model/builtin.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
@@ -89,6 +90,11 @@ Weights load_folder(const fs::path& folder, const std::string& only) {
 }  // namespace
 
 Weights load_weights(const std::string& name) {
+  if (const std::optional<std::string> cached = find_cached_model(name)) {
+    Weights weights = load_weights(*cached);
+    weights.source = weights.model.source = name;
+    return weights;
+  }
   std::error_code error;
   const fs::file_status status = fs::status(name, error);
   const bool exists = !error && fs::exists(status);
@@ -96,6 +102,7 @@ Weights load_weights(const std::string& name) {
   const fs::path path = name;
   const std::string extension = path.extension().string();
   if (!exists) {
+    check_pulled(name);
     if (extension == ".gguf" || extension == ".safetensors" || builtin_config(name).is_null()) {
       throw Error("{}: no such model: a folder with config.json and safetensors, or a *.gguf",
                   name.substr(0, 200));
@@ -117,7 +124,10 @@ Weights load_weights(const std::string& name) {
   }
   fs::path named = path.lexically_normal();
   if (named.filename().empty()) named = named.parent_path();
-  weights.model.name = extension.empty() ? named.filename().string() : named.stem().string();
+  weights.model.name = snapshot_model_name(named);
+  if (weights.model.name.empty()) {
+    weights.model.name = extension.empty() ? named.filename().string() : named.stem().string();
+  }
   if (weights.model.title.empty()) weights.model.title = weights.model.name;
   weights.source = weights.described_by = weights.model.source = name;
   return weights;

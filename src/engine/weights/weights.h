@@ -53,7 +53,7 @@ struct Weights {
   Vector final_norm;
   std::vector<LayerWeights> layers;
   std::unique_ptr<Tokenizer> tokenizer;  // null: random weights
-  std::string source;                    // display name: the path, or "llama-3-8b, random:1"
+  std::string source;                    // display name: as given, or "llama-3-8b, random:1"
   std::string described_by;              // path or name of its config or metadata
   double bytes = 0;                      // of the tensors, mapped or allocated
   double copied_bytes = 0;               // of those, copied on loading: q and k rows of a GGUF
@@ -61,7 +61,8 @@ struct Weights {
 };
 
 // `name` is a folder with config.json and *.safetensors, a *.gguf, a *.safetensors next to its
-// config.json, "ridge-7m" or "ridge-1m" (embedded in the program), or empty for ridge-7m.
+// config.json, a model of the Hugging Face cache ("org/name", hub/hub_cache.h), "ridge-7m" or
+// "ridge-1m" (embedded in the program), or empty for ridge-7m.
 // Everything is checked before use: bounds, overlaps, shapes against the config. Throws Error.
 // Reads only headers and small vectors; matrices are not copied.
 Weights load_weights(const std::string& name);
