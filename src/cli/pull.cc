@@ -45,7 +45,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // "1.2 GB of 16 GB, 85 MB/s, 2 m 3 s left", rewritten in place.
-class ProgressLine {
+class DownloadLine {
  public:
   void show(const PullProgress& progress) {
     const double seconds = seconds_since(start_);
@@ -125,7 +125,7 @@ void print_pulled(const PullOptions& options, const Pulled& pulled, double secon
 
 void run_pull(const PullCommandOptions& command, Global& global) {
   PullOptions options = options_of(command);
-  ProgressLine line;
+  DownloadLine line;
   if (!global.json && ::isatty(STDERR_FILENO) != 0) {
     options.progress = [&](const PullProgress& progress) { line.show(progress); };
   }
