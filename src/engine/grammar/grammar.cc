@@ -10,8 +10,8 @@ namespace ridge {
 
 namespace {
 
-// 8 MiB of masks for a vocabulary of 128 k.
-constexpr size_t kCachedMasks = 512;
+// 4 MiB of masks for a vocabulary of 128 k.
+constexpr size_t kCachedMasks = 256;
 
 }  // namespace
 

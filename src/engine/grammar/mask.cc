@@ -97,7 +97,7 @@ void MaskWalk::walk_string(Thread thread) {
   for (const StringTokens::Closing& closing : tokens.closing) {
     if (closing.characters < missing || closing.characters > room) continue;
     set_tokens(closing.node);
-    walk(closing.node, closed);
+    if (vocabulary_.end(closing.node) > closing.node + 1) walk(closing.node, closed);
   }
   pool_.shrink(mark);
 }
@@ -127,26 +127,26 @@ std::u32string mask_key(const Automaton& automaton, const VocabularyTrie& vocabu
                         const Matcher& place) {
   std::u32string key;
   const StackPool& pool = place.pool();
-  key.reserve(3 * (pool.size() + place.threads().size()));
+  key.reserve(4 * (pool.size() + place.threads().size()));
   const auto add = [&](std::initializer_list<uint32_t> words) {
     for (uint32_t word : words) key.push_back(static_cast<char32_t>(word));
   };
+  add({pool.size()});
   for (uint32_t node = 1; node < pool.size(); ++node) {
     add({pool[node].frame.state, pool[node].frame.value, pool[node].below});
   }
   for (const Thread& thread : place.threads()) {
     const State& state = automaton.states[thread.top.state];
-    uint32_t value = thread.top.value;
+    uint32_t value = thread.top.value, room = 0;
     if (state.kind == StateKind::string) {
       // A bound that no token reaches might as well be farther away.
       const StringPlace string = StringPlace::of(value);
       const uint32_t reach = vocabulary.longest();
       const uint32_t missing = state.min - std::min(state.min, string.characters);
-      const uint32_t room = state.max - std::min(state.max, string.characters);
       value = string.inside | std::min(missing, reach) << 8;
-      add({std::min(room, reach)});
+      room = std::min(state.max - std::min(state.max, string.characters), reach);
     }
-    add({thread.top.state, value, thread.below});
+    add({thread.top.state, value, room, thread.below});
   }
   return key;
 }
