@@ -21,7 +21,8 @@ class MaskWalk {
         vocabulary_(vocabulary),
         pool_(place.pool()),
         mask_(mask),
-        levels_(vocabulary.longest() + 1) {}
+        levels_(vocabulary.longest() + 1),
+        path_(vocabulary.longest() + 1) {}
 
   // All tokens below `root`, to which `threads` have come.
   void walk(uint32_t root, const Threads& threads);
@@ -29,6 +30,10 @@ class MaskWalk {
   void walk_string(Thread thread);
 
  private:
+  bool continues_string(uint32_t node, const Threads& threads) const;
+  void walk_rest_of_string(uint32_t node, Thread thread);
+  void close_string(std::span<const StringTokens::Closing> closings, Thread thread, uint32_t fewest,
+                    uint32_t most);
   void set_tokens(uint32_t node) {
     for (Token token : vocabulary_.tokens(node)) set_bit(mask_, token);
   }
@@ -41,22 +46,28 @@ class MaskWalk {
     Threads threads;
     uint32_t pool_size = 0;  // with these threads' frames
   };
-  std::vector<Level> levels_;  // by depth below the walk's root
+  std::vector<Level> levels_;  // by depth
+  std::vector<uint8_t> path_;  // by depth: bytes from the root of the trie
 };
 
+bool between_characters(const Automaton& automaton, const Thread& thread) {
+  return automaton.states[thread.top.state].kind == StateKind::string &&
+         StringPlace::of(thread.top.value).inside == kStringBody;
+}
+
 void MaskWalk::walk(uint32_t root, const Threads& threads) {
-  const uint32_t root_depth = vocabulary_.depth(root);
-  levels_[0].threads = threads;
-  levels_[0].pool_size = pool_.size();
-  const uint32_t end = vocabulary_.end(root);
+  const uint32_t mark = pool_.size(), end = vocabulary_.end(root);
+  levels_[vocabulary_.depth(root)].threads = threads;
+  levels_[vocabulary_.depth(root)].pool_size = mark;
   for (uint32_t node = root + 1; node < end;) {
-    const uint32_t depth = vocabulary_.depth(node) - root_depth;
+    const uint32_t depth = vocabulary_.depth(node);
     const Level& before = levels_[depth - 1];
     Level& level = levels_[depth];
+    path_[depth] = vocabulary_.byte(node);
     level.threads.clear();
     pool_.shrink(before.pool_size);
     for (const Thread& thread : before.threads) {
-      step(automaton_, pool_, thread, vocabulary_.byte(node), level.threads);
+      step(automaton_, pool_, thread, path_[depth], level.threads);
     }
     if (level.threads.empty()) {
       node = vocabulary_.end(node);
@@ -64,9 +75,43 @@ void MaskWalk::walk(uint32_t root, const Threads& threads) {
     }
     level.pool_size = pool_.size();
     set_tokens(node);
-    ++node;
+    if (root == 0 && continues_string(node, level.threads)) {
+      walk_rest_of_string(node, level.threads[0]);
+      node = vocabulary_.end(node);
+    } else {
+      ++node;
+    }
   }
-  pool_.shrink(levels_[0].pool_size);
+  pool_.shrink(mark);
+}
+
+// True if the table of string tokens says what becomes of the tokens below the node: the place is
+// in a string without bounds, and so would it be had the whole path been read in that string. This
+// is so for most tokens where a key starts that may have any name but those of the properties.
+bool MaskWalk::continues_string(uint32_t node, const Threads& threads) const {
+  if (threads.size() != 1 || !between_characters(automaton_, threads[0])) return false;
+  const State& state = automaton_.states[threads[0].top.state];
+  if (state.min > 0 || state.max != kNoLimit) return false;
+  StringState inside = kStringBody;
+  for (uint32_t depth = 1; depth <= vocabulary_.depth(node) && inside < kStringEnd; ++depth) {
+    inside = string_step(state.string_kind, inside, path_[depth]);
+  }
+  return inside == kStringBody;
+}
+
+void MaskWalk::walk_rest_of_string(uint32_t node, Thread thread) {
+  const StringTokens& tokens =
+      vocabulary_.string_tokens(automaton_.states[thread.top.state].string_kind);
+  for (Token token : vocabulary_.tokens_below(node)) {
+    const auto word = static_cast<size_t>(token) / 32;
+    mask_[word] |= tokens.mask[word] & 1u << (token % 32);
+  }
+  const auto at = [&](uint32_t bound) {
+    return std::partition_point(
+        tokens.closing.begin(), tokens.closing.end(),
+        [&](const StringTokens::Closing& closing) { return closing.node < bound; });
+  };
+  close_string({at(node), at(vocabulary_.end(node))}, thread, 0, kNoLimit);
 }
 
 // The tokens that begin at most `room` characters.
@@ -90,21 +135,20 @@ void MaskWalk::walk_string(Thread thread) {
   const uint32_t room = state.max == kNoLimit ? kNoLimit : state.max - characters;
   const uint32_t missing = state.min > characters ? state.min - characters : 0;
   add_inside(tokens, room, mask_);
+  close_string(tokens.closing, thread, missing, room);
+}
 
+void MaskWalk::close_string(std::span<const StringTokens::Closing> closings, Thread thread,
+                            uint32_t fewest, uint32_t most) {
   const uint32_t mark = pool_.size();
   Threads closed;
-  enter(automaton_, pool_, {state.next, 0}, thread.below, closed);
-  for (const StringTokens::Closing& closing : tokens.closing) {
-    if (closing.characters < missing || closing.characters > room) continue;
+  enter(automaton_, pool_, {automaton_.states[thread.top.state].next, 0}, thread.below, closed);
+  for (const StringTokens::Closing& closing : closings) {
+    if (closing.characters < fewest || closing.characters > most) continue;
     set_tokens(closing.node);
     if (vocabulary_.end(closing.node) > closing.node + 1) walk(closing.node, closed);
   }
   pool_.shrink(mark);
-}
-
-bool between_characters(const Automaton& automaton, const Thread& thread) {
-  return automaton.states[thread.top.state].kind == StateKind::string &&
-         StringPlace::of(thread.top.value).inside == kStringBody;
 }
 
 }  // namespace

@@ -37,12 +37,17 @@ class VocabularyTrie {
                                       first_token_[node + 1] - first_token_[node]);
   }
 
+  std::span<const Token> tokens_below(uint32_t node) const {  // that go on from this node
+    return std::span(tokens_).subspan(first_token_[node + 1],
+                                      first_token_[end(node)] - first_token_[node + 1]);
+  }
+
   // What each token does from inside a JSON string, between two characters. This is the place in
   // which most of a document is written and in which most tokens are allowed: it is worth a table
   // for the vocabulary.
   struct StringTokens {
     // Tokens that do not leave the string, by the number of characters that they begin. Tokens that
-    // do, by nodes: the byte of the node is the closing quote.
+    // do, by nodes in increasing order: the byte of the node is the closing quote.
     struct Inside {
       Token token;
       uint32_t characters;
