@@ -30,7 +30,9 @@ void open_browser(const std::string& url) {
 void serve(const ServeOptions& options, bool open) {
   HttpServer server(page_handler(options.host), HttpLimits{});
   const int port = server.bind(options.host, options.port);
-  const std::string url = fmt::format("http://{}:{}/", options.host, port);
+  const bool bare_v6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
+  const std::string host = bare_v6 ? "[" + options.host + "]" : options.host;
+  const std::string url = fmt::format("http://{}:{}/", host, port);
   fmt::print("Ridge on {}\n", paint(Colour::bold, url));
   fmt::print("Press Ctrl-C to stop.\n");
   fflush(stdout);

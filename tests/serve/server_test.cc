@@ -31,6 +31,12 @@ TEST(Server, SendsStrictHeaders) {
   EXPECT_EQ(page.head.find("unsafe"), std::string::npos);
   EXPECT_NE(page.head.find("X-Content-Type-Options: nosniff"), std::string::npos);
   EXPECT_EQ(page.head.find("Access-Control-Allow-Origin"), std::string::npos);
+  // HEAD says how long the page is, without the page.
+  const Answer head = fetch(server.port(), "/", "", "HEAD");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.head.find("Content-Length: " + std::to_string(page.body.size())),
+            std::string::npos);
+  EXPECT_EQ(head.body, "");
 }
 
 TEST(Server, RefusesInJson) {
