@@ -78,7 +78,8 @@ Value reversed(Budget& budget, const Value& input, const Arguments&) {
 std::vector<Value> sorted(Budget& budget, std::vector<std::pair<Value, Value>> keyed,
                           bool backward) {
   const auto before = [&](const auto& left, const auto& right) {
-    budget.charge(std::min(extent(left.first).bytes, extent(right.first).bytes));
+    budget.charge(Budget::kCompared +
+                  std::min(extent(left.first).bytes, extent(right.first).bytes));
     return backward ? compare(right.first, left.first) < 0 : compare(left.first, right.first) < 0;
   };
   std::stable_sort(keyed.begin(), keyed.end(), before);
@@ -127,7 +128,7 @@ Value unique(Budget& budget, const Value& input, const Arguments& arguments) {
     if (!with_case) key = without_case(key);
     if (!is_hashable(key)) throw Error("unique of a {}", type_name(key));
     const auto is_known = [&](const Value& known) {
-      budget.charge(std::min(extent(known).bytes, extent(key).bytes));
+      budget.charge(Budget::kCompared + std::min(extent(known).bytes, extent(key).bytes));
       return equal(known, key);
     };
     if (std::any_of(keys.begin(), keys.end(), is_known)) continue;

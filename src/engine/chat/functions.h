@@ -13,9 +13,10 @@ namespace ridge::jinja {
 // One unit is about a byte written or compared. No template runs longer than about a second.
 class Budget {
  public:
-  static constexpr size_t kUnits = size_t{1} << 28;
-  static constexpr size_t kNode = 64;  // an expression or statement
-  void charge(size_t units);           // throws Error when the budget is spent
+  static constexpr size_t kUnits = size_t{1} << 27;
+  static constexpr size_t kNode = 32;     // an expression, a statement or a turn of a loop
+  static constexpr size_t kCompared = 8;  // two values, beside their size
+  void charge(size_t units);              // throws Error when the budget is spent
 
  private:
   size_t left_ = kUnits;

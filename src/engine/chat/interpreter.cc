@@ -143,7 +143,7 @@ class Interpreter {
 
   void run_loop(const Statement& statement) {
     std::shared_ptr<const List> items = items_of(evaluate(*statement.exprs[0]));
-    budget_.charge(items->items.size() * 8);
+    budget_.charge(items->items.size() * Budget::kNode);
     if (statement.exprs[1]) {
       std::vector<Value> kept;
       Inner inner(*this);

@@ -148,7 +148,7 @@ bool contains(Budget& budget, const Value& container, const Value& value) {
   if (const List* list = container.list()) {
     const size_t most = extent(value).bytes;
     for (const Value& one : list->items) {
-      budget.charge(std::min(extent(one).bytes, most));
+      budget.charge(Budget::kCompared + std::min(extent(one).bytes, most));
       if (equal(one, value)) return true;
     }
     return false;
