@@ -18,11 +18,12 @@ namespace ridge {
 
 inline constexpr const char* kModel = "ridge-1m";
 
-struct Bounds {
+struct EngineBounds {
   int cache_tokens = 4096, max_tokens = 64, max_sequences = 16, max_logit_rows = 0;
 };
 
-inline std::unique_ptr<Runner> make_test_runner(const Bounds& bounds, const char* model = kModel) {
+inline std::unique_ptr<Runner> make_test_runner(const EngineBounds& bounds,
+                                                const char* model = kModel) {
   RunnerOptions options;
   options.threads = 1;
   options.cache_tokens = bounds.cache_tokens;
@@ -32,7 +33,7 @@ inline std::unique_ptr<Runner> make_test_runner(const Bounds& bounds, const char
   return make_cpu_runner(load_weights(model), options);
 }
 
-struct Answer {
+struct EngineAnswer {
   std::vector<Token> tokens;
   std::vector<Sampled> sampled, prompt_sampled;
   std::string text, stop, error;
@@ -41,13 +42,13 @@ struct Answer {
 };
 
 // Collects what the engine gives.
-class Client {
+class EngineClient {
  public:
   ServingEngine::Outputs sink() {
     return [this](std::vector<RequestOutput>&& outputs) {
       const std::lock_guard lock(mutex_);
       for (RequestOutput& output : outputs) {
-        Answer& answer = answers_[output.id];
+        EngineAnswer& answer = answers_[output.id];
         EXPECT_FALSE(answer.end) << "an output after the end of " << output.id;
         for (Sampled& sampled : output.sampled) {
           answer.tokens.push_back(sampled.token);
@@ -76,21 +77,21 @@ class Client {
     ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
                                   [&] { return answers_[id].tokens.size() >= count; }));
   }
-  Answer& operator[](RequestId id) { return answers_[id]; }
+  EngineAnswer& operator[](RequestId id) { return answers_[id]; }
   int ended() const { return ended_; }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<RequestId, Answer> answers_;
+  std::map<RequestId, EngineAnswer> answers_;
   int ended_ = 0;
 };
 
-inline Answer answer_alone(Runner& runner, const ServingRequest& request) {
+inline EngineAnswer answer_alone(Runner& runner, const ServingRequest& request) {
   PagePool pool(runner.page_count(), runner.options().page_tokens);
   KvSequence sequence(pool);
   Generated made = generate(runner, sequence, request.prompt, request.generate, {});
-  Answer answer;
+  EngineAnswer answer;
   answer.tokens = made.tokens;
   answer.sampled = made.sampled;
   answer.text = made.text;
@@ -98,7 +99,7 @@ inline Answer answer_alone(Runner& runner, const ServingRequest& request) {
   return answer;
 }
 
-inline void expect_equal(const Answer& got, const Answer& wanted, RequestId id) {
+inline void expect_equal(const EngineAnswer& got, const EngineAnswer& wanted, RequestId id) {
   EXPECT_EQ(got.tokens, wanted.tokens) << id;
   EXPECT_EQ(got.text, wanted.text) << id;
   EXPECT_EQ(got.end, wanted.end) << id;

@@ -41,12 +41,12 @@ std::vector<ServingRequest> kinds_of_requests(const Weights& weights, std::mt199
 
 TEST(ServingFaults, LoseNoRequestAndChangeNoAnswer) {
   constexpr int kRequests = 10000, kWaiting = 64;
-  Client client;
+  EngineClient client;
   ServingOptions options;
   options.max_waiting = kWaiting;
   options.preempt_every = 3;
   options.max_drafts = 2;
-  const Bounds bounds{
+  const EngineBounds bounds{
       .cache_tokens = 160, .max_tokens = 24, .max_sequences = 6, .max_logit_rows = 18};
   ServingEngine engine(make_test_runner(bounds), std::move(options), client.sink());
   std::mt19937 random(99);
@@ -82,11 +82,11 @@ TEST(ServingFaults, LoseNoRequestAndChangeNoAnswer) {
   EXPECT_GT(refused, 0);
 
   const std::unique_ptr<Runner> alone = make_test_runner({});
-  std::vector<Answer> wanted;
+  std::vector<EngineAnswer> wanted;
   for (const ServingRequest& kind : kinds) wanted.push_back(answer_alone(*alone, kind));
   int whole = 0;
   for (const auto& [id, kind] : sent) {
-    const Answer& answer = client[id];
+    const EngineAnswer& answer = client[id];
     if (answer.end == EndReason::cancelled) {
       EXPECT_TRUE(std::find(cancelled.begin(), cancelled.end(), id) != cancelled.end());
       const std::vector<Token>& tokens = wanted[kind].tokens;

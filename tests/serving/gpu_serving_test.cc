@@ -21,7 +21,7 @@ class GpuServing : public testing::TestWithParam<GpuCase> {};
 
 // Where an answer leaves the one that the request gets alone, the two tokens must have been nearly
 // as probable: steps of other sizes round differently.
-void expect_equal_but_for_ties(const Answer& got, const Answer& alone, RequestId id) {
+void expect_equal_but_for_ties(const EngineAnswer& got, const EngineAnswer& alone, RequestId id) {
   ASSERT_EQ(got.tokens.size(), alone.tokens.size()) << id;
   for (size_t i = 0; i < got.tokens.size(); ++i) {
     if (got.tokens[i] == alone.tokens[i]) continue;
@@ -51,7 +51,7 @@ TEST_P(GpuServing, GivesEachRequestTheTokensItGetsAlone) {
   lone.cache_tokens = 512;
   const auto alone = cuda_runner(config, why, lone, KvStorage::bf16);
   const auto vocab = static_cast<unsigned>(alone->weights().architecture.vocab);
-  Client client;
+  EngineClient client;
   ServingOptions options;
   options.preempt_every = c.preempt_every;
   options.max_drafts = c.drafts;

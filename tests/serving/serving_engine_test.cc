@@ -45,8 +45,8 @@ class AnyServing : public testing::TestWithParam<EngineCase> {};
 
 TEST_P(AnyServing, GivesEachRequestTheTokensItGetsAlone) {
   const EngineCase& c = GetParam();
-  const Bounds bounds{c.cache_tokens, c.max_tokens, c.max_sequences,
-                      c.max_sequences * (1 + c.drafts)};
+  const EngineBounds bounds{c.cache_tokens, c.max_tokens, c.max_sequences,
+                            c.max_sequences * (1 + c.drafts)};
   ServingOptions options;
   options.preempt_every = c.preempt_every;
   options.max_drafts = c.drafts;
@@ -54,7 +54,7 @@ TEST_P(AnyServing, GivesEachRequestTheTokensItGetsAlone) {
   // ridge-7m and ridge-1m share a vocabulary.
   if (c.draft_model) options.draft = make_test_runner(bounds);
   const char* model = c.draft_model ? "ridge-7m" : kModel;
-  Client client;
+  EngineClient client;
   ServingEngine engine(make_test_runner(bounds, model), std::move(options), client.sink());
   std::mt19937 random(42);
   std::vector<ServingRequest> requests;
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Serving, AnyServing,
                          [](const auto& each) { return each.param.name; });
 
 TEST(ServingEngine, FindsAPromptThatItHasSeenInTheCache) {
-  Client client;
+  EngineClient client;
   ServingEngine engine(make_test_runner({}), {}, client.sink());
   std::mt19937 random(1);
   ServingRequest request = random_request(random, engine.runner().weights(), 200, 4);
@@ -114,7 +114,7 @@ TEST(ServingEngine, FindsAPromptThatItHasSeenInTheCache) {
 }
 
 TEST(ServingEngine, ReportsThePromptsLogProbabilities) {
-  Client client;
+  EngineClient client;
   ServingEngine engine(make_test_runner({.max_tokens = 16, .max_sequences = 2}), {}, client.sink());
   std::mt19937 random(2);
   ServingRequest request = random_request(random, engine.runner().weights(), 50, 3);
@@ -144,7 +144,7 @@ TEST(ServingEngine, ReportsThePromptsLogProbabilities) {
 }
 
 TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
-  Client client;
+  EngineClient client;
   ServingEngine engine(make_test_runner({.max_sequences = 2}), {}, client.sink());
   std::mt19937 random(3);
   std::vector<RequestId> ids;
@@ -170,7 +170,7 @@ TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
 }
 
 TEST(ServingEngine, EndsEveryRequestWhenItEnds) {
-  Client client;
+  EngineClient client;
   {
     ServingEngine engine(make_test_runner({.max_sequences = 2}), {}, client.sink());
     std::mt19937 random(4);
@@ -187,7 +187,7 @@ TEST(ServingEngine, EndsEveryRequestWhenItEnds) {
 }
 
 TEST(ServingEngine, RefusesWhatCanNeverRun) {
-  Client client;
+  EngineClient client;
   ServingOptions options;
   options.max_waiting = 2;
   ServingEngine engine(make_test_runner({.cache_tokens = 64, .max_sequences = 1}),
@@ -213,7 +213,7 @@ TEST(ServingEngine, RefusesWhatCanNeverRun) {
 }
 
 TEST(ServingEngine, RefusesMoreThanItsQueueHolds) {
-  Client client;
+  EngineClient client;
   ServingOptions options;
   options.max_waiting = 2;
   ServingEngine engine(make_test_runner({.max_sequences = 1}), std::move(options), client.sink());
