@@ -1,6 +1,7 @@
 // Filters and tests by name, and the budget that bounds what a template may do.
 #pragma once
 
+#include <ctime>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,10 @@ Value binary(Budget& budget, std::string_view symbol, const Value& left, const V
 bool contains(Budget& budget, const Value& container, const Value& value);  // `value in container`
 bool is_hashable(const Value& value);  // may be a key: neither a list nor a dict
 Value length_of(const Value& value);
+
+// range() and strftime_now() of templates (builtins.cc).
+Value make_range(Budget& budget, const Arguments& arguments);
+Value format_time(const Text& format, std::time_t time);  // local time
 
 // The filters that look at many values at once (filters_list.cc).
 struct NamedFilter {

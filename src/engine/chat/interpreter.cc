@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kMaxDepth = 500;                   // expressions and statements inside each other
 constexpr size_t kMaxOutput = size_t{16} << 20;  // bytes
-constexpr int64_t kMaxRange = 100'000;           // of range(), as in Jinja's sandbox
 constexpr std::array<std::string_view, 5> kFunctions = {"range", "namespace", "raise_exception",
                                                         "strftime_now", "dict"};
 
@@ -402,8 +401,8 @@ class Interpreter {
   Value call(std::string_view function, const Arguments& given) {
     if (function == "raise_exception")
       throw Error("{}", to_text(given.need(0, "message"))->bytes());
-    if (function == "strftime_now") return format_time(given.text(0, "format"));
-    if (function == "range") return make_range(given);
+    if (function == "strftime_now") return format_time(given.text(0, "format"), now_);
+    if (function == "range") return make_range(budget_, given);
     if (!given.positional.empty()) throw Error("{}() takes named values only", function);
     Dict values;
     for (const auto& [name, value] : given.named) {
@@ -411,30 +410,6 @@ class Interpreter {
     }
     if (function == "dict") return std::make_shared<const Dict>(std::move(values));
     return std::make_shared<Namespace>(Namespace{std::move(values)});
-  }
-
-  Value format_time(const Text& format) const {
-    std::tm local{};
-    localtime_r(&now_, &local);
-    char buffer[256];
-    const size_t size = std::strftime(buffer, sizeof(buffer), format.bytes().c_str(), &local);
-    return string_value({buffer, size});
-  }
-
-  Value make_range(const Arguments& given) {
-    const bool from_zero = given.positional.size() < 2;
-    const int64_t start = from_zero ? 0 : given.integer(0, "start", 0);
-    const int64_t stop = given.integer(from_zero ? 0 : 1, "stop", 0);
-    const int64_t step = given.integer(2, "step", 1);
-    if (step == 0) throw Error("range() with a step of 0");
-    std::vector<Value> items;
-    for (int64_t at = start; step > 0 ? at < stop : at > stop;) {
-      if (items.size() >= size_t{kMaxRange}) throw Error("range() of more than {}", kMaxRange);
-      items.push_back(at);
-      if (__builtin_add_overflow(at, step, &at)) break;
-    }
-    budget_.charge(items.size() * 8);
-    return make_list(std::move(items));
   }
 
   const std::time_t now_;
