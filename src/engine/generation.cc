@@ -112,7 +112,10 @@ std::string Generation::push(Token token) {
     end_ = EndReason::end_token;
     return {};
   }
-  if (grammar_) grammar_->accept(token);
+  if (grammar_ && !grammar_->accept(token)) {
+    end_ = EndReason::failed;  // more readings of an ambiguous schema than the automaton follows
+    return {};
+  }
   std::string text;
   if (const Tokenizer* tokenizer = weights_->tokenizer.get()) {
     text = characters_.push(tokenizer->decode(token));
