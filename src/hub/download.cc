@@ -155,7 +155,7 @@ std::string shown_name(const HubFile& file, const DownloadSource& source) {
 }
 
 // Appends what is missing. Returns false where it was cancelled.
-bool fetch_rest(HttpClient& client, const HubFile& file, const DownloadSource& source,
+bool fetch_rest(CurlClient& client, const HubFile& file, const DownloadSource& source,
                 PartialFile& partial, uint64_t& received) {
   HubRequest request;
   request.get.url = fmt::format("{}/{}/resolve/{}/{}", source.endpoint, source.repo, source.commit,
@@ -200,7 +200,7 @@ bool fetch_rest(HttpClient& client, const HubFile& file, const DownloadSource& s
 
 }  // namespace
 
-Downloaded download_file(HttpClient& client, const HubFile& file, const DownloadSource& source) {
+Downloaded download_file(CurlClient& client, const HubFile& file, const DownloadSource& source) {
   const fs::path blob = source.blobs / file.hash;
   const auto present = [&] {
     if (!holds_blob(blob, file.size)) return false;

@@ -31,6 +31,6 @@ struct Downloaded {
 // Afterwards blobs/HASH is there, or HASH.incomplete with what arrived. A lock where
 // huggingface_hub takes its own keeps two downloads of one blob apart: the second waits. Throws
 // Error where the server refuses, keeps failing, or sends another size or content.
-Downloaded download_file(HttpClient& client, const HubFile& file, const DownloadSource& source);
+Downloaded download_file(CurlClient& client, const HubFile& file, const DownloadSource& source);
 
 }  // namespace ridge

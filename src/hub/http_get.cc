@@ -80,7 +80,7 @@ std::optional<uint64_t> whole_number(std::string_view text) {
 // What one transfer's callbacks work on.
 struct Exchange {
   const HttpGet& request;
-  const HttpClient::Receive& receive;
+  const CurlClient::Receive& receive;
   HttpReply reply;
   std::exception_ptr thrown;
 };
@@ -198,17 +198,17 @@ std::string get_once(CURL* easy, const std::string& url, const std::string& toke
 
 }  // namespace
 
-struct HttpClient::Handle {
+struct CurlClient::Handle {
   CURL* easy = curl_library().easy_init();
   ~Handle() { curl_library().easy_cleanup(easy); }
 };
 
-HttpClient::HttpClient() : handle_(std::make_unique<Handle>()) {
+CurlClient::CurlClient() : handle_(std::make_unique<Handle>()) {
   if (handle_->easy == nullptr) throw Error("libcurl has no memory");
 }
-HttpClient::~HttpClient() = default;
+CurlClient::~CurlClient() = default;
 
-HttpReply HttpClient::get(const HttpGet& request, const Receive& receive) {
+HttpReply CurlClient::get(const HttpGet& request, const Receive& receive) {
   constexpr int kMaxRedirects = 10;
   Exchange exchange{request, receive, {}, nullptr};
   std::string url = request.url;

@@ -38,12 +38,12 @@ struct HttpReply {
 };
 
 // One connection, kept open between requests to the same host. Not for two threads at once.
-class HttpClient {
+class CurlClient {
  public:
-  HttpClient();  // throws Error where libcurl is missing
-  ~HttpClient();
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
+  CurlClient();  // throws Error where libcurl is missing
+  ~CurlClient();
+  CurlClient(const CurlClient&) = delete;
+  CurlClient& operator=(const CurlClient&) = delete;
 
   // `receive` gets the body of a 200 or 206, piece by piece, with the reply's headers; false ends
   // the transfer. Its exceptions pass through. Redirects are followed, from https only to https.

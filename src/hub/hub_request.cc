@@ -33,8 +33,8 @@ bool wait_for(double seconds, const std::function<bool()>& cancelled) {
 
 }  // namespace
 
-HttpReply get_with_retries(HttpClient& client, HubRequest request,
-                           const HttpClient::Receive& receive) {
+HttpReply get_with_retries(CurlClient& client, HubRequest request,
+                           const CurlClient::Receive& receive) {
   double wait_s = request.backoff_s;
   for (int attempt = 1;; ++attempt) {
     if (request.from) request.get.from = request.from();

@@ -18,8 +18,8 @@ struct HubRequest {
 
 // Up to 5 attempts: 5xx, 408, 429 and broken connections are repeated after a wait, of Retry-After
 // where the server says so, at most a minute. An attempt that brought 1 MiB starts the count again.
-HttpReply get_with_retries(HttpClient& client, HubRequest request,
-                           const HttpClient::Receive& receive);
+HttpReply get_with_retries(CurlClient& client, HubRequest request,
+                           const CurlClient::Receive& receive);
 
 // One line that says why `what` (a repository, or a file of it) did not come: missing, gated, no
 // such revision, rate limit, no connection.

@@ -61,7 +61,7 @@ std::string find_token() {
 }
 
 // Empty where it was cancelled.
-std::string fetch_listing(HttpClient& client, const PullOptions& options) {
+std::string fetch_listing(CurlClient& client, const PullOptions& options) {
   HubRequest request;
   request.get.url = fmt::format("{}/api/models/{}/revision/{}?blobs=true", options.endpoint,
                                 options.repo, percent_encode(options.revision));
@@ -160,7 +160,7 @@ class ParallelDownload {
     uint64_t received = 0;
     std::exception_ptr error;
     try {
-      HttpClient client;
+      CurlClient client;
       for (size_t i = next_++; i < files_.size() && !source_.cancelled(); i = next_++) {
         received += download_file(client, files_[i], source_).bytes;
       }
@@ -213,7 +213,7 @@ PullOptions pull_options_from_environment() {
 Pulled pull(const PullOptions& options) {
   check_names(options);
   Pulled result;
-  HttpClient client;
+  CurlClient client;
   const std::string body = fetch_listing(client, options);
   if (body.empty()) {
     result.cancelled = true;
