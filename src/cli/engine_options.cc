@@ -35,6 +35,10 @@ cuda::WeightFormat device_format(const std::string& name) {
   }
 }
 
+std::string format_of(const EngineOptions& options) {
+  return options.format.empty() ? "bf16" : options.format;
+}
+
 // The name of the level that a step's weights come from.
 std::string level_of(const System& system, const Runner& runner) {
   const Level* cache = system.device.cache();
@@ -100,7 +104,7 @@ int chunk_of(const EngineOptions& options) {
   return options.chunk > 0 ? options.chunk : options.device == "cuda" ? 4096 : 512;
 }
 
-std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds) {
+RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds) {
   if (options.page_tokens % 16 != 0) {
     throw OptionError("page", fmt::format("--page {}: a multiple of 16", options.page_tokens));
   }
@@ -110,21 +114,31 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOp
                                             "`ridge convert` changes a model's own",
                                             options.format));
   }
-  const std::string format = options.format.empty() ? "bf16" : options.format;
-  RunnerOptions wanted = bounds;
-  wanted.threads = options.threads;
-  wanted.kv = kv_storage(options.kv, cuda);
-  wanted.page_tokens = options.page_tokens;
-  wanted.max_tokens = chunk_of(options);
+  bounds.threads = options.threads;
+  bounds.kv = kv_storage(options.kv, cuda);
+  bounds.page_tokens = options.page_tokens;
+  bounds.max_tokens = chunk_of(options);
   // On a device the format is packed while loading, from bf16 where the weights are random.
-  if (cuda) wanted.device_format = device_format(format);
-  const auto random = [&] {
-    const Storage storage = cuda ? Storage::bf16 : storage_from_name(format);
-    return random_weights(options.model, storage, random_seed(options.weights), options.threads);
-  };
-  Weights weights = options.weights.empty() ? load_weights(options.model) : random();
-  return cuda ? make_cuda_runner(std::move(weights), wanted)
-              : make_cpu_runner(std::move(weights), wanted);
+  if (cuda) bounds.device_format = device_format(format_of(options));
+  return bounds;
+}
+
+Weights load_engine_weights(const EngineOptions& options) {
+  if (options.weights.empty()) return load_weights(options.model);
+  const Storage storage =
+      options.device == "cuda" ? Storage::bf16 : storage_from_name(format_of(options));
+  return random_weights(options.model, storage, random_seed(options.weights), options.threads);
+}
+
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
+                                    const RunnerOptions& wanted) {
+  return options.device == "cuda" ? make_cuda_runner(std::move(weights), wanted)
+                                  : make_cpu_runner(std::move(weights), wanted);
+}
+
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds) {
+  const RunnerOptions wanted = runner_options(options, bounds);
+  return make_runner(options, load_engine_weights(options), wanted);
 }
 
 System with_read_rate(System system, const Runner& runner, double rate) {

@@ -30,6 +30,12 @@ int chunk_of(const EngineOptions& options);  // prompt tokens of a step
 // Loads the weights and makes a runner. Of `bounds` cache_tokens, max_sequences and max_logit_rows
 // are used; everything else comes from the options. Throws Error.
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds);
+// The same in steps, for who must see the weights before choosing bounds. runner_options() checks
+// the options.
+RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds);
+Weights load_engine_weights(const EngineOptions& options);
+std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
+                                    const RunnerOptions& wanted);
 
 // The machine the run is held against: this CPU as measured (a file of `ridge measure`, else the
 // quick probe), or the GPU. Where plain reads of the runner's own weights are faster than that, the

@@ -1,23 +1,48 @@
-// ridge serve: the page and the JSON API, from this process.
+// ridge serve: the page, the predictor's JSON API and the OpenAI API, from this process.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/serving_setup.h"
+#include "serve/openai_server.h"
 #include "serve/server.h"
 
 namespace ridge {
 namespace {
 
 constexpr const char* kServeExamples = R"(Examples:
-  ridge serve                       the page on http://127.0.0.1:8080
-  ridge serve --port 9000 --open    another port, and opens the browser
+  ridge serve                       the page and the model inside, on http://127.0.0.1:8080
+  ridge serve model-Q4_K_M.gguf --api-key secret
+  ridge serve --draft ridge-1m      drafts from a smaller model
+  ridge serve --no-model --open     the page and the predictor only, in the browser
+  curl localhost:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once"}'
   curl 'localhost:8080/api/predict?model=llama-3-8b&machine=h200&batch=32'
-Listens on this machine only, unless --host names another address. There is no authentication, so
-expose it only to people you trust. It needs no internet. /api/openapi.json describes the API.)";
+
+OpenAI's clients work with base_url http://127.0.0.1:8080/v1. Also there: /tokenize, /detokenize,
+/health (503 while the model is loaded), /version and /metrics (Prometheus).
+
+Listens on this machine only, unless --host names another address. Then set --api-key, and put a
+proxy with TLS before it: keys and texts travel in the clear. The page and /api need no key. It
+needs no internet. /api/openapi.json describes the predictor's API. SIGTERM and Ctrl-C let running
+answers end for --drain seconds; a second signal ends at once.)";
+
+struct ServeCommandOptions {
+  ServeOptions serve;
+  ServingSetup setup;
+  OpenAiOptions api;
+  bool open = false, no_model = false;
+  int drain_s = 30;
+};
 
 // Opens the browser without waiting for it, and discards its output.
 void open_browser(const std::string& url) {
@@ -27,48 +52,145 @@ void open_browser(const std::string& url) {
   _exit(1);
 }
 
-void serve(const ServeOptions& options, bool open) {
-  HttpServer server(page_handler(options.host), HttpLimits{});
-  const int port = server.bind(options.host, options.port);
-  const bool bare_v6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
-  const std::string host = bare_v6 ? "[" + options.host + "]" : options.host;
-  const std::string url = fmt::format("http://{}:{}/", host, port);
+// "Qwen/Qwen3-0.6B" as it is; of a path its last part without .gguf or .safetensors.
+std::string model_name(const std::string& model) {
+  if (model.empty()) return "ridge-7m";
+  std::error_code ignored;
+  if (!std::filesystem::exists(model, ignored)) return model;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(model, ignored);
+  const std::string extension = path.extension().string();
+  return extension == ".gguf" || extension == ".safetensors" ? path.stem().string()
+                                                             : path.filename().string();
+}
+
+OpenAiOptions api_options(const ServeCommandOptions& options) {
+  OpenAiOptions api = options.api;
+  if (api.model_names.empty()) api.model_names.push_back(model_name(options.setup.engine.model));
+  if (const char* key = std::getenv("RIDGE_API_KEY"); key != nullptr && *key != '\0') {
+    api.keys.emplace_back(key);
+  }
+  return api;
+}
+
+// Signals are taken by a thread of their own, where stopping is safe. Must be made before any other
+// thread, which inherits the mask.
+class SignalThread {
+ public:
+  SignalThread() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  // Calls `first` at the first signal; the second ends the program. Runs until then.
+  void start(std::function<void()> first) {
+    std::thread([signals = signals_, first = std::move(first)] {
+      int signal = 0;
+      sigwait(&signals, &signal);
+      first();
+      sigwait(&signals, &signal);
+      _exit(128 + signal);
+    }).detach();
+  }
+
+ private:
+  sigset_t signals_;
+};
+
+// Loads the model on a thread of its own, while the server answers already.
+class Loader {
+ public:
+  Loader(const ServingSetup& setup, OpenAiServer& api, HttpServer& server, std::string url)
+      : thread_([this, &setup, &api, &server, url = std::move(url)] {
+          try {
+            auto [runner, options] = make_serving_engine(setup);
+            const std::string device = runner->device();
+            api.start(std::move(runner), std::move(options));
+            fmt::print("Serving {} on {}: OpenAI API at {}v1\n", api.model_name(), device, url);
+            fflush(stdout);
+          } catch (...) {
+            failure_ = std::current_exception();
+            server.stop();
+          }
+          done_ = true;
+        }) {}
+  // After the server has ended. Rethrows what kept the model from loading.
+  void finish() {
+    if (!done_) _exit(0);  // a large model may take minutes, and nobody waits for it any more
+    thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::exception_ptr failure_;
+  std::atomic<bool> done_ = false;
+  std::thread thread_;
+};
+
+void serve(const ServeCommandOptions& options) {
+  SignalThread signals;
+  const std::string& host = options.serve.host;
+  std::optional<OpenAiServer> api;
+  if (!options.no_model) {
+    check_serving_setup(options.setup);
+    api.emplace(api_options(options));
+  }
+  HttpServer server(page_handler(host, api ? &*api : nullptr), HttpLimits{}, is_quick);
+  const int port = server.bind(host, options.serve.port);
+  const bool bare_v6 = host.find(':') != std::string::npos && host.front() != '[';
+  const std::string url = fmt::format("http://{}:{}/", bare_v6 ? "[" + host + "]" : host, port);
   fmt::print("Ridge on {}\n", paint(Colour::bold, url));
   fmt::print("Press Ctrl-C to stop.\n");
   fflush(stdout);
-  if (open) open_browser(url);
-
-  // A signal ends the server from a thread of its own, where stopping is safe.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread([&server, signals] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    server.stop();
-  }).detach();
+  if (options.open) open_browser(url);
+  signals.start([&] {
+    if (api) api->drain();
+    server.drain(std::chrono::seconds(options.drain_s));
+  });
+  std::optional<Loader> loader;
+  if (api) loader.emplace(options.setup, *api, server, url);
   server.run();
+  if (loader) loader->finish();
 }
 
 }  // namespace
 
 void add_serve_command(CLI::App& app, Global&) {
-  struct Options {
-    ServeOptions serve;
-    bool open = false;
-  };
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ServeCommandOptions>();
   CLI::App* command =
-      app.add_subcommand("serve", "Serve the page and the JSON API on this machine");
+      app.add_subcommand("serve", "Serve a model (OpenAI API), the page and the predictor's API");
+  CLI::Option* no_model =
+      command->add_flag("--no-model", o->no_model, "The page and the predictor only");
+  command
+      ->add_option("model", o->setup.engine.model,
+                   "A folder with config.json and safetensors, a *.gguf; none: the one inside")
+      ->excludes(no_model);
   command->add_option("--port", o->serve.port, "Port; 0 picks a free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command->add_option("--host", o->serve.host, "Address to listen on")->capture_default_str();
   command->add_flag("--open", o->open, "Open the page in the browser");
+  command->add_option("--drain", o->drain_s, "Seconds that running answers get after SIGTERM")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+
+  const char* kApi = "API";
+  command->add_option("--api-key", o->api.keys, "Key that clients must send; may be repeated")
+      ->allow_extra_args(false)
+      ->group(kApi);
+  command
+      ->add_option("--served-model-name", o->api.model_names,
+                   "The model's name for clients; further ones are aliases")
+      ->allow_extra_args(false)
+      ->group(kApi);
+  command
+      ->add_option("--cors-origin", o->api.origins,
+                   "Origin of web pages that may use the API; * allows all; may be repeated")
+      ->allow_extra_args(false)
+      ->group(kApi);
+  add_serving_options(*command, o->setup);
   command->footer(kServeExamples);
-  command->callback([o] { serve(o->serve, o->open); });
+  command->callback([o] { serve(*o); });
 }
 
 }  // namespace ridge

@@ -37,7 +37,8 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
   for (size_t i = 0; i < prompts * static_cast<size_t>(request_.n); ++i) {
     const size_t prompt = i / static_cast<size_t>(request_.n);
     ids_.push_back(model_->engine().new_id());
-    choices_.emplace_back(request_, prompts_[prompt], model_->tokenizer(), static_cast<int>(i));
+    choices_.emplace_back(request_, prompts_[prompt], model_->tokenizer(),
+                          model_->tool_call_style(), static_cast<int>(i));
     if (request_.echo) {
       const auto* text = std::get_if<std::string>(&request_.prompts[prompt]);
       choices_.back().echo(text != nullptr ? *text : model_->decode(prompts_[prompt]));

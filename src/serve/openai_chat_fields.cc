@@ -75,8 +75,7 @@ Json read_message(const Json& message) {
                                       [&](const char* known) { return *role == known; })) {
     refuse_field("messages", "messages: a role must be system, developer, user, assistant or tool");
   }
-  // Templates know the older name.
-  Json to = {{"role", *role == "developer" ? Json("system") : *role}};
+  Json to = {{"role", *role}};
   const auto content = message.find("content");
   const auto calls = message.find("tool_calls");
   const bool has_calls = calls != message.end() && !calls->is_null() && !calls->empty();

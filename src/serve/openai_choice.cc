@@ -7,22 +7,57 @@
 namespace ridge {
 
 OpenAiChoice::OpenAiChoice(const OpenAiRequest& request, const std::vector<Token>& prompt,
-                           const Tokenizer* tokenizer, int index)
+                           const Tokenizer* tokenizer, ToolCallStyle style, int index)
     : request_(&request),
       prompt_(&prompt),
       tokenizer_(tokenizer),
       index_(index),
-      completion_logprobs_(tokenizer) {}
+      completion_logprobs_(tokenizer) {
+  if (request.tool_choice == ToolChoice::automatic) parser_.emplace(style);
+  // The grammar has it write {"name": ..., "arguments": ...}.
+  if (request.tool_choice == ToolChoice::required) parser_.emplace(ToolCallStyle::bare);
+}
 
 void OpenAiChoice::add_prompt_logprobs(const std::vector<Sampled>& sampled) {
   completion_logprobs_.add_unknown(prompt_->front());
   for (const Sampled& token : sampled) completion_logprobs_.add(token);
 }
 
-void OpenAiChoice::add_text(std::string text) { text_ += text; }
+void OpenAiChoice::add_calls(ToolCallOutput&& output) {
+  text_ += output.content;
+  for (ToolCallPiece& piece : output.calls) {
+    const auto index = static_cast<size_t>(piece.index);
+    Json delta{{"index", piece.index}};
+    Json function = Json::object();
+    if (index == tool_calls_.size()) {
+      const std::string id = random_id("call_");
+      delta.update({{"id", id}, {"type", "function"}});
+      function["name"] = piece.name;
+      tool_calls_.push_back({{"id", id},
+                             {"type", "function"},
+                             {"function", {{"name", piece.name}, {"arguments", ""}}}});
+    }
+    tool_calls_[index]["function"]["arguments"].get_ref<std::string&>() += piece.arguments;
+    function["arguments"] = std::move(piece.arguments);
+    delta["function"] = std::move(function);
+    call_pieces_.push_back(std::move(delta));
+  }
+}
+
+void OpenAiChoice::add_text(std::string text, bool last) {
+  if (request_->tool_choice == ToolChoice::named) {  // the text is the arguments
+    if (text.empty() && !tool_calls_.empty()) return;
+    add_calls({{}, {{0, request_->tool_name, std::move(text)}}});
+  } else if (parser_) {
+    add_calls(parser_->push(text));
+    if (last) add_calls(parser_->finish());
+  } else {
+    text_ += text;
+  }
+}
 
 void OpenAiChoice::end(EndReason reason) {
-  if (called_tool_) {
+  if (!tool_calls_.empty()) {
     finish_reason_ = "tool_calls";
   } else if (reason == EndReason::length || reason == EndReason::context) {
     finish_reason_ = "length";
@@ -49,7 +84,7 @@ void OpenAiChoice::add(RequestOutput&& output) {
         completion_logprobs_.add(sampled);
       }
     }
-    add_text(std::move(output.text));
+    add_text(std::move(output.text), output.end.has_value());
   }
   if (output.end) end(*output.end);
 }
@@ -94,8 +129,8 @@ std::vector<Json> OpenAiChoice::take_chunks() {
   if (!text_.empty()) {
     chunks.push_back(chunk({{"delta", {{"content", std::exchange(text_, {})}}}}));
   }
-  if (!tool_calls_.empty()) {
-    Json calls = std::exchange(tool_calls_, Json::array());
+  if (!call_pieces_.empty()) {
+    Json calls = std::exchange(call_pieces_, Json::array());
     chunks.push_back(chunk({{"delta", {{"tool_calls", std::move(calls)}}}}));
   }
   if (ended()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chat/tool_calls.h"
 #include "serve/openai_reply.h"
 #include "serve/openai_request.h"
 #include "serving/request.h"
@@ -13,9 +14,10 @@ namespace ridge {
 
 class OpenAiChoice {
  public:
-  // All three must outlive the choice. `tokenizer` may be null: the text is the tokens' ids.
+  // The first three must outlive the choice. `tokenizer` may be null: the text is the tokens' ids.
+  // `style` is how the model writes calls of tools.
   OpenAiChoice(const OpenAiRequest& request, const std::vector<Token>& prompt,
-               const Tokenizer* tokenizer, int index);
+               const Tokenizer* tokenizer, ToolCallStyle style, int index);
 
   void echo(std::string text) { text_ = std::move(text); }  // before the first output
   void add(RequestOutput&& output);
@@ -29,7 +31,8 @@ class OpenAiChoice {
 
  private:
   void add_prompt_logprobs(const std::vector<Sampled>& sampled);
-  void add_text(std::string text);
+  void add_text(std::string text, bool last);
+  void add_calls(ToolCallOutput&& output);
   void end(EndReason reason);
   Json chunk(Json delta);  // with what waits for a chunk: log probabilities, token ids
   Json take_logprobs();
@@ -42,9 +45,10 @@ class OpenAiChoice {
   int generated_ = 0, cached_ = 0;
   bool began_ = false;  // an output has come
   bool role_sent_ = false, prompt_ids_sent_ = false;
-  std::string text_;                 // not sent yet
-  Json tool_calls_ = Json::array();  // whole ones of a body, deltas of a stream; not sent yet
-  bool called_tool_ = false;
+  std::string text_;                      // not sent yet
+  std::optional<ToolCallParser> parser_;  // none: text is content
+  Json tool_calls_ = Json::array();       // all so far, as a body has them
+  Json call_pieces_ = Json::array();      // not sent yet, as chunks have them
   Json chat_logprobs_ = Json::array();
   CompletionLogprobs completion_logprobs_;
   std::vector<Token> token_ids_;  // not sent yet

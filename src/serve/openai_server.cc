@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <iterator>
-#include <mutex>
 
 #include "base/error.h"
 #include "serve/openai_access.h"
@@ -52,8 +51,6 @@ struct OpenAiServer::Impl {
   OutputRouter router;                        // outlives the engine, which pushes into it
   std::unique_ptr<ServedModel> owned;         // by start()
   std::atomic<ServedModel*> model = nullptr;  // null: not loaded
-  std::mutex failure_mutex;
-  std::string load_failure;  // empty: none
 };
 
 namespace {
@@ -108,11 +105,6 @@ OpenAiServer::Impl::~Impl() {
 ServedModel& OpenAiServer::Impl::ready_model() {
   ServedModel* const ready = model;
   if (ready == nullptr) {
-    const std::lock_guard lock(failure_mutex);
-    if (!load_failure.empty()) {
-      throw OpenAiFailure(
-          {503, "the model could not be loaded: " + load_failure, "", "model_failed"});
-    }
     throw OpenAiFailure({503, "the model is being loaded", "", "model_loading"});
   }
   if (const auto failure = ready->engine().failure()) {
@@ -251,10 +243,7 @@ void OpenAiServer::start(std::unique_ptr<Runner> runner, ServingOptions options)
   impl_->model = impl_->owned.get();
 }
 
-void OpenAiServer::fail(const std::string& reason) {
-  const std::lock_guard lock(impl_->failure_mutex);
-  impl_->load_failure = reason;
-}
+const std::string& OpenAiServer::model_name() const { return impl_->options.model_names.front(); }
 
 void OpenAiServer::drain() { impl_->draining = true; }
 

@@ -14,9 +14,9 @@
 namespace ridge {
 
 struct OpenAiOptions {
-  std::vector<std::string> model_names;  // at least one: the model's name, then aliases
-  std::vector<std::string> keys;         // one of them is needed but for /health; none: nobody asks
-  std::vector<std::string> origins;      // of web pages that may use the API; "*": all
+  std::vector<std::string> model_names;   // at least one: the model's name, then aliases
+  std::vector<std::string> keys = {};     // clients need one, but for /health; none: open to all
+  std::vector<std::string> origins = {};  // of web pages that may use the API; "*": all
 };
 
 class OpenAiServer {
@@ -24,11 +24,10 @@ class OpenAiServer {
   explicit OpenAiServer(OpenAiOptions options);
   ~OpenAiServer();  // ends every request; HttpServer::run() must have returned
 
-  // Requests get 503 before start() has returned and after fail(). Both may be called from any
-  // thread, one of them once.
+  // Called once, from any thread. Before it has returned, requests get 503.
   void start(std::unique_ptr<Runner> runner, ServingOptions options);
-  void fail(const std::string& reason);  // the model cannot be loaded
-  void drain();                          // from now on, new requests get 503
+  const std::string& model_name() const;
+  void drain();  // from now on, new requests get 503
 
   static bool serves(std::string_view path);  // whether handle() is for this path
   // Answers now or when the request has ended. Never throws.

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "engine/chat/chat_template.h"
 
 namespace ridge {
 namespace {
@@ -16,6 +15,35 @@ Token token_for_word(const std::string& word, int vocab) {
   const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
   if (error == std::errc{} && stop == word.data() + word.size() && id >= 0 && id < vocab) return id;
   return static_cast<Token>(std::hash<std::string>{}(word) % static_cast<size_t>(vocab));
+}
+
+Json parameters_of(const Json& tool) {
+  Json schema = tool["function"].value("parameters", Json::object());
+  if (schema.is_null()) schema = Json::object();
+  if (!schema.contains("type")) schema["type"] = "object";
+  return schema;
+}
+
+// What a forced call must be: the arguments of the named tool, or {"name", "arguments"} of any.
+Json tool_call_schema(const OpenAiRequest& request) {
+  Json calls = Json::array(), definitions = Json::object();
+  for (const Json& tool : request.tools) {
+    Json arguments = parameters_of(tool);
+    const Json& name = tool["function"]["name"];
+    if (request.tool_choice == ToolChoice::named) {
+      if (name == request.tool_name) return arguments;
+      continue;
+    }
+    // References count from the root of the schema.
+    if (const auto own = arguments.find("$defs"); own != arguments.end() && own->is_object()) {
+      definitions.update(*own);
+    }
+    calls.push_back({{"type", "object"},
+                     {"properties", {{"name", {{"const", name}}}, {"arguments", arguments}}},
+                     {"required", {"name", "arguments"}},
+                     {"additionalProperties", false}});
+  }
+  return {{"anyOf", std::move(calls)}, {"$defs", std::move(definitions)}};
 }
 
 MetricsOptions metrics_options(const Runner& runner, const ServingOptions& options,
@@ -34,7 +62,14 @@ ServedModel::ServedModel(std::unique_ptr<Runner> runner, ServingOptions options,
     : metrics_(metrics_options(*runner, options, name)),
       engine_(std::move(runner), std::move(options), std::move(outputs), &metrics_),
       tokenizer_(engine_.runner().weights().tokenizer.get()),
-      vocab_(static_cast<int>(engine_.runner().weights().architecture.vocab)) {}
+      vocab_(static_cast<int>(engine_.runner().weights().architecture.vocab)) {
+  if (tokenizer_ == nullptr) return;
+  try {
+    template_.emplace(*tokenizer_);
+  } catch (const Error& error) {  // completions work without it
+    template_fault_ = error.what();
+  }
+}
 
 std::vector<Token> ServedModel::encode(std::string_view text, bool add_special) const {
   if (tokenizer_ == nullptr) {
@@ -65,11 +100,15 @@ std::vector<Token> ServedModel::encode_chat(const OpenAiRequest& request) const 
     }
     return encode(text, false);
   }
-  std::vector<ChatMessage> messages;
-  for (const Json& message : request.messages) {
-    messages.push_back({message["role"], message["content"].is_string() ? message["content"] : ""});
+  if (!template_) throw OptionError("messages", template_fault_);
+  try {
+    return template_->tokens({.messages = request.messages,
+                              .tools = request.tools,
+                              .add_generation_prompt = request.add_generation_prompt,
+                              .template_kwargs = request.template_arguments});
+  } catch (const Error& error) {
+    throw OptionError("messages", error.what());
   }
-  return chat_tokens(*tokenizer_, messages);
 }
 
 std::vector<Token> ServedModel::prompt_tokens(const OpenAiRequest& request, size_t prompt) const {
@@ -95,7 +134,23 @@ std::shared_ptr<const Grammar> ServedModel::grammar(const OpenAiRequest& request
   const bool forced =
       request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
   if (!request.schema && !forced) return nullptr;
-  throw OptionError(forced ? "tool_choice" : "response_format", "not supported yet");
+  const char* const field = forced ? "tools" : "response_format";
+  if (tokenizer_ == nullptr) throw OptionError(field, "random weights write no JSON");
+  const Json schema = forced ? tool_call_schema(request) : *request.schema;
+  const std::string text = schema.dump();
+  const std::lock_guard lock(grammars_mutex_);
+  if (const auto known = grammars_.find(text); known != grammars_.end()) return known->second;
+  if (!trie_) trie_ = std::make_shared<const VocabularyTrie>(*tokenizer_);
+  std::shared_ptr<const Grammar> made;
+  try {
+    made = std::make_shared<const Grammar>(schema, trie_);
+  } catch (const Error& error) {
+    throw OptionError(field, error.what());
+  }
+  constexpr size_t kMostGrammars = 64;
+  if (grammars_.size() >= kMostGrammars) grammars_.clear();
+  grammars_.emplace(text, made);
+  return made;
 }
 
 }  // namespace ridge

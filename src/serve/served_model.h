@@ -5,10 +5,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/chat_template.h"
+#include "engine/grammar/grammar.h"
 #include "serve/openai_request.h"
 #include "serving/metrics.h"
 #include "serving/serving_engine.h"
@@ -30,7 +33,10 @@ class ServedModel {
   // each word, the id that it writes where it is one.
   std::vector<Token> encode(std::string_view text, bool add_special) const;
   std::string decode(std::span<const Token> tokens) const;
-  std::vector<Token> encode_chat(const OpenAiRequest& request) const;
+  std::vector<Token> encode_chat(const OpenAiRequest& request) const;  // throws OptionError
+  ToolCallStyle tool_call_style() const {
+    return template_ ? template_->tool_call_style() : ToolCallStyle::none;
+  }
 
   // The prompt's tokens, the beginning token where the text is empty. Throws OptionError.
   std::vector<Token> prompt_tokens(const OpenAiRequest& request, size_t prompt) const;
@@ -44,6 +50,11 @@ class ServedModel {
   mutable ServingEngine engine_;
   const Tokenizer* tokenizer_;
   int vocab_;
+  std::optional<ChatTemplate> template_;
+  std::string template_fault_;  // why there is none
+  std::mutex grammars_mutex_;
+  std::shared_ptr<const VocabularyTrie> trie_;                      // made for the first grammar
+  std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by schema
 };
 
 }  // namespace ridge

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "serve/api.h"
+#include "serve/openai_server.h"
 #include "serve/page.h"
 
 namespace ridge {
@@ -86,11 +87,15 @@ HttpReply page(const HttpRequest& request, const PageFile& file) {
   return reply;
 }
 
+bool may_answer(const HttpRequest& request, const std::string& bound_host) {
+  const std::string_view host = host_name(request.host);
+  return !is_loopback(bound_host) || host.empty() || is_loopback(host);
+}
+
 }  // namespace
 
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
-  const std::string_view host = host_name(request.host);
-  if (is_loopback(bound_host) && !host.empty() && !is_loopback(host)) {
+  if (!may_answer(request, bound_host)) {
     return error_reply(421, "this server answers to local names only");
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
@@ -110,10 +115,18 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   return error_reply(404, "nothing here; /api/openapi.json lists what is");
 }
 
-HttpHandler page_handler(std::string bound_host) {
-  return [host = std::move(bound_host)](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->reply(reply_to(exchange->request(), host));
+HttpHandler page_handler(std::string bound_host, OpenAiServer* api) {
+  return [host = std::move(bound_host), api](const std::shared_ptr<HttpExchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    if (api != nullptr && OpenAiServer::serves(request.path) && may_answer(request, host)) {
+      return api->handle(exchange);
+    }
+    exchange->reply(reply_to(request, host));
   };
+}
+
+bool is_quick(const HttpRequest& request) {
+  return request.path == "/healthz" || request.path == "/health" || request.path == "/v1/models";
 }
 
 }  // namespace ridge

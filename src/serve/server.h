@@ -7,6 +7,8 @@
 
 namespace ridge {
 
+class OpenAiServer;
+
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8080;
@@ -17,7 +19,10 @@ struct ServeOptions {
 // name of its own (DNS rebinding).
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
 
-// The same as a handler of the server.
-HttpHandler page_handler(std::string bound_host);
+// The same as a handler of the server, with the OpenAI API beside it unless `api` is null. `api`
+// must outlive it.
+HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr);
+// Answers that never wait: HttpServer gives them on its I/O thread.
+bool is_quick(const HttpRequest& request);
 
 }  // namespace ridge

@@ -249,7 +249,7 @@ TEST(OpenAiRequest, ReadsMessages) {
       {"role":"assistant","content":"so"}])")
                             .messages;
   ASSERT_EQ(messages.size(), 5u);
-  EXPECT_EQ(messages[0], (Json{{"role", "system"}, {"content", "Be brief."}}));
+  EXPECT_EQ(messages[0], (Json{{"role", "developer"}, {"content", "Be brief."}}));
   EXPECT_EQ(messages[1]["content"], "a\nb");
   EXPECT_TRUE(messages[2]["content"].is_null());
   EXPECT_EQ(messages[2]["tool_calls"][0]["function"]["arguments"].dump(), R"({"z":1,"a":2})");
