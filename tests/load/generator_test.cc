@@ -281,7 +281,8 @@ TEST(Load, SendsIdsWhereOnlyTheVocabularyIsKnown) {
       return connection.reply(200, R"({"data":[{"id":"fake","meta":{"n_vocab":300}}]})");
     }
     if (answer_probe(request, connection, false)) return true;
-    for (const auto& id : request.json()["prompt"]) EXPECT_TRUE(id >= 0 && id < 300);
+    const nlohmann::json body = request.json();
+    for (const auto& id : body["prompt"]) EXPECT_TRUE(id >= 0 && id < 300);
     return answer_completion(request, connection);
   });
   const LoadSummary s = summarize(load(server, workload_of(3, "500")), {});
