@@ -29,7 +29,8 @@ constexpr const char* kLoadExamples = R"(Examples:
 With --concurrency alone a request starts when another ends (closed loop). With --rate requests arrive
 at random (Poisson; --burstiness as in vLLM's benchmark), and --concurrency bounds those in flight.
 The load ends with --requests sent or --duration passed, whichever is first. Prompts are token ids
-where the endpoint has /tokenize, else common words. The same --seed sends the same requests.
+where the endpoint has /tokenize or tells its vocabulary, else common words. The same --seed sends the
+same requests.
 Lengths: 512, 100..900 (uniform), lognormal:MEDIAN,SIGMA. Trace: JSON lines {"arrival_s": 0.5,
 "prompt_tokens": 900, "output_tokens": 120}.
 
