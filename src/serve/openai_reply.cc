@@ -141,7 +141,9 @@ Json chat_logprob(const Tokenizer* tokenizer, const Sampled& sampled) {
 void CompletionLogprobs::add_token(Token token) {
   tokens_.push_back(token_text(tokenizer_, token));
   offsets_.push_back(offset_);
-  const std::string bytes = bytes_of(tokenizer_, token);
+  // As far as they are in the text: control tokens are not.
+  const std::string bytes =
+      tokenizer_ == nullptr ? bytes_of(nullptr, token) : tokenizer_->decode(token);
   // Characters begin with a byte that continues none.
   offset_ += std::count_if(bytes.begin(), bytes.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
