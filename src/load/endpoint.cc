@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -17,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kReadyWait = 60;  // s
 constexpr int kMostIds = 1 << 20;
 constexpr size_t kFewestIds = 16;  // fewer make prompts that repeat themselves
 
@@ -43,6 +46,18 @@ std::vector<int> ask_ids(HttpClient& client, const std::string& model) {
   }
   if (ids.size() < kFewestIds) return {};
   return {ids.begin(), ids.end()};
+}
+
+// A server that was just started answers 503 while it loads its model.
+void wait_until_ready(HttpClient& client) {
+  const double end = client.now() + kReadyWait;
+  while (client.ask("/health").status == 503) {
+    if (client.now() > end) {
+      throw Error("{} is not ready after {} s: /health answers 503", client.target().url(),
+                  kReadyWait);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
 }
 
 // The value of a sample line; the labels that lie between the braces.
@@ -76,13 +91,13 @@ void add_phase_sample(const Sample& sample, StepTotals& totals) {
 }  // namespace
 
 LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model) {
+  wait_until_ready(client);
   const HttpClient::Answer answer = client.ask("/v1/models");
   const std::string url = client.target().url();
   if (answer.status == 0) throw Error("{} does not answer", url);
   if (answer.status == 401 || answer.status == 403) {
     throw OptionError("api-key", fmt::format("{} wants a key: --api-key", url));
   }
-  if (answer.status == 503) throw Error("{} is not ready: status 503", url);
   LoadEndpoint endpoint{.model = model, .max_context = 0, .ids = {}};
   std::vector<std::string> names;
   int vocabulary = 0;

@@ -18,8 +18,9 @@ struct LoadEndpoint {
   // vocabulary's size, which Ridge and llama.cpp tell. Empty: prompts must be text.
   std::vector<int> ids;
 };
-// `model` is taken as it is unless empty. Throws Error where the endpoint does not answer, wants a
-// key, or has no such model.
+// `model` is taken as it is unless empty. Waits for up to a minute while /health answers 503, as it
+// does while the model is loaded. Throws Error where the endpoint does not answer, wants a key, or
+// has no such model.
 LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model);
 
 // Sums since a Ridge server started, from its /metrics.

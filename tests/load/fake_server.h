@@ -159,7 +159,7 @@ inline bool answer_probe(const FakeServer::Request& request,
     for (int id = 100; id < 200; ++id) ids += fmt::format("{}{}", id == 100 ? "" : ",", id);
     return connection.reply(200, fmt::format(R"({{"count":100,"tokens":[{}]}})", ids));
   }
-  if (request.path == "/tokenize" || request.path == "/metrics") {
+  if (request.path == "/tokenize" || request.path == "/metrics" || request.path == "/health") {
     return connection.reply(404, R"({"error":{"message":"no such path"}})");
   }
   return false;

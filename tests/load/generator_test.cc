@@ -290,6 +290,16 @@ TEST(Load, SendsIdsWhereOnlyTheVocabularyIsKnown) {
   EXPECT_EQ(s.input_tokens, 1500);
 }
 
+TEST(Load, WaitsWhileTheModelIsLoaded) {
+  std::atomic<int> asked = 0;
+  FakeServer server([&](const Request& request, const Connection& connection) {
+    if (request.path == "/health") return connection.reply(++asked < 3 ? 503 : 200, "{}");
+    EXPECT_EQ(asked, 3);
+    return answer_probe(request, connection) || answer_completion(request, connection);
+  });
+  EXPECT_EQ(summarize(load(server, workload_of(2)), {}).completed, 2);
+}
+
 TEST(Load, RefusesOtherMachinesUnlessAllowed) {
   try {
     HttpClient client(parse_http_target("http://192.0.2.1:9"), {});
