@@ -1,6 +1,7 @@
 // Server-sent events: the bytes of a stream in, the data of its events out.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
-#include <set>
+#include <algorithm>
 
 #include "base/error.h"
 #include "fake_server.h"
