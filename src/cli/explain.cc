@@ -92,7 +92,7 @@ void add_explain_command(CLI::App& app, Global& global) {
   CLI::App* command = app.add_subcommand(
       "explain",
       "My endpoint does X: which wall is that, what would each lever gain, what comes next?");
-  add_request_options(*command, o->request, Endpoint::left_out);
+  add_request_options(*command, o->request, EndpointOptions::left_out);
   command->remove_option(command->get_option("--batch"));
   for (const ObservedOption& option : observed_options()) {
     std::string names = std::string("--") + option.name;

@@ -18,7 +18,7 @@ namespace {
 constexpr int kBarWidth = 20;
 constexpr double kBarFloor = 1e9;  // bytes/s where the bars begin: below any link of today
 
-std::string count_text(const Level& level, const Piece& piece) {
+std::string count_text(const Level& level, const PyramidPiece& piece) {
   const Maybe count = count_in(level, piece);
   if (!count) return "?";
   return *count < 1 ? "-" : pretty_count(*count);
@@ -45,14 +45,14 @@ void print_pyramid(const Machine& machine, const Model& model) {
     fastest = std::max(fastest, level.read_bandwidth.value_or(0));
   }
   std::vector<std::string> header = {"level", "capacity", "bandwidth", "latency", "(log scale)"};
-  const std::vector<Piece> pieces = pieces_of(model);
-  for (const Piece& piece : pieces) header.push_back(piece.name);
+  const std::vector<PyramidPiece> pieces = pieces_of(model);
+  for (const PyramidPiece& piece : pieces) header.push_back(piece.name);
   Table table(header);
   for (const Level& level : machine.levels) {
     std::vector<std::string> row = {
         level.name, capacity_text(machine, level), or_unknown(level.read_bandwidth, pretty_rate),
         or_unknown(level.latency, pretty_time), bandwidth_bar(level, fastest)};
-    for (const Piece& piece : pieces) row.push_back(count_text(level, piece));
+    for (const PyramidPiece& piece : pieces) row.push_back(count_text(level, piece));
     table.add(row);
   }
   fmt::print(

@@ -7,10 +7,10 @@
 
 namespace ridge {
 
-void add_request_options(CLI::App& command, RequestOptions& options, Endpoint endpoint) {
+void add_request_options(CLI::App& command, RequestOptions& options, EndpointOptions endpoint) {
   for (const RequestOption& option : request_options()) {
     const std::string_view name = option.name;
-    if (endpoint == Endpoint::left_out && (name == "clients" || name == "output")) continue;
+    if (endpoint == EndpointOptions::left_out && (name == "clients" || name == "output")) continue;
     std::string names = std::string("--") + option.name;
     if (*option.letter) names += std::string(",-") + option.letter;
     CLI::Option* added = option.value

@@ -8,10 +8,10 @@
 
 namespace ridge {
 
-enum class Endpoint : bool { left_out, offered };  // --clients, --output
+enum class EndpointOptions : bool { left_out, offered };  // --clients, --output
 
 void add_request_options(CLI::App& command, RequestOptions& options,
-                         Endpoint endpoint = Endpoint::offered);
+                         EndpointOptions endpoint = EndpointOptions::offered);
 // After parsing: throws Error where an option says something about experts and no model has any.
 void check_experts(const CLI::App& command, std::span<const Request> requests);
 

@@ -56,7 +56,7 @@ void add_report_command(CLI::App& app, Global& global) {
   CLI::App* command =
       app.add_subcommand("report", "The page as one standalone file, to attach to a ticket");
   command->add_option("-o,--file", o->file, "HTML file to write")->required();
-  add_request_options(*command, o->request, Endpoint::left_out);
+  add_request_options(*command, o->request, EndpointOptions::left_out);
   for (const ObservedOption& option : observed_options()) {
     if (std::string_view(option.name) == "batch") continue;  // --batch is both
     command->add_option(std::string("--") + option.name, o->seen.*option.value, option.help)

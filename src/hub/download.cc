@@ -175,7 +175,7 @@ bool fetch_rest(CurlClient& client, const HubFile& file, const DownloadSource& s
     return Error("{}: the server sends {} bytes, its listing says {}", shown_name(file, source),
                  size, file.size);
   };
-  const auto receive = [&](const HttpReply& reply, std::string_view bytes) {
+  const auto receive = [&](const CurlReply& reply, std::string_view bytes) {
     if (std::exchange(first, false)) {
       const uint64_t start = reply.status == 206 ? reply.range_start.value_or(0) : 0;
       if (start != partial.size()) partial.restart();  // a server without ranges starts at 0
@@ -189,7 +189,7 @@ bool fetch_rest(CurlClient& client, const HubFile& file, const DownloadSource& s
     received += bytes.size();
     return true;
   };
-  const HttpReply reply = get_with_retries(client, request, receive);
+  const CurlReply reply = get_with_retries(client, request, receive);
   if (reply.failure == HttpFailure::cancelled) return false;
   if (reply.failure != HttpFailure::none || (reply.status != 200 && reply.status != 206)) {
     throw Error(failure_line(reply, request.get, source.repo, shown_name(file, source)));

@@ -81,11 +81,11 @@ std::optional<uint64_t> whole_number(std::string_view text) {
 struct Exchange {
   const HttpGet& request;
   const CurlClient::Receive& receive;
-  HttpReply reply;
+  CurlReply reply;
   std::exception_ptr thrown;
 };
 
-void read_header(std::string_view line, HttpReply& reply) {
+void read_header(std::string_view line, CurlReply& reply) {
   if (line.starts_with("HTTP/")) {  // a new reply, such as after "100 Continue"
     const std::optional<uint64_t> status =
         whole_number(line.substr(std::min(line.size(), line.find(' ') + 1)));
@@ -208,7 +208,7 @@ CurlClient::CurlClient() : handle_(std::make_unique<Handle>()) {
 }
 CurlClient::~CurlClient() = default;
 
-HttpReply CurlClient::get(const HttpGet& request, const Receive& receive) {
+CurlReply CurlClient::get(const HttpGet& request, const Receive& receive) {
   constexpr int kMaxRedirects = 10;
   Exchange exchange{request, receive, {}, nullptr};
   std::string url = request.url;

@@ -27,7 +27,7 @@ enum class HttpFailure {
   cancelled,
 };
 
-struct HttpReply {
+struct CurlReply {
   long status = 0;  // of the last reply, after redirects; 0 where none arrived
   HttpFailure failure = HttpFailure::none;
   std::string failure_text;             // libcurl's words
@@ -47,8 +47,8 @@ class CurlClient {
 
   // `receive` gets the body of a 200 or 206, piece by piece, with the reply's headers; false ends
   // the transfer. Its exceptions pass through. Redirects are followed, from https only to https.
-  using Receive = std::function<bool(const HttpReply&, std::string_view)>;
-  HttpReply get(const HttpGet& request, const Receive& receive);
+  using Receive = std::function<bool(const CurlReply&, std::string_view)>;
+  CurlReply get(const HttpGet& request, const Receive& receive);
 
  private:
   struct Handle;

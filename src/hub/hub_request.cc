@@ -13,7 +13,7 @@ constexpr int kAttempts = 5;
 constexpr double kLongestWait_s = 60;
 constexpr uint64_t kProgressBytes = 1 << 20;
 
-bool is_temporary(const HttpReply& reply, bool connected) {
+bool is_temporary(const CurlReply& reply, bool connected) {
   if (reply.failure == HttpFailure::cut) return true;
   if (reply.failure == HttpFailure::unreachable) return connected;
   return reply.failure == HttpFailure::none &&
@@ -33,12 +33,12 @@ bool wait_for(double seconds, const std::function<bool()>& cancelled) {
 
 }  // namespace
 
-HttpReply get_with_retries(CurlClient& client, HubRequest request,
+CurlReply get_with_retries(CurlClient& client, HubRequest request,
                            const CurlClient::Receive& receive) {
   double wait_s = request.backoff_s;
   for (int attempt = 1;; ++attempt) {
     if (request.from) request.get.from = request.from();
-    HttpReply reply = client.get(request.get, receive);
+    CurlReply reply = client.get(request.get, receive);
     if (!is_temporary(reply, request.connected)) return reply;
     if (request.from && request.from() >= request.get.from + kProgressBytes) {
       attempt = 1;
@@ -54,7 +54,7 @@ HttpReply get_with_retries(CurlClient& client, HubRequest request,
   }
 }
 
-std::string failure_line(const HttpReply& reply, const HttpGet& get, const std::string& repo,
+std::string failure_line(const CurlReply& reply, const HttpGet& get, const std::string& repo,
                          const std::string& what) {
   const std::string server = get.url.substr(0, get.url.find('/', get.url.find("://") + 3));
   const bool gated = reply.error_code == "GatedRepo" || reply.status == 403;

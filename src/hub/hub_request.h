@@ -18,12 +18,12 @@ struct HubRequest {
 
 // Up to 5 attempts: 5xx, 408, 429 and broken connections are repeated after a wait, of Retry-After
 // where the server says so, at most a minute. An attempt that brought 1 MiB starts the count again.
-HttpReply get_with_retries(CurlClient& client, HubRequest request,
+CurlReply get_with_retries(CurlClient& client, HubRequest request,
                            const CurlClient::Receive& receive);
 
 // One line that says why `what` (a repository, or a file of it) did not come: missing, gated, no
 // such revision, rate limit, no connection.
-std::string failure_line(const HttpReply& reply, const HttpGet& get, const std::string& repo,
+std::string failure_line(const CurlReply& reply, const HttpGet& get, const std::string& repo,
                          const std::string& what);
 
 }  // namespace ridge

@@ -74,8 +74,8 @@ std::string fetch_listing(CurlClient& client, const PullOptions& options) {
     body.clear();
     return uint64_t{0};
   };
-  const HttpReply reply =
-      get_with_retries(client, request, [&](const HttpReply&, std::string_view bytes) {
+  const CurlReply reply =
+      get_with_retries(client, request, [&](const CurlReply&, std::string_view bytes) {
         body += bytes;
         if (body.size() > kMaxJsonBytes) throw Error("{}: the listing is too long", options.repo);
         return true;

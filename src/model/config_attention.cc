@@ -38,9 +38,9 @@ bool is_global_by_pattern(const ConfigContext& context, int index) {
 
 }  // namespace
 
-AttentionShape read_attention(const ConfigContext& context) {
+AttentionConfig read_attention(const ConfigContext& context) {
   const Fields& fields = context.fields;
-  AttentionShape shape;
+  AttentionConfig shape;
   shape.heads =
       fields.integer({"num_attention_heads", "n_head", "n_heads", "num_heads"}, 1, kMaxHeads);
   shape.kv_heads =
@@ -68,7 +68,7 @@ AttentionShape read_attention(const ConfigContext& context) {
   return shape;
 }
 
-void add_attention(Layer& layer, const ConfigContext& context, const AttentionShape& shape) {
+void add_attention(Layer& layer, const ConfigContext& context, const AttentionConfig& shape) {
   int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
   Mixer& mixer = layer.mixer;
   mixer.kind = MixerKind::attention;

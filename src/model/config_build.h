@@ -56,7 +56,7 @@ void add_norms(Layer& layer, const ConfigContext& context, int count);
 void append_layer(Model& model, Layer layer);
 
 // config_attention.cc
-struct AttentionShape {
+struct AttentionConfig {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, o_bias = false;
   bool gate = false;          // q_proj also makes a gate for the output
@@ -64,8 +64,8 @@ struct AttentionShape {
   bool no_kv = false;         // an earlier layer's keys and values are used
   QkNorm qk_norm = QkNorm::none;
 };
-AttentionShape read_attention(const ConfigContext& context);
-void add_attention(Layer& layer, const ConfigContext& context, const AttentionShape& shape);
+AttentionConfig read_attention(const ConfigContext& context);
+void add_attention(Layer& layer, const ConfigContext& context, const AttentionConfig& shape);
 void add_window(Layer& layer, const ConfigContext& context, int index);
 void add_mla(Layer& layer, const ConfigContext& context, bool indexer);
 

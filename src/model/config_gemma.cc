@@ -52,7 +52,7 @@ double per_layer_embedding_parameters(const ConfigContext& context) {
 Layer gemma3n_layer(const ConfigContext& context, int index) {
   const Fields& fields = context.fields;
   Layer layer;
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   shape.no_kv = shares_kv(context, index);
   add_attention(layer, context, shape);
   if (shape.no_kv) {
@@ -79,7 +79,7 @@ Layer gemma4_layer(const ConfigContext& context, int index) {
   Layer layer;
   if (context.layer_types.empty()) fields.missing({"layer_types"});
   bool sliding = context.type_of(index) == "sliding_attention";
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   if (!sliding) {
     shape.head_dim = fields.integer_or({"global_head_dim"}, shape.head_dim, 1, 65536);
     if (fields.flag("attention_k_eq_v", false)) {

@@ -10,7 +10,7 @@ namespace ridge {
 // Sinks: one learned logit per head. Router and experts carry biases.
 Layer gpt_oss_layer(const ConfigContext& context, int index) {
   Layer layer;
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   add_attention(layer, context, shape);
   add_window(layer, context, index);
   layer.other_parameters += double(shape.heads);
@@ -63,7 +63,7 @@ Layer llama4_layer(const ConfigContext& context, int index) {
 Layer falcon_layer(const ConfigContext& context, int) {
   const Fields& fields = context.fields;
   Layer layer;
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   bool grouped = fields.flag("new_decoder_architecture", false);
   if (!grouped) {
     shape.kv_heads = fields.flag("multi_query", true) ? 1 : shape.heads;
@@ -84,7 +84,7 @@ Layer falcon_layer(const ConfigContext& context, int) {
 
 Layer gpt_bigcode_layer(const ConfigContext& context, int) {
   Layer layer;
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   if (context.fields.flag("multi_query", true)) shape.kv_heads = 1;
   add_attention(layer, context, shape);
   add_mlp(layer, context, mlp_width(context));
@@ -95,7 +95,7 @@ Layer gpt_bigcode_layer(const ConfigContext& context, int) {
 Layer chatglm_layer(const ConfigContext& context, int) {
   const Fields& fields = context.fields;
   Layer layer;
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   if (fields.flag("multi_query_attention", false)) {
     shape.kv_heads = fields.integer({"multi_query_group_num"}, 1, kMaxHeads);
     if (shape.heads % shape.kv_heads != 0) {
@@ -113,7 +113,7 @@ Layer mpt_layer(const ConfigContext& context, int) {
   const Fields& fields = context.fields;
   Layer layer;
   Fields attention = fields.object("attn_config");
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   std::string type = attention.text("attn_type").value_or("multihead_attention");
   if (type == "multiquery_attention") {
     shape.kv_heads = 1;
@@ -136,7 +136,7 @@ Layer dbrx_layer(const ConfigContext& context, int) {
   Layer layer;
   Fields attention = fields.object("attn_config");
   Fields ffn = fields.object("ffn_config");
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   shape.kv_heads = attention.integer_or({"kv_n_heads"}, shape.heads, 1, shape.heads);
   if (shape.heads % shape.kv_heads != 0) {
     throw Error("{}: n_heads ({}) must be a multiple of kv_n_heads ({})", attention.where(),
@@ -245,7 +245,7 @@ Layer deci_layer(const ConfigContext& context, int index) {
     throw Error("{}: replace_with_linear is not supported", ffn.where());
   }
   if (!attention.flag("no_op", false)) {
-    AttentionShape shape = read_attention(context);
+    AttentionConfig shape = read_attention(context);
     int64_t group = attention.integer({"n_heads_in_group"}, 1, shape.heads);
     if (shape.heads % group != 0) {
       throw Error("{}: n_heads_in_group ({}) must divide the heads ({})", attention.where(), group,
@@ -302,7 +302,7 @@ Layer openelm_layer(const ConfigContext& context, int index) {
     throw Error("{}: num_query_heads, num_kv_heads and {} must have {} numbers each",
                 fields.where(), key, layers);
   }
-  AttentionShape shape;
+  AttentionConfig shape;
   shape.heads = heads[at];
   shape.kv_heads = kv_heads[at];
   shape.head_dim = fields.integer({"head_dim"}, 1, 65536);

@@ -50,7 +50,7 @@ void add_delta(Layer& layer, const ConfigContext& context) {
 
 // Lightning attention of MiniMax-01: as many key as query heads, a gate and a norm on the output.
 void add_lightning(Layer& layer, const ConfigContext& context) {
-  AttentionShape shape = read_attention(context);
+  AttentionConfig shape = read_attention(context);
   int64_t width = shape.heads * shape.head_dim;
   check_width(context, 3 * width, "the width of the lightning attention");
   Mixer& mixer = layer.mixer;
@@ -105,7 +105,7 @@ Layer qwen_delta_layer(const ConfigContext& context, int index) {
   int64_t interval = context.fields.integer_or({"full_attention_interval"}, 4, 1, kMaxLayers);
   bool full = type.empty() ? (index + 1) % interval == 0 : type == "full_attention";
   if (full) {
-    AttentionShape shape = read_attention(context);
+    AttentionConfig shape = read_attention(context);
     shape.gate = context.fields.flag("attn_output_gate", true);
     add_attention(layer, context, shape);
   } else {

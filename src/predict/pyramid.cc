@@ -45,14 +45,14 @@ class Residents {
 
 }  // namespace
 
-std::vector<Piece> pieces_of(const Model& model) {
+std::vector<PyramidPiece> pieces_of(const Model& model) {
   return {{"tile", kTileBytes},
           {"KV page", kPageTokens * kv_bytes_per_token_full(model, model.kv_format)},
           {"layer", layer_bytes(model)},
           {"model", weight_bytes(model)}};
 }
 
-Maybe count_in(const Level& level, const Piece& piece) {
+Maybe count_in(const Level& level, const PyramidPiece& piece) {
   if (!level.capacity || piece.bytes <= 0) return std::nullopt;
   return std::floor(*level.capacity / piece.bytes) * level.instances;
 }
@@ -72,7 +72,7 @@ Json pyramid_json(const System& system, const Model& model) {
       out["ridge"][std::string(dtype_name(dtype))] = *ridge;
   }
   out["fits"] = {{"model", model.name}, {"pieces", Json::array()}};
-  for (const Piece& piece : pieces_of(model)) {
+  for (const PyramidPiece& piece : pieces_of(model)) {
     Json counts = Json::object();
     for (const Level& level : machine.levels) {
       const Maybe count = count_in(level, piece);

@@ -9,16 +9,16 @@
 namespace ridge {
 
 // Something whose place in the pyramid a reader wants to know.
-struct Piece {
+struct PyramidPiece {
   const char* name;
   double bytes;
 };
 // A tile, a page of KV cache, a layer, the whole model.
-std::vector<Piece> pieces_of(const Model& model);
+std::vector<PyramidPiece> pieces_of(const Model& model);
 
 // How many copies a level holds. A piece lies in one instance of a level, so what is left over in
 // each is lost.
-Maybe count_in(const Level& level, const Piece& piece);
+Maybe count_in(const Level& level, const PyramidPiece& piece);
 
 // {system, machine, ridge, fits}: what `ridge machine NAME --json` prints.
 Json pyramid_json(const System& system, const Model& model);

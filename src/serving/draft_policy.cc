@@ -9,8 +9,9 @@ namespace {
 constexpr double kDecay = 0.95;
 // A request's own acceptance counts against so many decisions of all requests.
 constexpr double kPrior = 2;
-// Where drafts have not been worth it for so many steps, one is tried: texts change.
-constexpr int kProbeEvery = 64;
+// Where drafts have not been worth it for so many steps, one is tried in a few steps: texts change,
+// and a draft model that has fallen behind pays for that in the first of them.
+constexpr int kProbeEvery = 256, kProbes = 4;
 constexpr double kCorrectionRate = 0.1;
 
 double expected_tokens(double acceptance, int drafts) {
@@ -67,8 +68,9 @@ int DraftPolicy::choose(std::span<const DraftRequest> requests, std::span<const 
     }
   }
   without_ = best > 0 ? 0 : without_ + 1;
-  if (without_ < kProbeEvery) return best;
-  without_ = 0;
+  if (without_ == kProbeEvery) probes_ = kProbes;
+  if (best > 0 || probes_ == 0) return best;
+  if (--probes_ == 0) without_ = 0;
   return 1;
 }
 

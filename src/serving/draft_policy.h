@@ -46,6 +46,7 @@ class DraftPolicy {
   std::unordered_map<RequestId, Counts> requests_;
   std::vector<double> corrections_;  // by drafts: measured over predicted, moving average; 0: none
   int without_ = 0;                  // steps since drafts were verified last
+  int probes_ = 0;                   // steps left in which one draft is tried
 };
 
 }  // namespace ridge

@@ -25,6 +25,9 @@ class Drafter {
   // Of `proposed` drafts (at least one) the first `accepted` were drawn.
   virtual void verified(RequestId id, int proposed, int accepted) = 0;
   virtual void remove(RequestId id) = 0;  // the sequence has ended
+  // Whether the last propose() cost what it costs step after step, so that its time tells something
+  // about the next: not while a model reads what it has missed.
+  virtual bool cost_was_typical() const { return true; }
 };
 
 }  // namespace ridge

@@ -27,6 +27,7 @@ void ModelDrafter::propose(std::span<const DraftRequest> requests) {
   std::vector<int> available;
   for (const DraftRequest& request : requests) available.push_back(request.most);
   const int chosen = policy_->choose(requests, available);
+  caught_up_ = true;
   if (chosen == 0) return;
   std::vector<Row> rows;
   for (const DraftRequest& request : requests) {
@@ -38,6 +39,8 @@ void ModelDrafter::propose(std::span<const DraftRequest> requests) {
     // The last token is always computed: its logits draw the first draft.
     const size_t common =
         std::min(size_t(different - cached.tokens.begin()), request.tokens.size() - 1);
+    // After drafts that were all accepted, the last draft and the token behind it are new.
+    if (request.tokens.size() - common > 2) caught_up_ = false;
     cached.tokens.resize(common);
     cached.kv.truncate(static_cast<int>(common));
     rows.push_back(

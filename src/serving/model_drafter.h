@@ -35,6 +35,7 @@ class ModelDrafter final : public Drafter {
     policy_->verified(id, proposed, accepted);
   }
   void remove(RequestId id) override;
+  bool cost_was_typical() const override { return caught_up_; }
   const Runner& runner() const { return *runner_; }
 
  private:
@@ -57,6 +58,7 @@ class ModelDrafter final : public Drafter {
   PagePool pool_;
   std::unordered_map<RequestId, Cached> cached_;
   SamplerWorkspace workspace_;
+  bool caught_up_ = true;
 };
 
 }  // namespace ridge

@@ -348,7 +348,7 @@ struct ServingEngine::Impl {
       report_prompt(request, flight, slice, rows, first);
       if (slice.samples) take_tokens(request, flight, slice, rows, first, now, made);
     }
-    if (policy && report.prefill_tokens == 0) observe_drafts(flight);
+    if (policy && report.prefill_tokens == 0 && drafter->cost_was_typical()) observe_drafts(flight);
     report.preempted = flight.step.preempted;
     fill_counts(report);
     observer->on_step(report);

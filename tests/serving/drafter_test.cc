@@ -37,8 +37,8 @@ TEST(DraftPolicy, DraftsNothingWhereItDoesNotPayButTriesAgain) {
   const DraftRequest request = sequence.request(1, 4);
   const int available = 4;
   int probes = 0;
-  for (int i = 0; i < 640; ++i) probes += policy.choose({&request, 1}, {&available, 1});
-  EXPECT_EQ(probes, 10);  // one draft every 64 steps
+  for (int i = 0; i < 2590; ++i) probes += policy.choose({&request, 1}, {&available, 1});
+  EXPECT_EQ(probes, 40);  // one draft in 4 of 259 steps
 }
 
 TEST(DraftPolicy, BelievesTheClockMoreThanThePrediction) {

@@ -2,6 +2,7 @@
 // where no device is (ctest label gpu).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/cuda/families.h"
@@ -21,17 +22,20 @@ class GpuServing : public testing::TestWithParam<GpuCase> {};
 
 // Where an answer leaves the one that the request gets alone, the two tokens must have been nearly
 // as probable: steps of other sizes round differently.
-void expect_equal_but_for_ties(const EngineAnswer& got, const EngineAnswer& alone, RequestId id) {
+void expect_equal_but_for_ties(const EngineAnswer& got, const EngineAnswer& alone, double penalty,
+                               RequestId id) {
   ASSERT_EQ(got.tokens.size(), alone.tokens.size()) << id;
   for (size_t i = 0; i < got.tokens.size(); ++i) {
     if (got.tokens[i] == alone.tokens[i]) continue;
-    const auto probability = [&](Token token) {
+    // What the draw compares: the log probability less the frequency penalty.
+    const auto adjusted = [&](Token token) {
+      const auto count = std::count(alone.tokens.begin(), alone.tokens.begin() + long(i), token);
       for (const auto& [each, logprob] : alone.sampled[i].top_logprobs) {
-        if (each == token) return logprob;
+        if (each == token) return double(logprob) - penalty * double(count);
       }
-      return -100.0f;
+      return -100.0;
     };
-    EXPECT_NEAR(probability(got.tokens[i]), alone.sampled[i].logprob, 0.05) << id << " at " << i;
+    EXPECT_NEAR(adjusted(got.tokens[i]), adjusted(alone.tokens[i]), 0.05) << id << " at " << i;
     return;  // from here on the two continue different texts
   }
 }
@@ -76,7 +80,8 @@ TEST_P(GpuServing, GivesEachRequestTheTokensItGetsAlone) {
   client.wait_for_ends(kCount);
   EXPECT_EQ(engine.failure(), std::nullopt);
   for (const ServingRequest& request : requests) {
-    expect_equal_but_for_ties(client[request.id], answer_alone(*alone, request), request.id);
+    expect_equal_but_for_ties(client[request.id], answer_alone(*alone, request),
+                              request.generate.sampler.frequency_penalty, request.id);
   }
 }
 

@@ -84,9 +84,9 @@ const AddedToken* AddedTokens::longest(std::string_view text, size_t at,
   return best;
 }
 
-std::vector<Segment> AddedTokens::split(std::string_view text,
-                                        std::span<const Range> special) const {
-  std::vector<Segment> segments;
+std::vector<TextSegment> AddedTokens::split(std::string_view text,
+                                            std::span<const Range> special) const {
+  std::vector<TextSegment> segments;
   size_t done = 0;
   for (size_t at = 0; at < text.size() && !tokens_.empty();) {
     const size_t pair = static_cast<unsigned char>(text[at]) * size_t{256} +

@@ -19,7 +19,7 @@ struct AddedToken {
   bool left_strip = false, right_strip = false;  // takes the white space beside it
 };
 
-struct Segment {
+struct TextSegment {
   std::string_view text;
   Token id = -1;  // -1: text
 };
@@ -35,7 +35,7 @@ class AddedTokens {
   struct Range {
     size_t begin, end;
   };
-  std::vector<Segment> split(std::string_view text, std::span<const Range> special) const;
+  std::vector<TextSegment> split(std::string_view text, std::span<const Range> special) const;
 
  private:
   const AddedToken* longest(std::string_view text, size_t at, std::span<const Range> special) const;

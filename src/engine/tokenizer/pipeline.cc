@@ -51,7 +51,7 @@ std::vector<Token> Pipeline::encode_parts(std::span<const TextPart> parts) const
   const std::unique_lock lock(cache_mutex_, std::try_to_lock);
   if (lock) work.cache = &cache_;
   size_t at = 0;
-  for (const Segment& segment : added.split(text, special)) {
+  for (const TextSegment& segment : added.split(text, special)) {
     const size_t start = at;
     at += segment.text.size();
     if (segment.id >= 0) {
@@ -71,7 +71,7 @@ std::vector<Token> Pipeline::encode_parts(std::span<const TextPart> parts) const
       if (range.begin <= start && at <= range.end) allowed.push_back({0, now.size()});
     }
     bool first = start == 0;
-    for (const Segment& part : added_normalized.split(now, allowed)) {
+    for (const TextSegment& part : added_normalized.split(now, allowed)) {
       if (part.id >= 0) {
         work.tokens.push_back(part.id);
       } else {

@@ -16,12 +16,12 @@
 
 namespace ridge {
 
-struct Family {
+struct DeviceFamily {
   const char* name;
   const char* config;
 };
 
-inline const Family kFamilies[] = {
+inline const DeviceFamily kFamilies[] = {
     {"llama", R"({"model_type":"llama","hidden_size":512,"num_hidden_layers":2,
       "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":1536,"vocab_size":1000,
       "rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":1024})"},
@@ -49,9 +49,9 @@ inline const Family kFamilies[] = {
       "moe_intermediate_size":144,"num_experts":40,"num_experts_per_tok":4,"mlp_only_layers":[1],
       "norm_topk_prob":true,"vocab_size":300,"max_position_embeddings":512})"},
 };
-inline const Family& family_of(std::string_view name) {
+inline const DeviceFamily& family_of(std::string_view name) {
   return *std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                       [&](const Family& family) { return family.name == name; });
+                       [&](const DeviceFamily& family) { return family.name == name; });
 }
 
 inline const char* const kRefused =

@@ -209,7 +209,7 @@ TEST(CudaRunner, KeepsNoCacheInF32) {
   EXPECT_THROW(make_cpu_runner(config.weights(), options), Error);
 }
 
-class GpuRunner : public testing::TestWithParam<Family> {};
+class GpuRunner : public testing::TestWithParam<DeviceFamily> {};
 
 std::vector<RowOf> rows_of_one(size_t count) {
   std::vector<RowOf> rows;
@@ -321,7 +321,7 @@ const Cached kCached[] = {
     {"int8", KvStorage::int8, KvStorage::int8, 1.41 * 3.0 / 127 / 3.46},
 };
 
-class GpuCaches : public testing::TestWithParam<std::tuple<Family, Cached>> {};
+class GpuCaches : public testing::TestWithParam<std::tuple<DeviceFamily, Cached>> {};
 
 // Prompts and single tokens, alone and mixed, by every kernel that reads or writes the cache.
 TEST_P(GpuCaches, GiveTheCpusLogits) {
