@@ -102,7 +102,7 @@ void OpenAiChoice::take_token_ids(Json& to) {
   to["token_ids"] = std::exchange(token_ids_, {});
 }
 
-Json OpenAiChoice::chunk(Json delta) {
+Json OpenAiChoice::chunk(const Json& delta) {
   Json json{{"index", index_}};
   json.update(delta);
   json["logprobs"] = take_logprobs();

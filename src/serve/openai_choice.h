@@ -34,7 +34,7 @@ class OpenAiChoice {
   void add_text(std::string text, bool last);
   void add_calls(ToolCallOutput&& output);
   void end(EndReason reason);
-  Json chunk(Json delta);  // with what waits for a chunk: log probabilities, token ids
+  Json chunk(const Json& delta);  // with what waits for a chunk: log probabilities, token ids
   Json take_logprobs();
   void take_token_ids(Json& to);
 
