@@ -18,6 +18,7 @@
 namespace ridge {
 
 class Profile;
+class ThreadTeam;
 
 // int8, fp8: a scale per token and head. The CPU keeps no fp8, CUDA no f32.
 enum class KvStorage : uint8_t { f32, f16, bf16, int8, fp8 };
@@ -33,6 +34,9 @@ struct RunnerOptions {
   int max_tokens = 512;     // of one step: longer prompts come in chunks
   int max_sequences = 1;    // slices of one step; on CUDA they list at most 4 x the cache in pages
   int max_logit_rows = 0;   // rows of logits of one step; 0: one per sequence
+  // CPU: runners that take turns on the same cores share a team, because the threads of an idle one
+  // would spin there. Null: one of its own.
+  std::shared_ptr<ThreadTeam> team = nullptr;
 
   int logit_rows() const { return max_logit_rows > 0 ? max_logit_rows : max_sequences; }
 };

@@ -76,6 +76,7 @@ void Scheduler::add(Arrival arrival) {
 }
 
 void Scheduler::remove(RequestId id) {
+  unlock_copied();
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
@@ -87,6 +88,7 @@ void Scheduler::remove(RequestId id) {
 }
 
 void Scheduler::accept(const ScheduledSlice& slice, std::span<const Token> tokens) {
+  unlock_copied();
   const auto found = sequences_.find(slice.id);
   if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
@@ -201,6 +203,12 @@ void Scheduler::check_pages() const {
   }
 }
 
+// The step that copies from these pages was launched: what writes them now comes behind it.
+void Scheduler::unlock_copied() {
+  for (const PrefixTree::Node node : copied_) tree_.unlock(node);
+  copied_.clear();
+}
+
 // The next step.
 
 void Scheduler::next(ScheduledStep& step) {
@@ -209,8 +217,7 @@ void Scheduler::next(ScheduledStep& step) {
   step.copies.clear();
   step.admitted.clear();
   step.preempted = 0;
-  for (const PrefixTree::Node node : copied_) tree_.unlock(node);
-  copied_.clear();
+  unlock_copied();
   budget_ = options_.max_tokens;
   rows_ = options_.max_logit_rows;
   listed_ = 0;

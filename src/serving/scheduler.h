@@ -103,7 +103,7 @@ class Scheduler {
   void accept(const ScheduledSlice& slice, std::span<const Token> tokens);
 
   // The next step, in `step`; empty where nothing can run until a step in flight gives its tokens
-  // or a request arrives.
+  // or a request arrives. It must be launched before the next event.
   void next(ScheduledStep& step);
 
   int running() const { return static_cast<int>(running_.size()); }
@@ -126,6 +126,7 @@ class Scheduler {
   };
   using Queue = std::set<Sequence*, Order>;
 
+  void unlock_copied();
   void insert_full_pages();
   void insert_full_pages(Sequence& sequence);
   void release_pages(Sequence& sequence);

@@ -235,6 +235,11 @@ TEST(Scheduler, CopiesThePartOfAPageThatMatches) {
   world.add(2, prompt, 5);
   world.run_to_end();
   EXPECT_EQ(world.cached_tokens[2], 21);
+  EXPECT_EQ(world.scheduler.pages().held, 0);
+  world.add(3, {prompt.begin(), prompt.begin() + 22}, 1);  // ends in the step that copies
+  world.run_to_end();
+  EXPECT_EQ(world.cached_tokens[3], 21);
+  EXPECT_EQ(world.scheduler.pages().held, 0);
   EXPECT_EQ(world.results[2], generate_alone(prompt, 5));
 }
 

@@ -72,7 +72,8 @@ class CpuRunner final : public Runner {
   CpuRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
-        team_(options.threads),
+        shared_team_(options.team ? options.team : std::make_shared<ThreadTeam>(options.threads)),
+        team_(*shared_team_),
         cache_(shape(), options, page_count()),
         x_(options.max_tokens, shape().hidden),
         normed_(options.max_tokens, shape().hidden),
@@ -87,6 +88,7 @@ class CpuRunner final : public Runner {
         inner_input_(options.max_tokens, widest(shape())),
         logits_(options.logit_rows(), shape().vocab) {
     options_.threads = team_.size();
+    options_.team = shared_team_;
     pack();
     slices_.reserve(size_t(options.max_sequences));
     for (SampledRows& each : sampled_) each.reserve(options.logit_rows());
@@ -174,7 +176,8 @@ class CpuRunner final : public Runner {
 
   Weights weights_;
   RunnerOptions options_;
-  ThreadTeam team_;
+  std::shared_ptr<ThreadTeam> shared_team_;
+  ThreadTeam& team_;
   cpu::Cache cache_;
   std::vector<PackedLayer> layers_;
   PackedMatrix head_;
