@@ -53,6 +53,7 @@ std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) 
   AttentionCall call{batched->shape};
   call.batch = span.count;
   call.length = prefill ? span.fresh : span.past + span.fresh;
+  call.past = prefill ? span.past : 0;
   call.resident = false;  // other layers' caches pass through in between
   KernelFamily family =
       prefill ? KernelFamily::context_attention : KernelFamily::generation_attention;
@@ -65,10 +66,7 @@ std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) 
   }
   if (!match->fit) return std::nullopt;
   KernelTime time = timed(*match, family, call, k.gpu);
-  if (prefill && span.past > 0) {
-    // The tables have prompts without a past: the pairs with it come on top at the same rate.
-    time.seconds *= (span.past + (span.fresh + 1) / 2) / ((span.fresh + 1) / 2);
-  } else if (!prefill && span.fresh > 1) {
+  if (!prefill && span.fresh > 1) {
     // Several queries share one pass over the cache; only the arithmetic grows.
     time.seconds = std::max(time.seconds, op.work.flops / k.gpu.peak_of(DType::bf16) / 0.5);
   }

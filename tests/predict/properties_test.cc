@@ -213,6 +213,61 @@ TEST(Properties, LongerContextsAndPromptsNeverGetFaster) {
   }
 }
 
+constexpr const char* kServers[] = {"typical", "vllm", "sglang", "trtllm"};
+
+TEST(Properties, MoreOfThePromptInThePrefixCacheIsNeverSlower) {
+  for (const char* stack : kServers) {
+    for (const char* model : {"llama-3-8b", "gemma-3-27b", "mixtral-8x7b", "deepseek-v3.2"}) {
+      for (const char* system : {"8xh100-sxm", "8xgb200", "8xl40s"}) {
+        Request r = fitted(model, system, 1, 8192, stack);
+        r.prompt = 8192;
+        double last = INFINITY;
+        for (const double hit : {0.0, 0.9, 0.99, 0.999}) {
+          r.plan.prefix_hit = hit;
+          const double ttft = predict(r).ttft_s();
+          EXPECT_LE(ttft, last) << stack << ' ' << model << ' ' << system << " hit " << hit;
+          last = ttft;
+        }
+      }
+    }
+  }
+}
+
+double attention_s(const Prediction& p, OpKind kind) {
+  double sum = 0;
+  for (const OpEstimate& op : p.ops) sum += op.kind == kind ? op.expected_s : 0;
+  return sum;
+}
+
+// A chunk alone pays its launches and reads the weights. On top come the pairs with what was there
+// before, which are those of the whole prompt, in tiles of 128 queries that a short chunk does not
+// fill, and one more pass over K and V, at most that of a decode step. (MLA is left out: it expands
+// the cached tokens again for each chunk.)
+TEST(Properties, ChunksCostTheirLaunchesAndReadsAndNoMore) {
+  for (const char* stack : kServers) {
+    for (const char* model : {"llama-3-8b", "gemma-3-27b", "mixtral-8x7b"}) {
+      for (const char* system : {"h100-sxm", "gb200"}) {
+        Request r = fitted(model, system, 1, 8192, stack);
+        r.prompt = 8192;
+        const Prediction whole = predict(r);
+        for (const double chunk : {2048.0, 512.0, 256.0, 64.0}) {
+          r.plan.chunk = chunk;
+          const double ttft = predict(r).ttft_s();
+          Request alone = r;
+          alone.prompt = chunk;
+          const double chunks = 8192 / chunk, alone_s = chunks * predict(alone).ttft_s();
+          const double pairs_s = attention_s(whole, OpKind::attention_prefill);
+          const double pass_s = attention_s(whole, OpKind::attention_decode);
+          SCOPED_TRACE(testing::Message()
+                       << stack << ' ' << model << ' ' << system << ' ' << chunk);
+          EXPECT_LE(ttft, alone_s + 1.1 * std::max(1.0, 128 / chunk) * pairs_s + chunks * pass_s);
+          EXPECT_GE(ttft, 0.9 * alone_s);  // all but the last chunk leave out the output layer
+        }
+      }
+    }
+  }
+}
+
 TEST(Properties, FewerBytesNeverSlowTheRoof) {
   for (const char* model : {"llama-3-8b", "mixtral-8x7b", "qwen2.5-32b"}) {
     for (const double batch : {1.0, 32.0}) {

@@ -116,6 +116,54 @@ TEST(AttentionKernel, LongerIsSlower) {
   }
 }
 
+// Every fit of prompt attention, on the GPU it was made for.
+template <typename Check>
+void for_each_prefill(Check check) {
+  for (const KernelFit& fit : builtin_fits()) {
+    const auto* params = std::get_if<PrefillParams>(&fit.params);
+    if (!params) continue;
+    SCOPED_TRACE(fit.stack + " " + fit.dtype + " " + fit.kernel);
+    check(*params);
+  }
+}
+
+TEST(PromptAttention, MoreOfAPromptInTheCacheIsNeverSlower) {
+  const GpuTraits gpu = traits("h100-sxm");
+  for (const double window : {0.0, 1024.0}) {
+    for_each_prefill([&](const PrefillParams& params) {
+      double last = INFINITY;
+      for (double past = 0; past < 8192; past += 1 + std::floor((8192 - past) / 50)) {
+        AttentionCall call = attention(1, 8192 - past);
+        call.past = past;
+        call.window = window;
+        const double seconds = prefill_seconds(call, gpu, params);
+        // A last tile that is only partly filled computes as much as a full one.
+        EXPECT_LE(seconds, last * 1.02) << past << " window " << window;
+        last = seconds;
+      }
+    });
+  }
+}
+
+TEST(PromptAttention, ChunksCostTheirFixedTimeAndPartialTilesOnly) {
+  const GpuTraits gpu = traits("h100-sxm");
+  for_each_prefill([&](const PrefillParams& params) {
+    const double whole = prefill_seconds(attention(1, 8192), gpu, params);
+    for (const double chunk : {2048.0, 512.0, 256.0, 64.0}) {
+      double sum = 0;
+      for (double past = 0; past < 8192; past += chunk) {
+        AttentionCall call = attention(1, chunk);
+        call.past = past;
+        sum += prefill_seconds(call, gpu, params);
+      }
+      const double alone = prefill_seconds(attention(1, chunk), gpu, params);
+      const double filled = blocks(chunk, params.tile) * params.tile / chunk;
+      EXPECT_LE(sum, 8192 / chunk * alone + 1.35 * filled * whole) << chunk;
+      EXPECT_GE(sum, 0.9 * whole) << chunk;
+    }
+  });
+}
+
 TEST(AttentionKernel, NeverFasterThanTheRoofWithAColdCache) {
   const GpuTraits gpu = traits("h200");
   for (double batch : {1.0, 8.0, 64.0, 512.0})

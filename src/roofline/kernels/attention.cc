@@ -61,12 +61,14 @@ double prefill_seconds(const AttentionCall& c, const GpuTraits& gpu, const Prefi
   const double alone = blocks(c.length, p.tile);
   const double packed = blocks(c.length * group, p.tile) / group;
   const double tiles = alone + p.pack * (packed - alone);
-  const double span = c.window > 0 ? std::min(c.window, c.length) : c.length;
-  // Keys a query tile reads on average: half of what the causal triangle covers, plus the diagonal.
-  const double reach = c.length - span;  // queries that see a full window
-  const double keys =
-      (span * span / 2 + reach * span) / c.length +
-      (c.window > 0 && reach > 0 ? p.window_waste : 0.5) * std::min(p.tile, c.length);
+  const double seen = c.past + c.length;
+  const double window = c.window > 0 ? c.window : seen;
+  // Queries that do not see a full window yet, and those that do.
+  const double growing = std::clamp(window - c.past, 0.0, c.length), full = c.length - growing;
+  // Keys a query tile reads on average: the past, half of what the causal triangle covers, plus the
+  // diagonal.
+  const double keys = (growing * (c.past + growing / 2) + full * window) / c.length +
+                      (full > 0 ? p.window_waste : 0.5) * std::min(p.tile, c.length);
   const double ideal_s =
       c.batch * c.heads * c.length * keys * 2 * (c.head_dim + c.v_head_dim) / gpu.peak_of(c.math);
   const double peak =
@@ -77,13 +79,19 @@ double prefill_seconds(const AttentionCall& c, const GpuTraits& gpu, const Prefi
                                  p.pair / 128 / gpu.clock);
   const double count = c.batch * c.heads * tiles;
   const double all = count * (keys * key_s + p.block * gpu.tick) / gpu.sms;
-  const double longest = p.longest * (span * key_s) + p.block * gpu.tick;
+  // Kernels split the keys of the past over SMs that would idle (FlashAttention-3, FlashInfer), so
+  // that the past lengthens no block beyond the mean.
+  const double own = std::min(window, c.length), past = std::min(window, seen) - own;
+  const double longest = p.longest * (own * key_s) + p.block * gpu.tick;
   const double qkv =
       c.batch * c.length * 2 *
       (c.heads * (c.head_dim + c.v_head_dim) + c.kv_heads * (c.head_dim + c.v_head_dim));
   const double fit = std::min(1.0, gpu.l2_bytes / qkv);
   const double bytes_s = p.prepass * qkv * (1 - fit * (1 - 1 / p.l2_speed)) / gpu.stream;
-  return p.t0 * gpu.tick + bytes_s + smooth_max(all, longest, p.overlap);
+  const double cached_s =
+      c.batch * past * c.kv_heads * (c.head_dim + c.v_head_dim) * c.kv_bytes / gpu.stream;
+  return p.t0 * gpu.tick + bytes_s +
+         smooth_max(smooth_max(all, cached_s, p.overlap), longest, p.overlap);
 }
 
 double decode_seconds(const AttentionCall& c, const GpuTraits& gpu, const DecodeParams& p) {

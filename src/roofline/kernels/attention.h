@@ -11,13 +11,16 @@ namespace ridge {
 // A shape, a batch and the conditions under which the kernel runs.
 struct AttentionCall : AttentionShape {
   double batch = 1;
-  double length = 1;  // prompt: tokens of one sequence; decode: cached tokens + 1
+  double length = 1;  // prompt: new tokens of one sequence; decode: cached tokens + 1
+  double past = 0;    // prompt: tokens of one sequence that are in the cache already
   DType math = DType::bf16;
   bool shared_kv = false;  // V is a part of K's bytes (absorbed MLA)
   bool resident = true;    // the cache may still be in L2 from the last step
 };
 
-// t = t0 + pre-pass bytes + smooth_max(work of all SMs, longest block) with causal tiles.
+// t = t0 + pre-pass bytes + smooth_max(work of all SMs, longest block, cached K and V) with causal
+// tiles. Cached tokens add keys to every tile, and nothing to t0 and the pre-pass: those are paid
+// once per kernel and per new token.
 struct PrefillParams {
   double t0 = 10e-6;      // kernels around the core, launches, drain
   double compute = 0.7;   // share of the peak in the two products

@@ -26,7 +26,7 @@ double gemm_roof(const GemmCall& call, const GpuTraits& gpu) {
 }
 
 double attention_roof(const AttentionCall& call, bool decode, const GpuTraits& gpu) {
-  AttentionSpan span{call.batch, call.length, 0};
+  AttentionSpan span{call.batch, call.length, call.past};
   if (decode) span = {call.batch, 1, call.length - 1};
   const Work work =
       call.shared_kv ? mla_absorbed_work(call, span) : flash_attention_work(call, span);
