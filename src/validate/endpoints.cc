@@ -148,6 +148,7 @@ std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
     if (csv.column(name) < 0) throw Error("{}: row 1: no column '{}'", path, name);
   }
   Names names;
+  std::map<std::string, size_t> unknown;  // rows by what is wrong with a name
   std::vector<Endpoint> rows;
   while (csv.next()) {
     try {
@@ -170,8 +171,11 @@ std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
     } catch (const BadField& bad) {
       complain(fmt::format("{}: row {}: {}", path, csv.line(), bad.why));
     } catch (const Error& error) {
-      complain(fmt::format("{}: row {}: {}", path, csv.line(), error.what()));
+      ++unknown[error.what()];
     }
+  }
+  for (const auto& [why, count] : unknown) {
+    complain(fmt::format("{}: {} {}: {}", path, count, count == 1 ? "row" : "rows", why));
   }
   return rows;
 }

@@ -22,7 +22,7 @@ std::vector<std::string> find_endpoint_files(const std::string& folder);
 // Rows of one file. Left out, and counted in `skipped`: rows of disaggregated serving and of
 // parallelism whose layout the columns do not fix (more tensor ranks than a node has, attention
 // replicas, pipelines, weights that the named devices cannot hold). `complain` gets "PATH: row N:
-// ..." for what cannot be read.
+// ..." for what cannot be read, and one "PATH: N rows: ..." for each unknown name.
 std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
                                      const std::function<void(const std::string&)>& complain);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -108,9 +110,10 @@ Scoreboard score_silicon(const std::string& folder, const KernelFits& all, int t
   std::vector<std::vector<ScoreGroup>> found(files.size());
   std::atomic<size_t> next = 0;
   std::mutex speaking;
+  std::set<std::string> said;  // all tables of a folder name the same GPU
   const auto say = [&](const std::string& line) {
     const std::lock_guard<std::mutex> lock(speaking);
-    complain(line);
+    if (said.insert(line).second) complain(line);
   };
   const auto work = [&] {
     for (size_t i = next++; i < files.size(); i = next++) {
@@ -119,7 +122,8 @@ Scoreboard score_silicon(const std::string& folder, const KernelFits& all, int t
           found[i].push_back(finish(files[i], key, rows));
       } catch (const Error& error) {
         const std::string text = error.what();
-        say(text.starts_with(files[i].path) ? text : files[i].path + ": row 1: " + text);
+        const std::string folder_of_gpu = std::filesystem::path(files[i].path).parent_path();
+        say(text.starts_with(files[i].path) ? text : folder_of_gpu + ": " + text);
       }
     }
   };

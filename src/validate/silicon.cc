@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "validate/silicon_rows.h"
@@ -68,6 +69,7 @@ void read_silicon(const SiliconFile& file, const GpuTraits& gpu,
   if (time < 0) throw Error("{}: row 1: no column 'us' or 'latency'", file.path);
   const RowReader fill = row_reader(csv, file, gpu);
   Measurement row;
+  std::set<std::string> said;  // an unknown name stands in many rows
   while (csv.next()) {
     try {
       if (csv.fields() != csv.header().size())
@@ -78,7 +80,9 @@ void read_silicon(const SiliconFile& file, const GpuTraits& gpu,
       fill(csv, row);
       row.stratum = stratum_of(file.table, row.call);
     } catch (const BadRow& bad) {
-      complain(fmt::format("{}: row {}: {}", file.path, csv.line(), bad.why));
+      if (said.insert(bad.why).second) {
+        complain(fmt::format("{}: row {}: {}", file.path, csv.line(), bad.why));
+      }
       continue;
     }
     use(row);

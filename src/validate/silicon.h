@@ -32,9 +32,9 @@ std::vector<SiliconFile> find_silicon(const std::string& folder, std::vector<std
 // Whether the data's own notes call these rows defective: they are scored apart, never fitted.
 bool is_defective(const SiliconFile& file, const Measurement& row);
 
-// Calls `row` for each good row and `complain` with "PATH: row N: ..." for each that cannot be
-// read. `gpu` gives cache sizes for what the collector kept warm. Throws Error for a file without
-// the table's columns.
+// Calls `row` for each good row and `complain` with "PATH: row N: ..." for the first of those that
+// cannot be read for the same reason. `gpu` gives cache sizes for what the collector kept warm.
+// Throws Error for a file without the table's columns.
 void read_silicon(const SiliconFile& file, const GpuTraits& gpu,
                   const std::function<void(const Measurement&)>& row,
                   const std::function<void(const std::string&)>& complain);

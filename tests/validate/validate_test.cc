@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "machine/atlas.h"
 #include "validate/csv.h"
+#include "validate/endpoints.h"
 #include "validate/score.h"
 #include "validate/silicon.h"
 
@@ -133,6 +134,34 @@ TEST_F(Folder, UnknownGpusColumnsAndTablesDoNotStopTheRest) {
   std::string all = lines_[0] + lines_[1];
   EXPECT_NE(all.find("no column 'k'"), std::string::npos) << all;
   EXPECT_NE(all.find("riva"), std::string::npos) << all;
+}
+
+TEST_F(Folder, AnUnknownNameIsSaidOnce) {
+  const std::string bad = "fp3,k,1,4096,4096,3\n";
+  write("h100_sxm/gemm.vllm.csv", kGemm + bad + bad + bad);
+  write("riva_128/gemm.vllm.csv", kGemm + bad);
+  write("riva_128/gemm.sglang.csv", kGemm + bad);
+  score();
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_NE((lines_[0] + lines_[1]).find("row 2: unknown dtype 'fp3'"), std::string::npos);
+  EXPECT_NE((lines_[0] + lines_[1]).find("riva_128: "), std::string::npos);
+}
+
+TEST_F(Folder, AnUnknownModelOfEndpointsIsSaidOnceWithItsRows) {
+  const std::string columns =
+      "model_path,system,backend,tp_size,concurrency,isl,osl,silicon_ttft_ms,silicon_tpot_ms\n";
+  const std::string rest = ",h100_sxm,vllm,1,8,1024,1024,100,10\n";
+  const std::string path =
+      write("e2e/e2e.csv", columns + "acme/Gizmo-9B" + rest + "acme/Gizmo-9B" + rest +
+                               "meta-llama/Meta-Llama-3-8B" + rest + "acme/Gadget-1B" + rest);
+  size_t skipped = 0;
+  const auto rows =
+      read_endpoints(path, skipped, [this](const std::string& line) { lines_.push_back(line); });
+  EXPECT_EQ(rows.size(), 1u);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_TRUE(lines_[0].starts_with(path + ": 1 row: ")) << lines_[0];
+  EXPECT_TRUE(lines_[1].starts_with(path + ": 2 rows: ")) << lines_[1];
+  EXPECT_NE(lines_[1].find("Gizmo"), std::string::npos) << lines_[1];
 }
 
 TEST_F(Folder, DefectiveTablesStandApart) {
