@@ -56,7 +56,7 @@ class ClosedLoop {
     for (const RequestOutput& output : outputs) {
       if (!output.end) continue;
       if (output.end == EndReason::failed) failure_ = output.error;
-      if (to_send_ > 0) send();
+      if (failure_.empty() && to_send_-- > 0) send();
       const std::lock_guard lock(mutex_);
       if (--left_ == 0) done_.notify_all();
     }
@@ -67,7 +67,7 @@ class ClosedLoop {
     to_send_ = left_;
     const auto start = std::chrono::steady_clock::now();
     // The requests of the first round come at once, as from a script.
-    for (int c = 0; c < clients; ++c) send();
+    for (int c = 0; c < clients && to_send_-- > 0; ++c) send();
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return left_ <= 0; });
     if (!failure_.empty()) throw Error("{}", failure_);
@@ -76,7 +76,6 @@ class ClosedLoop {
 
  private:
   void send() {
-    --to_send_;
     ServingRequest request;
     request.id = engine_->new_id();
     // Salted by the id: no prompt begins as another does.

@@ -110,6 +110,7 @@ class Loader {
             fflush(stdout);
           } catch (...) {
             failure_ = std::current_exception();
+            done_ = true;  // before finish() can look
             server.stop();
           }
           done_ = true;

@@ -99,6 +99,7 @@ void Generation::update_mask() {
   if (!grammar_ && !bans_ends) return;
   mask_.assign((vocab + 31) / 32, ~uint32_t{0});
   if (grammar_) grammar_->allowed(mask_);
+  if (vocab % 32 != 0) mask_.back() &= (uint32_t{1} << (vocab % 32)) - 1;
   if (!bans_ends) return;
   for_each_end_token([&](Token token) {
     if (size_t(token) < vocab) mask_[size_t(token) / 32] &= ~(uint32_t{1} << (token % 32));

@@ -40,7 +40,8 @@ struct HttpRequest {
   std::string authorization;  // these four: the header's value, empty without one
   std::string api_key;        // X-Api-Key
   std::string origin;
-  std::string request_id;  // X-Request-Id
+  std::string requested_headers;  // Access-Control-Request-Headers, of a preflight
+  std::string request_id;         // X-Request-Id
 };
 
 struct HttpReply {

@@ -31,6 +31,7 @@ bool read_header(const RequestParser& parser, HttpRequest& to) {
   to.authorization = field_value(from, "Authorization");
   to.api_key = field_value(from, "X-Api-Key");
   to.origin = field_value(from, "Origin");
+  to.requested_headers = field_value(from, "Access-Control-Request-Headers");
   to.request_id = field_value(from, "X-Request-Id");
   const size_t hosts = from.count(beast_http::field::host);
   if (hosts > 1 || (hosts == 0 && from.version() == 11)) return false;

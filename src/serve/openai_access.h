@@ -20,6 +20,6 @@ bool has_key(const HttpRequest& request, const std::vector<std::string>& keys);
 // The headers that let a page of `origin` read the answer; none where it is not among `allowed`
 // ("*": all).
 std::vector<std::pair<std::string, std::string>> cors_headers(
-    const std::string& origin, const std::vector<std::string>& allowed);
+    const HttpRequest& request, const std::vector<std::string>& allowed);
 
 }  // namespace ridge

@@ -57,10 +57,10 @@ void OpenAiChoice::add_text(std::string text, bool last) {
 }
 
 void OpenAiChoice::end(EndReason reason) {
-  if (!tool_calls_.empty()) {
+  if (reason == EndReason::length || reason == EndReason::context) {
+    finish_reason_ = "length";  // of a call that was cut, too
+  } else if (!tool_calls_.empty()) {
     finish_reason_ = "tool_calls";
-  } else if (reason == EndReason::length || reason == EndReason::context) {
-    finish_reason_ = "length";
   } else {
     finish_reason_ = "stop";
   }

@@ -77,6 +77,9 @@ void read_stops(const RequestFields& fields, int vocab, GenerateOptions& to) {
   }
   if (const nlohmann::json* list = fields.find("stop_token_ids")) {
     to.stop_tokens = token_list(*list, "stop_token_ids", vocab);
+    if (to.stop_tokens.size() > size_t{kMaxStopTokens}) {
+      refuse("stop_token_ids", fmt::format("at most {} stop_token_ids", kMaxStopTokens));
+    }
   }
   to.ignore_end = fields.boolean("ignore_eos", false);
 }
@@ -111,6 +114,9 @@ void read_shared(const RequestFields& fields, int vocab, OpenAiRequest& to) {
   to.generate.min_tokens = static_cast<int>(fields.integer("min_tokens", 0, kMaxInt).value_or(0));
   to.return_token_ids = fields.boolean("return_token_ids", false);
   to.cache_salt = fields.string("cache_salt").value_or("");
+  if (to.cache_salt.size() > size_t{kMaxSaltBytes}) {
+    refuse("cache_salt", fmt::format("cache_salt has at most {} bytes", kMaxSaltBytes));
+  }
   to.priority = static_cast<int>(fields.integer("priority", INT32_MIN, kMaxInt).value_or(0));
 }
 

@@ -13,9 +13,11 @@
 
 namespace ridge {
 
-inline constexpr int kMaxChoices = 256;       // prompts times n of one request
-inline constexpr int kMaxStops = 16;          // OpenAI takes 4
-inline constexpr int kMaxStopBytes = 1024;    // of one stop string: that much text is held back
+inline constexpr int kMaxChoices = 256;     // prompts times n of one request
+inline constexpr int kMaxStops = 16;        // OpenAI takes 4
+inline constexpr int kMaxStopBytes = 1024;  // of one stop string: that much text is held back
+inline constexpr int kMaxStopTokens = 128;
+inline constexpr int kMaxSaltBytes = 256;     // each request keeps a copy
 inline constexpr int kMaxTopLogprobs = 20;    // at each position
 inline constexpr int kMaxLogitBiases = 1024;  // OpenAI takes fewer
 inline constexpr int kMaxTools = 128;

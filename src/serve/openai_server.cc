@@ -130,7 +130,7 @@ void OpenAiServer::Impl::answer(const ApiExchange& exchange) {
   const HttpRequest& request = exchange.http->request();
   const std::string_view path = without_version(request.path);
   const Route* const route = find_route(path);
-  if (request.method == "OPTIONS" && !cors_headers(request.origin, options.origins).empty()) {
+  if (request.method == "OPTIONS" && !cors_headers(request, options.origins).empty()) {
     return exchange.reply({});
   }
   if ((route == nullptr || !route->open) && !has_key(request, options.keys)) {
@@ -255,7 +255,7 @@ bool OpenAiServer::serves(std::string_view path) {
 
 void OpenAiServer::handle(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpRequest& request = exchange->request();
-  ApiExchange api{exchange, cors_headers(request.origin, impl_->options.origins)};
+  ApiExchange api{exchange, cors_headers(request, impl_->options.origins)};
   api.headers.emplace_back("x-request-id", request_id(request));
   try {
     impl_->answer(api);

@@ -1,5 +1,6 @@
 #include "serve/server.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -27,7 +28,10 @@ HttpReply error_reply(int status, const std::string& message, const std::string&
 }
 
 bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+  in_addr address{};  // "127.example.com" is no address
+  return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
+         (ntohl(address.s_addr) >> 24) == 127;
 }
 
 // Without the port.

@@ -48,7 +48,12 @@ void ModelDrafter::propose(std::span<const DraftRequest> requests) {
   }
   for (int i = 0; i < chosen && !rows.empty(); ++i) {
     if (!run(rows)) return;
-    draw(rows);
+    try {
+      draw(rows);
+    } catch (const Error&) {  // a draft model without an answer costs drafts, not the request
+      for (const DraftRequest& request : requests) request.drafts->clear();
+      return;
+    }
     std::erase_if(rows, [&](Row& row) {
       row.fresh = {row.request->drafts->back()};
       return int(row.request->drafts->size()) == std::min(chosen, row.request->most);

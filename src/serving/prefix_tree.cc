@@ -99,7 +99,8 @@ PrefixTree::Match PrefixTree::match(std::string_view salt, std::span<const Token
 }
 
 PrefixTree::Node PrefixTree::insert(std::string_view salt, Node node, std::span<const Token> tokens,
-                                    std::span<const int> pages) {
+                                    std::span<const int> pages, std::vector<int>& held) {
+  held.clear();
   if (pages.empty()) return node;
   const auto page_tokens = static_cast<size_t>(pool_->page_tokens());
   assert(tokens.size() == pages.size() * page_tokens);
@@ -109,6 +110,7 @@ PrefixTree::Node PrefixTree::insert(std::string_view salt, Node node, std::span<
     const Node next = child(end, page);
     end = next == kNone ? add_child(end, page, pages[i]) : next;
     touch(end);
+    held.push_back(at(end).page);
   }
   lock(end);
   unlock(node);
@@ -185,8 +187,8 @@ int PrefixTree::evict(int pages) {
   int released = 0;
   while (released < pages && !leaves_.empty()) {
     const Node leaf = leaves_.begin()->second;
-    // A page that a sequence still holds (its duplicate was locked elsewhere) would free nothing.
-    if (pool_->references(at(leaf).page) == 1) ++released;
+    assert(pool_->references(at(leaf).page) == 1);  // sequences lock what they hold
+    ++released;
     remove(leaf);
   }
   return released;

@@ -49,9 +49,10 @@ class PrefixTree {
   // Adds the full pages of a sequence behind `node`, the end of its locked path (kNone: the root of
   // `salt`), and moves the lock to the new end, which is returned. `tokens` are those behind
   // `node`: page_tokens for each of `pages`. Where the tree holds a page with the same tokens
-  // already, that one stays and the sequence keeps its own.
+  // already, that one stays: `held` gets the pages that the tree holds, and the sequence must take
+  // those that differ for its own. So a sequence never holds a page beside the tree's.
   Node insert(std::string_view salt, Node node, std::span<const Token> tokens,
-              std::span<const int> pages);
+              std::span<const int> pages, std::vector<int>& held);
 
   // Every node from `node` up to the root; kNone does nothing.
   void lock(Node node);

@@ -122,7 +122,11 @@ void Scheduler::insert_full_pages(Sequence& s) {
   s.node = tree_.insert(
       s.salt, s.node,
       std::span(s.tokens).subspan(begin * size_t(page_tokens), count * size_t(page_tokens)),
-      s.kv.pages().subspan(begin, count));
+      s.kv.pages().subspan(begin, count), held_);
+  for (size_t i = 0; i < count; ++i) {
+    const int index = s.in_tree + static_cast<int>(i);
+    if (s.kv.pages()[size_t(index)] != held_[i]) s.kv.replace_page(index, held_[i]);
+  }
   s.in_tree = full;
 }
 
@@ -377,7 +381,14 @@ bool Scheduler::admit(Sequence& s, ScheduledStep& step) {
   // Every running sequence finds a page for its next tokens, or the new one would soon be preempted
   // again.
   const int headroom = running();
-  if (pool_->free() + tree_.evictable() < fresh + headroom) {
+  const auto fits = [&] { return pool_->free() + tree_.evictable() >= fresh + headroom; };
+  if (!fits() && match.partial_tokens > 0) {
+    // The page to copy from may be the one that is missing.
+    tree_.unlock(match.partial_node);
+    match.partial_node = PrefixTree::kNone;
+    match.partial_tokens = 0;
+  }
+  if (!fits()) {
     tree_.unlock(match.partial_node);
     tree_.unlock(match.node);
     return false;

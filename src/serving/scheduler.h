@@ -151,6 +151,7 @@ class Scheduler {
   PrefixTree tree_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   Queue running_, waiting_;
+  std::vector<int> held_;                 // of the last insertion into the tree
   std::vector<PrefixTree::Node> copied_;  // sources of the last step's copies, locked
   uint64_t arrivals_ = 0, steps_ = 0;
   int budget_ = 0, rows_ = 0;  // left in the step that is being composed

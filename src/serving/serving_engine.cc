@@ -226,7 +226,10 @@ struct ServingEngine::Impl {
       observer->on_prefix_lookup(int(request.prompt.size()), cached);
     }
     if (step.empty()) {
+      const bool again = step.preempted > 0 && flights.empty();
       spare = std::move(flight);
+      // Preempted sequences wait for the next step, which need not wait for anything.
+      if (again) return launch();
       return false;
     }
 #ifndef NDEBUG
@@ -428,6 +431,9 @@ struct ServingEngine::Impl {
       output.error = error;
     }
     if (const std::optional<EndReason> reason = request.generation.ended()) {
+      if (reason == EndReason::failed && output.error.empty()) {
+        output.error = "the schema allows more readings of this text than can be followed";
+      }
       output.text += request.generation.finish();
       output.end = reason;
       if (reason == EndReason::stop_string) output.stop = request.generation.stop();
@@ -533,8 +539,9 @@ struct ServingEngine::Impl {
   }
 
   void count_waiting() {
+    const std::lock_guard lock(mutex);
     waiting.store(scheduler->waiting(), std::memory_order_relaxed);
-    working.store(!active.empty(), std::memory_order_relaxed);
+    working.store(!active.empty() || !arrivals.empty(), std::memory_order_relaxed);
   }
 
   // Without requests every page is free or cached. A lost page is a fault that must not stay

@@ -39,7 +39,9 @@ void Grammar::allowed(const grammar::Matcher& place, std::span<uint32_t> mask) c
     if (masks_.size() >= kCachedMasks) masks_.clear();
     masks_.emplace(std::move(key), known);
   }
-  std::fill(std::copy(known->begin(), known->end(), mask.begin()), mask.end(), 0);
+  // A model's logits may be fewer than the tokenizer's tokens.
+  const auto words = static_cast<long>(std::min(known->size(), mask.size()));
+  std::fill(std::copy_n(known->begin(), words, mask.begin()), mask.end(), 0);
 }
 
 GrammarState::GrammarState(std::shared_ptr<const Grammar> grammar)

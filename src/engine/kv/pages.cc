@@ -80,6 +80,12 @@ void KvSequence::truncate(int length) {
   length_ = length;
 }
 
+void KvSequence::replace_page(int index, int page) {
+  assert((index + 1) * pool_->page_tokens() <= length_);  // a full one
+  pool_->add_reference(page);
+  pool_->release(std::exchange(pages_[static_cast<size_t>(index)], page));
+}
+
 KvSequence KvSequence::fork() const {
   KvSequence copy(*pool_);
   const int page_tokens = pool_->page_tokens();

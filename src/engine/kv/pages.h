@@ -60,6 +60,8 @@ class KvSequence {
   [[nodiscard]] bool reserve(int tokens, std::vector<PageCopy>& copies);
   void commit(int tokens);    // that many reserved tokens are written now
   void truncate(int length);  // drops what lies beyond: rejected drafts, a new chat
+  // Page `index` of the sequence gives way to `page`, which holds the same tokens.
+  void replace_page(int index, int page);
 
   // A sequence with the same tokens that shares every written page: parallel samples of a prompt.
   KvSequence fork() const;

@@ -116,9 +116,10 @@ std::span<const float> Sampler::adjusted_row(std::span<const float> logits,
 }
 
 bool Sampler::device_draws() const {
-  return (greedy() || !cuts_.any()) && options_.logit_bias.empty() &&
-         options_.repetition_penalty == 1 && options_.presence_penalty == 0 &&
-         options_.frequency_penalty == 0;
+  return (greedy() || !cuts_.any()) &&
+         std::max(options_.top_k, options_.logprobs) <= kMaxCandidates &&
+         options_.logit_bias.empty() && options_.repetition_penalty == 1 &&
+         options_.presence_penalty == 0 && options_.frequency_penalty == 0;
 }
 
 void Sampler::report(std::span<const float> logits, SamplerWorkspace& workspace,
