@@ -32,7 +32,9 @@ OpenAI's clients work with base_url http://127.0.0.1:8080/v1. Also there: /token
 /health (503 while the model is loaded), /version and /metrics (Prometheus).
 
 Listens on this machine only, unless --host names another address. Then set --api-key, and put a
-proxy with TLS before it: keys and texts travel in the clear. The page and /api need no key. It
+proxy with TLS before it: keys and texts travel in the clear. Keys guard /v1, /tokenize and
+/detokenize; the page, /api, /health, /version and /metrics need none. On a loopback address only
+local names are answered (421), so a proxy must send Host: localhost. It
 needs no internet. /api/openapi.json describes the predictor's API. SIGTERM and Ctrl-C let running
 answers end for --drain seconds; a second signal ends at once.)";
 
@@ -104,6 +106,11 @@ class Loader {
       : thread_([this, &setup, &api, &server, url = std::move(url)] {
           try {
             auto [runner, options] = make_serving_engine(setup);
+            // A supervisor starts the program again; nothing here could.
+            options.on_failure = [this, &server](const std::string& error) {
+              failure_ = std::make_exception_ptr(Error("the engine failed: {}", error));
+              server.drain(std::chrono::seconds(1));
+            };
             const std::string device = runner->device();
             api.start(std::move(runner), std::move(options));
             fmt::print("Serving {} on {}: OpenAI API at {}v1\n", api.model_name(), device, url);
@@ -181,7 +188,7 @@ void add_serve_command(CLI::App& app, Global&) {
       ->group(kApi);
   command
       ->add_option("--served-model-name", o->api.model_names,
-                   "The model's name for clients; further ones are aliases")
+                   "The model's name for clients; may be repeated: further ones are aliases")
       ->allow_extra_args(false)
       ->group(kApi);
   command

@@ -103,9 +103,24 @@ void read_max_tokens(const RequestFields& fields, const char* name, int64_t leas
   if (const auto value = fields.integer(name, least, kMaxInt)) to = static_cast<int>(*value);
 }
 
+// Fields of other servers that constrain the answer. To ignore them would be to answer something
+// else than was asked for.
+void refuse_unsupported(const RequestFields& fields) {
+  for (const char* name :
+       {"guided_json", "guided_choice", "guided_regex", "guided_grammar", "structured_outputs",
+        "allowed_token_ids", "bad_words", "prompt_logprobs", "truncate_prompt_tokens", "functions",
+        "function_call", "audio"}) {
+    const nlohmann::json* value = fields.find(name);
+    if (value == nullptr || value->is_null() || (value->is_structured() && value->empty()))
+      continue;
+    refuse(name, fmt::format("{} is not supported", name));
+  }
+}
+
 // What both APIs have.
 void read_shared(const RequestFields& fields, int vocab, OpenAiRequest& to) {
   to.model = fields.string("model").value_or("");
+  refuse_unsupported(fields);
   read_sampler(fields, vocab, to.generate.sampler);
   read_stops(fields, vocab, to.generate);
   read_stream(fields, to);

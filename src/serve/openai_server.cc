@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <iterator>
 
@@ -61,6 +62,14 @@ std::string_view without_version(std::string_view path) {
   return path.starts_with("/v1/") ? path.substr(3) : path;
 }
 
+bool is_json(std::string_view content_type) {
+  constexpr std::string_view kJson = "application/json";
+  return content_type.size() >= kJson.size() &&
+         std::equal(kJson.begin(), kJson.end(), content_type.begin(), [](char wanted, char sent) {
+           return wanted == std::tolower(static_cast<unsigned char>(sent));
+         });
+}
+
 void check_method(const HttpRequest& request, bool post) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (post ? request.method != "POST" : !reads) {
@@ -70,7 +79,7 @@ void check_method(const HttpRequest& request, bool post) {
     throw OpenAiFailure(std::move(error));
   }
   // Which web pages cannot send without asking first.
-  if (post && !request.content_type.starts_with("application/json")) {
+  if (post && !is_json(request.content_type)) {
     throw OpenAiFailure({415, "the body must be application/json", "", "unsupported_media_type"});
   }
 }
@@ -86,10 +95,10 @@ std::string request_id(const HttpRequest& request) {
 
 const OpenAiServer::Impl::Route* OpenAiServer::Impl::find_route(std::string_view path) {
   static constexpr Route kRoutes[] = {
-      {"/chat/completions", true, &Impl::chat}, {"/completions", true, &Impl::completion},
-      {"/models", false, &Impl::list_models},   {"/tokenize", true, &Impl::tokenize},
-      {"/detokenize", true, &Impl::detokenize}, {"/health", false, &Impl::health, true},
-      {"/version", false, &Impl::version},      {"/metrics", false, &Impl::metrics},
+      {"/chat/completions", true, &Impl::chat},  {"/completions", true, &Impl::completion},
+      {"/models", false, &Impl::list_models},    {"/tokenize", true, &Impl::tokenize},
+      {"/detokenize", true, &Impl::detokenize},  {"/health", false, &Impl::health, true},
+      {"/version", false, &Impl::version, true}, {"/metrics", false, &Impl::metrics, true},
   };
   const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                   [&](const Route& route) { return path == route.path; });
@@ -160,7 +169,9 @@ void OpenAiServer::Impl::version(const ApiExchange& exchange) {
 void OpenAiServer::Impl::metrics(const ApiExchange& exchange) {
   HttpReply reply;
   reply.type = kMetricsContentType;
-  reply.body = ready_model().metrics().text();
+  // Also of an engine that failed or drains: that is when somebody looks.
+  ServedModel* const loaded = model;
+  reply.body = (loaded != nullptr ? *loaded : ready_model()).metrics().text();
   exchange.reply(std::move(reply));
 }
 

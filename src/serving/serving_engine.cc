@@ -94,6 +94,7 @@ struct ServingEngine::Impl {
         observer(watch != nullptr ? watch : &nobody),
         context(context_limit(*runner, options)),
         max_waiting(options.max_waiting),
+        on_failure(std::move(options.on_failure)),
         pool(runner->page_count(), runner->options().page_tokens) {
     const Weights& weights = runner->weights();
     if (options.system && options.stack) {
@@ -152,6 +153,7 @@ struct ServingEngine::Impl {
         failed = error.what();
       }
       end_all(EndReason::failed, error.what());
+      if (on_failure) on_failure(error.what());
     }
   }
 
@@ -556,6 +558,7 @@ struct ServingEngine::Impl {
   ServingObserver nobody;
   ServingObserver* observer;
   int context, max_waiting;
+  std::function<void(const std::string&)> on_failure;
 
   PagePool pool;
   std::optional<StepPredictor> predictor, draft_predictor;

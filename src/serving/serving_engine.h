@@ -24,6 +24,8 @@ struct ServingOptions {
   bool prefix_cache = true;
   // Preempts a running sequence every this many steps, for tests; 0: never.
   int preempt_every = 0;
+  // Called once, on the engine's thread, if it fails: every request has ended by then.
+  std::function<void(const std::string& error)> on_failure;
   // What predictions assume; where either is missing, steps carry no prediction.
   std::optional<System> system;
   std::optional<Stack> stack;

@@ -418,9 +418,11 @@ TEST(OpenAiServer, AsksForKeys) {
   EXPECT_EQ(status("Authorization: Basic first\r\n"), 401);
   EXPECT_EQ(status("Authorization: Bearer first\r\n"), 200);
   EXPECT_EQ(status("Authorization: Bearer second\r\n"), 200);
+  EXPECT_EQ(status("Authorization: bearer second\r\n"), 200);
   EXPECT_EQ(status("X-Api-Key: second\r\n"), 200);
   EXPECT_EQ(fetch(server.port(), "/health").status, 200);
-  EXPECT_EQ(fetch(server.port(), "/metrics").status, 401);
+  EXPECT_EQ(fetch(server.port(), "/metrics").status, 200);
+  EXPECT_EQ(fetch(server.port(), "/tokenize").status, 401);
   EXPECT_EQ(server.post(kCompletions, story(2)).status, 401);
   EXPECT_EQ(server.post(kCompletions, story(2)).json()["error"]["code"], "invalid_api_key");
   EXPECT_EQ(server.post(kCompletions, story(2), "Authorization: Bearer first\r\n").status, 200);
@@ -435,6 +437,10 @@ TEST(OpenAiServer, LetsOtherOriginsInOnlyWhereAsked) {
   ApiServer open(
       {.api = {.model_names = {"ridge-1m"}, .keys = {"k"}, .origins = {"https://app.example"}},
        .serving = {}});
+  const std::string wants = "Access-Control-Request-Headers: authorization,x-stainless-os\r\n";
+  EXPECT_NE(fetch(open.port(), kChat, origin + wants, "OPTIONS")
+                .head.find("Access-Control-Allow-Headers: authorization,x-stainless-os"),
+            std::string::npos);
   const Answer asked = fetch(open.port(), kChat, origin, "OPTIONS");
   EXPECT_EQ(asked.status, 200);
   for (const char* header :
