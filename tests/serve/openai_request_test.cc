@@ -123,6 +123,8 @@ TEST(OpenAiRequest, ReadsSpellingsOfOthers) {
 TEST(OpenAiRequest, NamesTheFieldAtFault) {
   const std::pair<const char*, const char*> kFaults[] = {
       {"model", "1"},
+      {"guided_choice", "[\"yes\"]"},
+      {"allowed_token_ids", "[1]"},
       {"temperature", "-0.1"},
       {"temperature", "2.1"},
       {"temperature", "\"hot\""},
