@@ -73,7 +73,7 @@ TEST(OpenAiFaults, LoseNoRequestAndChangeNoAnswer) {
   ApiServer server(std::move(options));
   constexpr int kClients = 8, kEach = 150;
   std::atomic<int> answered = 0, refused = 0;
-  long before_kb = 0;
+  [[maybe_unused]] long before_kb = 0;
   const auto client = [&](unsigned seed) {
     std::mt19937 random(seed);
     for (int i = 0; i < kEach; ++i) {
@@ -145,8 +145,10 @@ TEST(OpenAiFaults, LoseNoRequestAndChangeNoAnswer) {
   wave(200);
   EXPECT_GT(answered, kClients * kEach);  // of two waves, about 5 in 8
   expect_nothing_left(server);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed
   // The second wave needs no more memory than the first did.
   EXPECT_LT(resident_kb() - before_kb, 32 * 1024);
+#endif
 }
 
 }  // namespace
