@@ -46,7 +46,7 @@ struct HttpServer::Impl : HttpServerState {
   bool ticking = false;
   Clock::time_point drained_by = Clock::time_point::max();
 
-  bool listen(tcp::endpoint endpoint, error_code& failure) {
+  bool listen(const tcp::endpoint& endpoint, error_code& failure) {
     tcp::acceptor acceptor(io);
     acceptor.open(endpoint.protocol(), failure);
     // Asio sets no SO_REUSEPORT, which would let two servers share the port.
