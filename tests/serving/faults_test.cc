@@ -40,7 +40,12 @@ std::vector<ServingRequest> kinds_of_requests(const Weights& weights, std::mt199
 }
 
 TEST(ServingFaults, LoseNoRequestAndChangeNoAnswer) {
-  constexpr int kRequests = 10000, kWaiting = 64;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kRequests = 1500;  // minutes otherwise
+#else
+  constexpr int kRequests = 10000;
+#endif
+  constexpr int kWaiting = 64;
   EngineClient client;
   ServingOptions options;
   options.max_waiting = kWaiting;
