@@ -2,7 +2,7 @@
 //
 // It keeps its own KV cache. A draft is drawn with the request's own sampler at its position: equal
 // seeds give both models the same Gumbel numbers, so that they agree as often as their
-// distributions do. Tokens that were rejected are forgotten by setting the length back.
+// distributions do. Tokens that were rejected are dropped by setting the length back.
 #pragma once
 
 #include <functional>

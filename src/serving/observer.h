@@ -1,4 +1,4 @@
-// What the serving engine tells of itself: one report a step, one for each finished request.
+// Reports of the serving engine: one a step, one for each finished request.
 #pragma once
 
 #include <string>

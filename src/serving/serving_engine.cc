@@ -71,7 +71,7 @@ struct ServingEngine::Impl {
     Clock::time_point arrived, last_tokens;
     int cached = 0;
     double scheduled_s = 0, first_token_s = 0;
-    bool told_cached = false;
+    bool reported_cached = false;
     std::vector<Sampled> prompt_sampled;
     std::vector<int> accepted_at;
   };
@@ -420,13 +420,13 @@ struct ServingEngine::Impl {
     flight.report.generated_tokens += int(tokens.size());
     flight.report.accepted_tokens += std::max(0, int(tokens.size()) - 1);
     if (!tokens.empty()) {
-      tell_times(request, int(tokens.size()), now);
+      report_times(request, int(tokens.size()), now);
       scheduler->accept(slice, tokens);
     }
-    if (!request.told_cached) {
+    if (!request.reported_cached) {
       output.cached_tokens = request.cached;
       output.prompt_sampled = std::move(request.prompt_sampled);
-      request.told_cached = true;
+      request.reported_cached = true;
     }
     if (!error.empty()) {
       request.generation.end(EndReason::failed);
@@ -464,7 +464,7 @@ struct ServingEngine::Impl {
     ++request.accepted_at[size_t(position)];
   }
 
-  void tell_times(Active& request, int count, Clock::time_point now) {
+  void report_times(Active& request, int count, Clock::time_point now) {
     if (request.first_token_s == 0) {
       request.first_token_s = seconds_between(request.arrived, now);
       observer->on_first_token(request.first_token_s);

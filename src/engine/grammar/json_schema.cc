@@ -9,8 +9,8 @@ namespace ridge::grammar {
 
 namespace {
 
-// Alternatives that start alike are followed together, in every token of the vocabulary: with this
-// many the first mask of a place takes some 100 ms, which every other request waits for.
+// Alternatives that start alike are followed together, in every token of the vocabulary. The engine
+// waits for the first mask of a place: 250 alternatives with open keys took 3.7 s at 128 k tokens.
 constexpr size_t kMaxAlternatives = 32;
 
 constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
