@@ -105,7 +105,11 @@ std::string prediction_memory(const Request& r, const Prediction& p) {
       "Memory per device: weights {}, KV {}, activations {}, overhead {}", pretty_bytes(m.weights),
       pretty_bytes(m.kv), pretty_bytes(m.activations), pretty_bytes(m.overhead));
   if (!m.capacity) return text + "; memory size unknown\n";
-  text += fmt::format(" = {} of {}\n", pretty_bytes(m.used()), pretty_bytes(*m.capacity));
+  text += fmt::format(" = {} of {}", pretty_bytes(m.used()), pretty_bytes(*m.capacity));
+  if (m.reserved > 0) {
+    text += fmt::format(", of which {} leaves {} unused", r.stack.name, pretty_bytes(m.reserved));
+  }
+  text += '\n';
   const auto part = [&](double bytes, const char* glyph) {
     std::string bar;
     const int cells = static_cast<int>(std::lround(bytes / *m.capacity * 50));

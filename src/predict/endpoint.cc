@@ -21,7 +21,7 @@ double endpoint_chunk(const Request& r, double prompt) {
 
 double endpoint_batch(const Request& r, const Load& load) {
   const MemoryFit memory =
-      fit_memory(make_rank(*r.model, r.plan), draft_rank(r), r.system, load.clients,
+      fit_memory(make_rank(*r.model, r.plan), draft_rank(r), r.system, r.stack.memory, load.clients,
                  endpoint_context(load), endpoint_chunk(r, load.prompt));
   return memory.capacity ? std::min(memory.max_batch, load.clients) : load.clients;
 }

@@ -32,6 +32,7 @@ Json memory_json(const MemoryFit& m) {
               {"kv_bytes", m.kv},
               {"activation_bytes", m.activations},
               {"overhead_bytes", m.overhead},
+              {"reserved_bytes", m.reserved},
               {"capacity_bytes", known(m.capacity)},
               {"fits", m.fits},
               {"max_batch", m.capacity ? Json(m.max_batch) : Json(nullptr)},

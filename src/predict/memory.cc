@@ -6,8 +6,32 @@
 namespace ridge {
 namespace {
 
+// CUDA's total is what nvidia-smi shows less the driver's own bytes: 79.2 GiB of 81559 MiB on an
+// H100, 23.5 GiB of 24564 MiB on an RTX 4090, 31.4 GiB of 32607 MiB on an RTX 5090.
+constexpr double kDriverBytes = 0.5e9;
+
+std::optional<double> usable_bytes(const Machine& machine) {
+  Maybe total = machine.memory().total_capacity();
+  if (total && machine.kind == MachineKind::gpu) *total -= kDriverBytes;
+  return total;
+}
+
+// What the engine leaves unused of `total` bytes when `fit` holds all but the KV cache.
+double reserved_bytes(const EngineMemory& engine, const MemoryFit& fit, double total) {
+  const double outside = fit.activations + fit.overhead;
+  const double rest = 1 - engine.share;
+  switch (engine.of) {
+    case MemoryShare::weights_and_kv:
+      return std::max(0.0, rest * total - outside);
+    case MemoryShare::kv:
+      return rest * std::max(0.0, total - fit.weights - outside);
+    default:
+      return rest * total;
+  }
+}
+
 MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System& system,
-               double batch, double context, double prompt) {
+               const EngineMemory& engine, double batch, double context, double prompt) {
   const Plan& plan = rank.plan;
   const double sequences = std::ceil(batch / plan.dp);
   // One step holds every decoding token and one prompt, or its chunk.
@@ -21,9 +45,10 @@ MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System&
   }
   fit.activations =
       activation_bytes(rank, sequences * (1 + plan.speculate) + prompt_tokens, sequences);
-  fit.overhead = overhead_bytes(system.device, plan.devices());
-  fit.capacity = system.device.memory().total_capacity();
-  fit.fits = !fit.capacity || fit.used() <= *fit.capacity;
+  fit.overhead = overhead_bytes(system.device, plan.devices(), engine.overhead);
+  fit.capacity = usable_bytes(system.device);
+  if (fit.capacity) fit.reserved = reserved_bytes(engine, fit, *fit.capacity);
+  fit.fits = !fit.capacity || fit.left() >= 0;
   return fit;
 }
 
@@ -41,14 +66,16 @@ double largest(double most, Fits fits) {
 
 }  // namespace
 
-double overhead_bytes(const Machine& machine, double devices) {
+double overhead_bytes(const Machine& machine, double devices, double engine_bytes) {
   if (machine.kind == MachineKind::cpu) return 0.25e9;
-  return 2e9 + (devices > 1 ? 1e9 : 0);
+  return engine_bytes + (devices > 1 ? 1e9 : 0);
 }
 
 MemoryFit fit_memory(const Rank& rank, const std::optional<Rank>& draft, const System& system,
-                     double batch, double context, double prompt) {
-  const auto with = [&](double b, double c) { return fill(rank, draft, system, b, c, prompt); };
+                     const EngineMemory& engine, double batch, double context, double prompt) {
+  const auto with = [&](double b, double c) {
+    return fill(rank, draft, system, engine, b, c, prompt);
+  };
   MemoryFit fit = with(batch, context);
   if (!fit.capacity) return fit;
   const double longest = std::max(context, double(rank.model->max_context));

@@ -204,7 +204,7 @@ Prediction predict(const Request& r) {
   Prediction p;
   p.math = rank.math;
   const std::optional<Rank> draft = draft_rank(r);
-  p.memory = fit_memory(rank, draft, r.system, r.batch, r.context,
+  p.memory = fit_memory(rank, draft, r.system, r.stack.memory, r.batch, r.context,
                         r.clients ? endpoint_chunk(r, r.prompt) : r.prompt);
   p.prefill = run_prefill(r, rank, ceilings, p.ops);
   p.decode = run_decode(r, rank, decode_ceilings, p.ops);

@@ -286,7 +286,8 @@ void judge(Diagnosis& d) {
   const MemoryFit& memory = d.result.prediction.memory;
   const bool full = seen.kv_usage && *seen.kv_usage >= kKvFull && seen.waiting.value_or(0) > 0;
   const bool idle = seen.gpu_util && *seen.gpu_util < kIdleUtil;
-  if (!memory.fits) {
+  // An engine's share of the memory is a setting: only what exceeds the device is impossible.
+  if (memory.capacity && memory.used() > *memory.capacity) {
     // The cache was seen full, so the run holds less than described.
     if (!full || memory.weights > *memory.capacity) return judge_too_large(d);
     d.contradicts(

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "roofline/kernel_times.h"
 
 namespace ridge {
@@ -32,10 +33,32 @@ std::vector<DType> stand_ins(DType dtype) {
   }
 }
 
+// A machine that publishes no peak at all is taken for a vector machine: fp32 at this many
+// operations per byte of memory bandwidth, the median of the atlas's machines without matrix units
+// (7 for Fermi to 45 for Zen 5).
+constexpr double kVectorIntensity = 28;
+
+// The fp32 rate of a machine that has none published. A multiplier's area grows with the square of
+// its operands' width, so units known for a narrower type would do fp32 at that ratio.
+double assumed_fp32(const Machine& machine) {
+  double peak = 0;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const double narrower = dtype_bits(static_cast<DType>(i)) / 32.0;
+    if (!machine.peak[i] || narrower > 1) continue;
+    peak = std::max(peak, *machine.peak[i] * narrower * narrower);
+  }
+  return peak > 0 ? peak : kVectorIntensity * machine.memory().read_bandwidth.value_or(0);
+}
+
+// Every rate is finite: work that takes no time would promise any speed.
 void set_peaks(Ceilings& c, const Machine& machine) {
+  const double fp32 = machine.peak_of(DType::fp32).value_or(assumed_fp32(machine));
+  c.vector_s = 1 / fp32;
   for (int i = 0; i < kDTypeCount; ++i) {
     const DType dtype = static_cast<DType>(i);
     c.runs_as[i] = dtype;
+    const double wider = std::max(1.0, dtype_bits(dtype) / 32.0);
+    c.flop_s[i] = wider * wider / fp32;  // unless one of the following has a peak
     for (DType candidate : stand_ins(dtype)) {
       if (const Maybe peak = machine.peak_of(candidate)) {
         c.runs_as[i] = candidate;
@@ -45,11 +68,10 @@ void set_peaks(Ceilings& c, const Machine& machine) {
       }
     }
   }
-  if (const Maybe fp32 = machine.peak_of(DType::fp32)) c.vector_s = 1 / *fp32;
   if (c.peak[static_cast<int>(DType::bf16)] == 0) {
     c.notes.push_back(
-        fmt::format("{}: no published 16-bit or fp32 peak, so the compute ceiling is not applied",
-                    machine.name));
+        fmt::format("{}: no published 16-bit or fp32 peak; {} is assumed from its memory bandwidth",
+                    machine.name, pretty_flop_rate(fp32)));
   }
 }
 

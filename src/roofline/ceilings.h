@@ -25,7 +25,7 @@ struct Factors {
 // A machine, plan and stack turned into reciprocals, so that timing an operator is a handful of
 // multiplications.
 struct Ceilings {
-  std::array<double, kDTypeCount> flop_s{};  // seconds per operation; 0: peak unknown
+  std::array<double, kDTypeCount> flop_s{};  // seconds per operation, never 0
   double vector_s = 0;
   double memory_s = 0;  // per byte of the level that holds the working set
   std::string memory_name;

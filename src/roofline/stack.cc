@@ -58,6 +58,19 @@ StackHome read_home(const nlohmann::json& json, const std::string& where) {
           text("architecture"), int(number_field(json, "devices", where, 1, 1e5).value_or(0))};
 }
 
+EngineMemory read_memory(const nlohmann::json& json, const std::string& where) {
+  EngineMemory memory;
+  memory.share = share(json, "share", where);
+  memory.overhead = number_field(json, "overhead", where, 0, 1e12).value_or(memory.overhead);
+  constexpr std::string_view kParts[] = {"everything", "weights_and_kv", "kv"};
+  const std::string of = string_field(json, "of", where).value_or("everything");
+  int part = 0;
+  while (part < 3 && kParts[part] != of) ++part;
+  if (part == 3) throw Error("{}: of must be {}, not \"{}\"", where, fmt::join(kParts, ", "), of);
+  memory.of = static_cast<MemoryShare>(part);
+  return memory;
+}
+
 Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   Stack stack;
   stack.name = string_field(json, "name", where).value_or("");
@@ -80,6 +93,7 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.first = seconds(json, "first", where);
   stack.burst = number_field(json, "burst", where, 0, 1).value_or(0);
   stack.chunk = number_field(json, "chunk", where, 1, 1e9).value_or(stack.chunk);
+  stack.memory = read_memory(json.value("memory", nlohmann::json::object()), where + ": memory");
   stack.low = number_field(json, "low", where, 0.1, 1).value_or(1);
   stack.high = number_field(json, "high", where, 1, 10).value_or(1);
   return stack;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,21 @@ struct StackHome {
   int devices = 0;
 };
 
+// What an engine's share of the device memory is filled with.
+enum class MemoryShare : uint8_t {
+  everything,      // all the engine holds (vLLM's gpu_memory_utilization)
+  weights_and_kv,  // activations, graphs and the context lie outside (SGLang's mem_fraction_static)
+  kv,  // a share of what is free once the rest is loaded (TensorRT-LLM's free_gpu_memory_fraction)
+};
+
+// How an engine divides the device memory, by its defaults.
+struct EngineMemory {
+  double share = 1;
+  MemoryShare of = MemoryShare::everything;
+  // Bytes that are neither weights, KV cache nor activations: context, graphs, workspaces.
+  double overhead = 2e9;
+};
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
@@ -46,13 +62,14 @@ struct Stack {
   bool counts_launches = false;         // launch costs add to the expected time
   double graph_launch = 0;  // seconds per kernel where the machine's own figure is unknown
   double stream_launch = 0;
-  double cpu_launch = 0;     // a parallel region on a CPU
-  double step = 0;           // seconds of host work per step (scheduling, sampling, sync)
-  double layer = 0;          // seconds a layer costs beyond its kernels
-  double prompt_step = 0;    // seconds of host work a step with prompt tokens adds
-  double first = 0;          // seconds before and after a request's first step
-  double burst = 0;          // share of the other clients' prompts that run before one's own
-  double chunk = 8192;       // prompt tokens a step takes at most
+  double cpu_launch = 0;   // a parallel region on a CPU
+  double step = 0;         // seconds of host work per step (scheduling, sampling, sync)
+  double layer = 0;        // seconds a layer costs beyond its kernels
+  double prompt_step = 0;  // seconds of host work a step with prompt tokens adds
+  double first = 0;        // seconds before and after a request's first step
+  double burst = 0;        // share of the other clients' prompts that run before one's own
+  double chunk = 8192;     // prompt tokens a step takes at most
+  EngineMemory memory;
   double low = 1, high = 1;  // the band, as multiples of the expected time
 
   const Efficiency& of(OpKind kind) const { return kinds[static_cast<int>(kind)]; }

@@ -396,7 +396,7 @@ TEST(PredictionJson, RoundTripsWithEveryDocumentedField) {
     EXPECT_EQ(again["decode"]["context"], 4096);
     expect_numbers(again["memory"],
                    {"weights_bytes", "kv_bytes", "activation_bytes", "overhead_bytes",
-                    "capacity_bytes", "max_batch", "max_context"});
+                    "reserved_bytes", "capacity_bytes", "max_batch", "max_context"});
     EXPECT_TRUE(again["memory"]["fits"].is_boolean());
     ASSERT_TRUE(again["ops"].is_array());
     ASSERT_GT(again["ops"].size(), 10u);
@@ -424,10 +424,28 @@ TEST(PredictionJson, UnknownIsNullNeverZero) {
 }
 
 TEST(PredictionJson, UnknownPeakGivesNoMfu) {
-  const Request r = make_request("llama-3-8b", "m4-max");
+  Request r = make_request("llama-3-8b", "h100-sxm");
+  r.system.device.peak.fill(std::nullopt);
   const Json json = to_json(r, predict(r));
   EXPECT_TRUE(json["decode"]["mfu"].is_null());
   EXPECT_TRUE(json["decode"]["mbu"].is_number());
+}
+
+// Without a rate arithmetic would be free, and a prompt as fast as reading the weights once.
+TEST(Prediction, AnUnknownPeakIsNotAnInfiniteOne) {
+  for (const char* machine : {"h100-sxm", "m4-max", "tpu-v5e"}) {
+    Request r = make_request("llama-3-8b", machine, 1, 2048, "ideal");
+    r.prompt = 4096;
+    const Prediction published = predict(r);
+    r.system.device.peak.fill(std::nullopt);
+    const Prediction assumed = predict(r);
+    EXPECT_GT(assumed.prefill.roof_s, 2 * assumed.decode.roof_s) << machine;
+    EXPECT_GE(assumed.prefill.roof_s, published.prefill.roof_s) << machine;
+    const Ceilings c = make_ceilings(r.system, r.plan, r.stack);
+    for (int i = 0; i < kDTypeCount; ++i) EXPECT_GT(c.flop_s[i], 0) << machine;
+    EXPECT_GT(c.vector_s, 0) << machine;
+    EXPECT_FALSE(c.notes.empty());
+  }
 }
 
 TEST(Prediction, MoneyAndEnergyFollowThroughput) {
