@@ -46,10 +46,12 @@ struct Link {
   int max_devices = 1;  // devices one domain joins
 };
 
-// The cost of starting one more dependent kernel, seconds.
+// What one more dependent kernel costs beyond its body, seconds. In a stream the host launches
+// ahead while bodies run, so its cost bounds the rate; it is never less than the edge of a graph,
+// which the device pays in both cases.
 struct Launch {
-  Maybe stream;      // back-to-back launches in a stream
-  Maybe graph;       // an edge between two nodes of a CUDA graph
+  Maybe stream;      // the host's period of back-to-back launches
+  Maybe graph;       // an edge between two nodes of a CUDA graph, the body not counted
   Maybe persistent;  // a grid barrier inside a persistent kernel; a thread-pool barrier on CPUs
 };
 

@@ -132,12 +132,10 @@ void set_launch(Ceilings& c, const Machine& machine, const Plan& plan, const Sta
   if (!stack.counts_launches) return;
   if (machine.kind == MachineKind::cpu) {
     c.launch_s = machine.launch.persistent.value_or(stack.cpu_launch);
-  } else if (plan.graphs) {
-    c.launch_s = machine.launch.graph.value_or(stack.graph_launch);
-  } else {
-    c.launch_s = machine.launch.stream.value_or(stack.stream_launch);
-    c.launch_adds = false;
+    return;
   }
+  c.launch_s = machine.launch.graph.value_or(stack.graph_launch);
+  if (!plan.graphs) c.host_launch_s = machine.launch.stream.value_or(stack.stream_launch);
 }
 
 Factors make_factors(const Efficiencies& kinds, bool cpu) {

@@ -34,8 +34,9 @@ struct Ceilings {
   double link_s = 0, link_latency = 0;        // per byte and direction, within a node
   double network_s = 0, network_latency = 0;  // between nodes
   int devices_per_node = 1;
-  double launch_s = 0;      // per kernel
-  bool launch_adds = true;  // graph edges add; eager launches run ahead and only bound the rate
+  double launch_s = 0;  // per kernel on the device: the edge of a graph, a CPU's barrier
+  double host_launch_s =
+      0;  // per kernel on the host, which launches ahead and only bounds the rate
   Factors factors;
   std::vector<std::pair<double, Factors>> small_steps;  // up to so many tokens, from small to large
   double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message

@@ -49,9 +49,10 @@ double busiest(const WallTimes& on) {
 }
 
 // A fitted time says how long; the ceilings still say why. What they do not explain is the cost of
-// starting and filling the machine. A kernel that found its data in a cache cannot pass the roof.
-void take_fitted(Estimate& e, const KernelTime& fitted) {
-  e.expected_s = std::max(e.roof_s, fitted.seconds);
+// starting and filling the machine. A kernel that found its data in a cache cannot pass the roof,
+// and none is faster than the host launches it.
+void take_fitted(Estimate& e, const KernelTime& fitted, double launch) {
+  e.expected_s = std::max({e.roof_s, fitted.seconds, launch});
   e.low_s = std::max(e.roof_s, e.expected_s * fitted.band.low);
   e.high_s = e.expected_s * fitted.band.high;
   const double busy = busiest(e.on);
@@ -93,17 +94,17 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   e.roof_s = std::max({compute, memory, host, link});
   e.on[index(Wall::compute)] = padded * f.compute[kind];
   e.on[index(Wall::memory)] = memory * f.memory[kind];
-  e.on[index(Wall::launch)] = w.launches * (c.launch_s + (c.launch_adds ? f.ramp[kind] : 0));
+  const double start = w.launches * (c.launch_s + f.ramp[kind]);
+  const double launch = w.launches * c.host_launch_s;
+  e.on[index(Wall::launch)] = std::max(start, launch);
   e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor, c.link_extra_s) : 0;
   e.on[index(Wall::host_link)] = host;
 
-  const double busy = busiest(e.on);
-  const double launch = e.on[index(Wall::launch)];
-  e.expected_s = c.launch_adds ? busy + launch : std::max(busy + w.launches * f.ramp[kind], launch);
+  e.expected_s = std::max(busiest(e.on) + start, launch);
   e.low_s = std::max(e.roof_s, e.expected_s * c.low);
   e.high_s = e.expected_s * c.high;
   if (c.kernels) {
-    if (const auto fitted = kernel_time(op, *c.kernels)) take_fitted(e, *fitted);
+    if (const auto fitted = kernel_time(op, *c.kernels)) take_fitted(e, *fitted, launch);
   }
   name_walls(e);
   return e;

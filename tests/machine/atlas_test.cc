@@ -134,7 +134,7 @@ TEST(Atlas, UserFilesReplaceNumberByNumber) {
   EXPECT_EQ(mine.levels.size(), plain.levels.size());
   EXPECT_EQ(mine.peak_of(DType::bf16), plain.peak_of(DType::bf16));
   EXPECT_EQ(provenance_of(mine, "levels.HBM.read_bandwidth")->origin, Origin::measured);
-  EXPECT_EQ(provenance_of(mine, "levels.HBM.capacity")->origin, Origin::datasheet);
+  EXPECT_EQ(provenance_of(mine, "levels.L1.capacity")->origin, Origin::datasheet);
   EXPECT_EQ(all_machines().size(), [] {
     set_atlas_folder("");
     return all_machines().size();

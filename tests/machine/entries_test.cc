@@ -123,6 +123,19 @@ TEST(AtlasEntries, SustainedNeverExceedsPeak) {
   }
 }
 
+// One definition for all: a stream's launches are the host's, a graph's edge is bare.
+TEST(AtlasEntries, AStreamNeverLaunchesFasterThanAGraph) {
+  for (const Machine& machine : all_machines()) {
+    const Launch& launch = machine.launch;
+    if (launch.stream && launch.graph) {
+      EXPECT_GE(*launch.stream, *launch.graph) << machine.name;
+    }
+    if (launch.graph) {
+      EXPECT_LT(*launch.graph, 1e-6) << machine.name << ": with a body?";
+    }
+  }
+}
+
 // Host and network are two ways out of the device, so neither lies inside the other: a Gaudi 3 has
 // more network than PCIe.
 TEST(AtlasEntries, BandwidthFallsAndLatencyRisesOutward) {
@@ -199,7 +212,7 @@ TEST(AtlasEntries, PinnedValues) {
   EXPECT_EQ(a100.memory().read_bandwidth, 2.039e12);
   const Machine h200 = find_machine("h200");
   EXPECT_EQ(h200.memory().read_bandwidth, 4.8e12);
-  EXPECT_EQ(h200.memory().capacity, 141e9);
+  EXPECT_EQ(h200.memory().capacity, 143771.0 * 1024 * 1024);  // what nvidia-smi shows
   EXPECT_EQ(find_machine("b200").memory().read_bandwidth, 7.672e12);
 }
 

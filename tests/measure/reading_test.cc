@@ -87,7 +87,7 @@ TEST(Report, BecomesAMachineThatLiesOverTheAtlas) {
   ASSERT_NE(provenance, nullptr);
   EXPECT_EQ(provenance->origin, Origin::measured);
   EXPECT_EQ(provenance->date, "2026-11-15");
-  EXPECT_EQ(provenance_of(whole, "levels.HBM.capacity")->origin, Origin::datasheet);
+  EXPECT_EQ(provenance_of(whole, "levels.L1.capacity")->origin, Origin::datasheet);
 }
 
 TEST(Report, FileIsAMachineFileAndReadsBack) {
