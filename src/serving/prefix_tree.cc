@@ -60,15 +60,7 @@ PrefixTree::Node PrefixTree::child(Node parent, std::span<const Token> tokens) c
   return kNone;
 }
 
-void PrefixTree::touch(Node node) {
-  Entry& entry = at(node);
-  const bool evictable_leaf = is_leaf(node) && entry.locks == 0 && entry.page >= 0;
-  if (evictable_leaf) leaves_.erase({entry.used, node});
-  entry.used = ++clock_;
-  if (evictable_leaf) leaves_.insert({entry.used, node});
-}
-
-PrefixTree::Match PrefixTree::match(std::string_view salt, std::span<const Token> tokens) {
+PrefixTree::Match PrefixTree::match(std::string_view salt, std::span<const Token> tokens) const {
   Match found;
   const auto page_tokens = static_cast<size_t>(pool_->page_tokens());
   const auto start = roots_.find(salt);
@@ -78,7 +70,6 @@ PrefixTree::Match PrefixTree::match(std::string_view salt, std::span<const Token
   while (at_token + page_tokens <= tokens.size()) {
     const Node next = child(node, tokens.subspan(at_token, page_tokens));
     if (next == kNone) break;
-    touch(next);
     found.pages.push_back(at(next).page);
     found.node = node = next;
     at_token += page_tokens;
@@ -94,7 +85,6 @@ PrefixTree::Match PrefixTree::match(std::string_view salt, std::span<const Token
       found.partial_node = c;
     }
   }
-  if (found.partial_node != kNone) touch(found.partial_node);
   return found;
 }
 
@@ -108,43 +98,48 @@ PrefixTree::Node PrefixTree::insert(std::string_view salt, Node node, std::span<
   for (size_t i = 0; i < pages.size(); ++i) {
     const std::span<const Token> page = tokens.subspan(i * page_tokens, page_tokens);
     const Node next = child(end, page);
-    end = next == kNone ? add_child(end, page, pages[i]) : next;
-    touch(end);
+    if (next == kNone) {
+      end = add_child(end, page, pages[i]);
+    } else {
+      lock_one(end = next);
+    }
     held.push_back(at(end).page);
   }
-  lock(end);
-  unlock(node);
   return end;
 }
 
 PrefixTree::Node PrefixTree::add_child(Node parent, std::span<const Token> tokens, int page) {
   const Node node = new_entry();
   Entry& up = at(parent);
-  if (is_leaf(parent) && up.locks == 0 && up.page >= 0) leaves_.erase({up.used, parent});
   Entry& entry = at(node);
   entry = Entry{.parent = parent,
                 .page = page,
-                .used = ++clock_,
+                .locks = 1,
                 .next = up.first_child,
                 .tokens = {tokens.begin(), tokens.end()}};
   if (up.first_child != kNone) at(up.first_child).previous = node;
   up.first_child = node;
   ++up.children;
   by_tokens_.emplace(hash_page(parent, tokens), node);
-  leaves_.insert({entry.used, node});
   pool_->add_reference(page);
   ++count_;
-  ++unlocked_;
   return node;
 }
 
+void PrefixTree::unlink(Node node) {
+  const Entry& entry = at(node);
+  (entry.older == kNone ? oldest_ : at(entry.older).newer) = entry.newer;
+  (entry.newer == kNone ? newest_ : at(entry.newer).older) = entry.older;
+}
+
+void PrefixTree::lock_one(Node node) {
+  if (at(node).locks++ > 0) return;
+  --unlocked_;
+  unlink(node);
+}
+
 void PrefixTree::lock(Node node) {
-  for (; node != kNone && at(node).page >= 0; node = at(node).parent) {
-    Entry& entry = at(node);
-    if (entry.locks++ > 0) continue;
-    --unlocked_;
-    if (is_leaf(node)) leaves_.erase({entry.used, node});
-  }
+  for (; node != kNone && at(node).page >= 0; node = at(node).parent) lock_one(node);
 }
 
 void PrefixTree::unlock(Node node) {
@@ -153,14 +148,17 @@ void PrefixTree::unlock(Node node) {
     assert(entry.locks > 0);
     if (--entry.locks > 0) continue;
     ++unlocked_;
-    if (is_leaf(node)) leaves_.insert({entry.used, node});
+    entry.older = newest_;
+    entry.newer = kNone;
+    (newest_ == kNone ? oldest_ : at(newest_).newer) = node;
+    newest_ = node;
   }
 }
 
 void PrefixTree::remove(Node leaf) {
   Entry& entry = at(leaf);
   assert(is_leaf(leaf) && entry.locks == 0);
-  leaves_.erase({entry.used, leaf});
+  unlink(leaf);
   const auto [first, last] = by_tokens_.equal_range(hash_page(entry.parent, entry.tokens));
   by_tokens_.erase(
       std::find_if(first, last, [&](const auto& each) { return each.second == leaf; }));
@@ -168,9 +166,6 @@ void PrefixTree::remove(Node leaf) {
   (entry.previous == kNone ? up.first_child : at(entry.previous).next) = entry.next;
   if (entry.next != kNone) at(entry.next).previous = entry.previous;
   --up.children;
-  if (is_leaf(entry.parent) && up.locks == 0 && up.page >= 0) {
-    leaves_.insert({up.used, entry.parent});
-  }
   pool_->release(entry.page);
   const Node parent = entry.parent;
   entry = Entry{};
@@ -185,8 +180,8 @@ void PrefixTree::remove(Node leaf) {
 
 int PrefixTree::evict(int pages) {
   int released = 0;
-  while (released < pages && !leaves_.empty()) {
-    const Node leaf = leaves_.begin()->second;
+  while (released < pages && oldest_ != kNone) {
+    const Node leaf = oldest_;
     assert(pool_->references(at(leaf).page) == 1);  // sequences lock what they hold
     ++released;
     remove(leaf);

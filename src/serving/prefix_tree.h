@@ -8,17 +8,16 @@
 //                                        \-[16 tokens]--> page 9      two prompts, one beginning
 //
 // The tree holds one reference (PagePool) to each of its pages. A running sequence locks the path
-// that it took; nodes without a lock are evicted, leaves first, the least recently used first.
+// that it took; nodes without a lock are evicted, the one first whose last lock was released first.
+// A path is unlocked from its end to the root. So a node's children are evicted before it.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "engine/kv/pages.h"
@@ -43,8 +42,8 @@ class PrefixTree {
     int partial_page = -1, partial_tokens = 0;
     Node partial_node = kNone;
   };
-  // The longest cached prefix of `tokens` under `salt`. Marks what it found as used.
-  Match match(std::string_view salt, std::span<const Token> tokens);
+  // The longest cached prefix of `tokens` under `salt`.
+  Match match(std::string_view salt, std::span<const Token> tokens) const;
 
   // Adds the full pages of a sequence behind `node`, the end of its locked path (kNone: the root of
   // `salt`), and moves the lock to the new end, which is returned. `tokens` are those behind
@@ -75,8 +74,8 @@ class PrefixTree {
     Node parent = kNone;
     int page = -1;  // -1: unused or a root
     int locks = 0, children = 0;
-    uint64_t used = 0;         // the clock when it was last matched or inserted
-    Node first_child = kNone;  // children are a doubly linked list
+    Node older = kNone, newer = kNone;  // unlocked ones, in order of their last unlocking
+    Node first_child = kNone;           // children are a doubly linked list
     Node previous = kNone, next = kNone;
     std::vector<Token> tokens;  // page_tokens of them
   };
@@ -88,7 +87,8 @@ class PrefixTree {
   Node child(Node parent, std::span<const Token> tokens) const;
   Node add_child(Node parent, std::span<const Token> tokens, int page);
   void remove(Node leaf);
-  void touch(Node node);
+  void lock_one(Node node);
+  void unlink(Node node);
   bool is_leaf(Node node) const { return at(node).children == 0; }
 
   PagePool* pool_;
@@ -96,8 +96,7 @@ class PrefixTree {
   std::vector<Node> unused_;
   std::map<std::string, Node, std::less<>> roots_;
   std::unordered_multimap<uint64_t, Node> by_tokens_;  // hash of (parent, tokens)
-  std::set<std::pair<uint64_t, Node>> leaves_;         // unlocked leaves by last use
-  uint64_t clock_ = 0;
+  Node oldest_ = kNone, newest_ = kNone;               // ends of the list of unlocked nodes
   size_t count_ = 0;
   int unlocked_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <tuple>
 
 #include "base/error.h"
 
@@ -15,29 +14,24 @@ constexpr int kMinSharedTokens = 32;
 
 }  // namespace
 
-struct Scheduler::Sequence {
-  Sequence(Arrival&& from, PagePool& pool, uint64_t number)
+struct ScheduledSequence : QueuedSequence {
+  ScheduledSequence(Arrival&& from, PagePool& pool)
       : id(from.id),
         tokens(std::move(from.prompt)),
-        prompt(static_cast<int>(tokens.size())),
-        max_length(from.max_length),
-        priority(from.priority),
         salt(std::move(from.cache_salt)),
         all_prompt_rows(from.all_prompt_rows),
-        arrival(number),
-        kv(pool) {}
+        kv(pool) {
+    prompt = static_cast<int>(tokens.size());
+    max_length = from.max_length;
+    priority = from.priority;
+  }
 
   RequestId id;
   std::vector<Token> tokens;  // prompt, then what was drawn
-  int prompt, max_length, priority;
   std::string salt;
   bool all_prompt_rows;
-  uint64_t arrival;
-  int overtaken = 0;      // later arrivals that were admitted before
-  bool promoted = false;  // goes before every priority
   bool admitted = false;  // has been running, perhaps until it was preempted
-  int preemptions = 0;
-  int prompt_rows = 0;  // rows of prompt tokens that steps have given
+  int prompt_rows = 0;    // rows of prompt tokens that steps have given
 
   KvSequence kv;
   PrefixTree::Node node = PrefixTree::kNone;  // end of the locked path in the tree
@@ -48,18 +42,37 @@ struct Scheduler::Sequence {
   std::vector<Token> drafts;  // of the step that is being composed
 
   int known() const { return static_cast<int>(tokens.size()); }
-  int missing() const { return known() + in_flight - kv.length(); }
+  int length() const { return kv.length(); }
+  int missing() const { return known() + in_flight - length(); }
 };
 
-bool Scheduler::Order::operator()(const Sequence* a, const Sequence* b) const {
-  return std::tuple(!a->promoted, a->priority, a->arrival) <
-         std::tuple(!b->promoted, b->priority, b->arrival);
+namespace {
+
+ServingPolicy rules_of(const SchedulerOptions& options, const PagePool& pool) {
+  ServingPolicy policy = policy_of("ridge");
+  policy.max_tokens = options.max_tokens;
+  policy.max_sequences = options.max_sequences;
+  policy.page_tokens = pool.page_tokens();
+  policy.prefix_cache = options.prefix_cache;
+  return policy;
 }
 
+}  // namespace
+
 Scheduler::Scheduler(const SchedulerOptions& options, PagePool& pool, Drafter* drafter)
-    : options_(options), pool_(&pool), drafter_(drafter), tree_(pool) {
+    : SchedulingRules(rules_of(options, pool)),
+      options_(options),
+      pool_(&pool),
+      drafter_(drafter),
+      tree_(pool) {
   assert(options.max_sequences > 0 && options.max_sequences <= options.max_tokens);
   assert(options.max_logit_rows >= options.max_sequences);
+}
+
+Scheduler::Scheduler(const ServingPolicy& policy, PagePool& pool)
+    : SchedulingRules(policy), pool_(&pool), drafter_(nullptr), tree_(pool) {
+  assert(policy.page_tokens == pool.page_tokens());
+  options_.max_logit_rows = policy.max_sequences;
 }
 
 Scheduler::~Scheduler() = default;
@@ -70,8 +83,8 @@ void Scheduler::add(Arrival arrival) {
   assert(!arrival.prompt.empty());
   assert(arrival.max_length > int(arrival.prompt.size()));
   assert(arrival.max_length <= pool_->total() * pool_->page_tokens());
-  auto sequence = std::make_unique<Sequence>(std::move(arrival), *pool_, arrivals_++);
-  waiting_.insert(sequence.get());
+  auto sequence = std::make_unique<Sequence>(std::move(arrival), *pool_);
+  enqueue(*sequence);
   sequences_.emplace(sequence->id, std::move(sequence));
 }
 
@@ -80,9 +93,8 @@ void Scheduler::remove(RequestId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
-  running_.erase(&sequence);
-  waiting_.erase(&sequence);
   release_pages(sequence);
+  withdraw(sequence);
   if (drafter_ != nullptr) drafter_->remove(id);
   sequences_.erase(found);
 }
@@ -114,7 +126,7 @@ int Scheduler::preemptions(RequestId id) const {
 
 // Pages whose tokens are all known and computed. The last token of a sequence may be in flight.
 void Scheduler::insert_full_pages(Sequence& s) {
-  if (!options_.prefix_cache) return;
+  if (!policy_.prefix_cache) return;
   const int page_tokens = pool_->page_tokens();
   const int full = std::min(s.kv.length(), s.known()) / page_tokens;
   if (full <= s.in_tree) return;
@@ -130,48 +142,32 @@ void Scheduler::insert_full_pages(Sequence& s) {
   s.in_tree = full;
 }
 
-void Scheduler::insert_full_pages() {
-  for (Sequence* sequence : running_) {
-    if (!sequence->verifying) insert_full_pages(*sequence);
-  }
-}
-
 void Scheduler::release_pages(Sequence& s) {
   if (!s.verifying) insert_full_pages(s);
   tree_.unlock(s.node);
   s.node = PrefixTree::kNone;
   s.in_tree = 0;
   s.kv.truncate(0);
+  s.drafts.clear();
 }
 
-int Scheduler::pages_for(int tokens) const {
-  return (tokens + pool_->page_tokens() - 1) / pool_->page_tokens();
-}
-
-bool Scheduler::reserve_by_eviction(Sequence& sequence, int tokens, ScheduledStep& step) {
-  while (!sequence.kv.reserve(tokens, step.copies)) {
+bool Scheduler::reserve_by_eviction(Sequence& sequence, int tokens) {
+  while (!sequence.kv.reserve(tokens, step_->copies)) {
     if (tree_.evict(1) == 0) return false;
   }
   return true;
 }
 
-// Room for `tokens` more of a running sequence, by eviction and preemption. False where it was
-// itself the last in order, and is preempted now.
-bool Scheduler::reserve(Sequence& sequence, int tokens, ScheduledStep& step) {
-  while (!reserve_by_eviction(sequence, tokens, step)) {
-    Sequence& victim = **running_.rbegin();
-    preempt(victim, step);
-    if (&victim == &sequence) return false;
+int Scheduler::pages_to_decode() const {
+  int pages = 0;
+  for (const Sequence* s : running_) {
+    pages += !s->prefilling && s->missing() == 1 && s->kv.capacity() == s->length() ? 1 : 0;
   }
-  return true;
+  return pages;
 }
 
-void Scheduler::preempt(Sequence& sequence, ScheduledStep& step) {
-  running_.erase(&sequence);
-  release_pages(sequence);
-  ++sequence.preemptions;
-  ++step.preempted;
-  waiting_.insert(&sequence);
+int Scheduler::pages_held(const Sequence& sequence) const {
+  return static_cast<int>(sequence.kv.pages().size());
 }
 
 Scheduler::PageCounts Scheduler::pages() const {
@@ -222,21 +218,24 @@ void Scheduler::next(ScheduledStep& step) {
   step.admitted.clear();
   step.preempted = 0;
   unlock_copied();
-  budget_ = options_.max_tokens;
+  step_ = &step;
+  preempted_ = 0;
   rows_ = options_.max_logit_rows;
   listed_ = 0;
-  insert_full_pages();
+  for (Sequence* sequence : running_) {
+    if (!sequence->verifying) insert_full_pages(*sequence);
+  }
   ++steps_;
   if (options_.preempt_every > 0 && steps_ % uint64_t(options_.preempt_every) == 0 &&
-      running_.size() > 1) {
-    preempt(**running_.rbegin(), step);
+      running() > 1) {
+    preempt(*running_.back());
   }
-  plan_decodes(step);
-  plan_prefills(step);
-  if (step.preempted == 0) plan_admissions(step);
+  plan_step();
+  step.preempted = preempted_;
 }
 
-void Scheduler::add_slice(Sequence& s, int count, int logits, ScheduledStep& step) {
+void Scheduler::add_slice(Sequence& s, int count, int logits) {
+  ScheduledStep& step = *step_;
   ScheduledSlice slice;
   slice.id = s.id;
   slice.first = static_cast<int>(step.tokens.size());
@@ -265,28 +264,17 @@ void Scheduler::add_slice(Sequence& s, int count, int logits, ScheduledStep& ste
   step.slices.push_back(slice);
 }
 
-void Scheduler::plan_decodes(ScheduledStep& step) {
-  std::vector<Sequence*> ready;
-  for (Sequence* sequence : running_) {
-    if (sequence->missing() == 1 && !sequence->verifying) ready.push_back(sequence);
+void Scheduler::decode(Sequence& s) {
+  assert(!s.verifying);
+  if (!can_list(s)) {
+    s.drafts.clear();
+    return;
   }
-  draft(ready);
-  for (Sequence* sequence : ready) {
-    // Preempted for one before it, or for the next step.
-    if (!running_.contains(sequence) || !can_list(*sequence)) {
-      sequence->drafts.clear();
-      continue;
-    }
-    const int drafts = static_cast<int>(sequence->drafts.size());
-    // Drafts are not worth a preemption.
-    if (drafts > 0 && !reserve_by_eviction(*sequence, 1 + drafts, step)) sequence->drafts.clear();
-    if (!reserve(*sequence, 1 + int(sequence->drafts.size()), step)) {
-      sequence->drafts.clear();
-      continue;
-    }
-    const int tokens = 1 + static_cast<int>(sequence->drafts.size());
-    add_slice(*sequence, tokens, tokens, step);
-  }
+  const int drafts = static_cast<int>(s.drafts.size());
+  // Drafts are not worth a preemption.
+  if (drafts > 0 && !reserve_by_eviction(s, 1 + drafts)) s.drafts.clear();
+  const int tokens = 1 + static_cast<int>(s.drafts.size());
+  if (reserve(s, tokens)) add_slice(s, tokens, tokens);
 }
 
 // Whether the step can list the pages of one more sequence. Its drafts may enter one more page.
@@ -311,16 +299,12 @@ void Scheduler::draft(std::span<Sequence* const> ready) {
   if (!requests.empty()) drafter_->propose(requests);
 }
 
-void Scheduler::plan_prefills(ScheduledStep& step) {
-  for (Sequence* sequence : running_) {
-    if (budget_ <= 0 || rows_ <= 0) return;
-    if (sequence->missing() > 1 && can_list(*sequence)) add_prefill(*sequence, step);
-  }
+bool Scheduler::can_schedule(const Sequence& s) const {
+  // in_flight > 0: it was preempted, and its last token is not known yet.
+  return rows_ > 0 && s.in_flight == 0 && can_list(s);
 }
 
-// As much of a sequence's missing tokens as the budget allows. Its pages are reserved.
-void Scheduler::add_prefill(Sequence& s, ScheduledStep& step) {
-  int count = std::min(s.missing(), budget_);
+void Scheduler::compute(Sequence& s, int count) {
   const int past = s.kv.length();
   int logits = 0;
   if (s.all_prompt_rows && s.prompt_rows < s.prompt) {
@@ -332,25 +316,11 @@ void Scheduler::add_prefill(Sequence& s, ScheduledStep& step) {
   }
   if (count <= 0) return;
   if (past + count == s.known()) logits = std::max(logits, 1);
-  add_slice(s, count, logits, step);
-}
-
-void Scheduler::plan_admissions(ScheduledStep& step) {
-  const std::vector<Sequence*> in_order(waiting_.begin(), waiting_.end());
-  for (Sequence* sequence : in_order) {
-    if (budget_ <= 0 || rows_ <= 0 || running() >= options_.max_sequences) return;
-    if (sequence->in_flight > 0) return;  // it was preempted, and its last token is not known yet
-    if (!can_list(*sequence)) return;
-    const size_t before = running_.size();
-    if (!admit(*sequence, step)) return;
-    if (running_.size() == before) continue;
-    count_overtakes(*sequence);
-    add_prefill(*sequence, step);
-  }
+  add_slice(s, count, logits);
 }
 
 // Whether a running sequence is about to compute tokens that `waiting` could then find cached.
-bool Scheduler::prefix_is_being_computed(const Sequence& waiting, int cached) const {
+bool Scheduler::prefix_is_being_computed(const Sequence& waiting, int found) const {
   const int page_tokens = pool_->page_tokens();
   for (const Sequence* other : running_) {
     const int full = other->known() / page_tokens;
@@ -360,28 +330,30 @@ bool Scheduler::prefix_is_being_computed(const Sequence& waiting, int cached) co
     const auto different =
         std::mismatch(first, first + static_cast<long>(most), other->tokens.begin()).first;
     const int shared = static_cast<int>(different - first) / page_tokens * page_tokens;
-    if (shared - cached >= kMinSharedTokens && other->in_tree * page_tokens < shared) return true;
+    if (shared - found >= kMinSharedTokens && other->in_tree * page_tokens < shared) return true;
   }
   return false;
 }
 
-// False where the queue stops here. A sequence that waits for a shared prefix is passed by.
-bool Scheduler::admit(Sequence& s, ScheduledStep& step) {
-  const int page_tokens = pool_->page_tokens();
-  PrefixTree::Match match;
-  if (options_.prefix_cache && !(s.all_prompt_rows && s.prompt_rows < s.prompt)) {
+int Scheduler::find_prefix(Sequence& s) {
+  match_ = {};
+  if (policy_.prefix_cache && !(s.all_prompt_rows && s.prompt_rows < s.prompt)) {
     // The last token is always computed: its logits are wanted.
-    match = tree_.match(s.salt, std::span(s.tokens).first(s.tokens.size() - 1));
-    const int cached = static_cast<int>(match.pages.size()) * page_tokens;
-    if (!s.promoted && prefix_is_being_computed(s, cached)) return true;
+    match_ = tree_.match(s.salt, std::span(s.tokens).first(s.tokens.size() - 1));
+  }
+  return static_cast<int>(match_.pages.size()) * pool_->page_tokens();
+}
+
+bool Scheduler::take_prompt_pages(Sequence& s, int spare) {
+  PrefixTree::Match& match = match_;
+  if (!policy_.copies_partial_pages) {
+    match.partial_node = PrefixTree::kNone;
+    match.partial_tokens = 0;
   }
   tree_.lock(match.node);
   tree_.lock(match.partial_node);
   const int fresh = pages_for(s.known()) - static_cast<int>(match.pages.size());
-  // Every running sequence finds a page for its next tokens, or the new one would soon be preempted
-  // again.
-  const int headroom = running();
-  const auto fits = [&] { return pool_->free() + tree_.evictable() >= fresh + headroom; };
+  const auto fits = [&] { return available_pages() >= fresh + spare; };
   if (!fits() && match.partial_tokens > 0) {
     // The page to copy from may be the one that is missing.
     tree_.unlock(match.partial_node);
@@ -396,34 +368,19 @@ bool Scheduler::admit(Sequence& s, ScheduledStep& step) {
   tree_.evict(fresh - pool_->free());
   s.node = match.node;
   s.in_tree = static_cast<int>(match.pages.size());
-  s.kv.append_shared(match.pages, s.in_tree * page_tokens);
-  const bool reserved = s.kv.reserve(s.known() - s.kv.length(), step.copies);
+  s.kv.append_shared(match.pages, s.in_tree * pool_->page_tokens());
+  const bool reserved = s.kv.reserve(s.known() - s.kv.length(), step_->copies);
   assert(reserved);
   (void)reserved;
   if (match.partial_tokens > 0) {
-    step.copies.push_back(
+    step_->copies.push_back(
         {match.partial_page, s.kv.pages()[match.pages.size()], match.partial_tokens});
     s.kv.commit(match.partial_tokens);
     copied_.push_back(match.partial_node);  // locked until the copy is queued
   }
-  if (!s.admitted) step.admitted.emplace_back(s.id, s.kv.length());
+  if (!s.admitted) step_->admitted.emplace_back(s.id, s.kv.length());
   s.admitted = true;
-  waiting_.erase(&s);
-  running_.insert(&s);
   return true;
-}
-
-void Scheduler::count_overtakes(const Sequence& admitted) {
-  std::vector<Sequence*> promoted;
-  for (Sequence* sequence : waiting_) {
-    if (sequence->arrival >= admitted.arrival || sequence->promoted) continue;
-    if (++sequence->overtaken >= kMaxOvertakes) promoted.push_back(sequence);
-  }
-  for (Sequence* sequence : promoted) {
-    waiting_.erase(sequence);
-    sequence->promoted = true;
-    waiting_.insert(sequence);
-  }
 }
 
 }  // namespace ridge

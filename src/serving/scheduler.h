@@ -1,25 +1,8 @@
 // Continuous batching: which tokens of which sequences run in the next step.
 //
 // A state machine without threads, clock or sockets. Events go in (a request arrives, is removed, a
-// step gave tokens), one step comes out. The engine executes that step; a simulation asks the
-// predictor how long it takes. Both therefore run the same schedule.
-//
-// A sequence has tokens (prompt, then what was drawn) and a length: tokens whose keys and values
-// are in the cache. A step gives each sequence some of the tokens it misses:
-//   1. Running sequences that miss one token (decode), each with its drafts.
-//   2. Running sequences that miss more (prefill, in chunks), in order, while the budget lasts.
-//   3. Waiting ones, in order, while budget, pages and places last. The first that does not fit
-//      stops the queue, so that large prompts are not passed by for ever.
-//
-// Order is (promoted, priority, arrival). A waiting request that kMaxOvertakes later arrivals have
-// been admitted before is promoted: it goes before every priority. So a request is overtaken by at
-// most kMaxOvertakes later ones.
-//
-// Pages. A sequence is admitted when its whole prompt fits, and gets the pages for it at once. A
-// decode that finds no page evicts cached prefixes, then preempts the last running sequence of the
-// order: its pages go to the prefix tree, it waits, and its tokens are computed again as a prompt.
-// The first of the order is never preempted, and it fits the pool alone (add() requires it). So
-// some sequence always advances, and every request ends.
+// step gave tokens), one step comes out. Which sequences run is said by scheduling_rules.h, which a
+// simulation runs too; this is the real book: tokens, pages, the prefix tree and drafts.
 //
 // Steps may be planned ahead. A sequence whose next token is being drawn by a step in flight gets
 // sampled_row() as its input. Pages that a removed sequence releases may be handed out while a step
@@ -28,7 +11,6 @@
 
 #include <limits>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -39,6 +21,7 @@
 #include "serving/drafter.h"
 #include "serving/prefix_tree.h"
 #include "serving/request.h"
+#include "serving/scheduling_rules.h"
 
 namespace ridge {
 
@@ -87,12 +70,19 @@ struct ScheduledStep {
   }
 };
 
-class Scheduler {
+struct ScheduledSequence;
+
+class Scheduler : private SchedulingRules<Scheduler, ScheduledSequence> {
  public:
-  static constexpr int kMaxOvertakes = 64;
+  using SchedulingRules::idle;
+  using SchedulingRules::kMaxOvertakes;
+  using SchedulingRules::running;
+  using SchedulingRules::waiting;
 
   // `pool` and `drafter` (null: no drafts) outlive the scheduler.
   Scheduler(const SchedulerOptions& options, PagePool& pool, Drafter* drafter = nullptr);
+  // With another engine's rules. The policy's page_tokens are the pool's.
+  Scheduler(const ServingPolicy& policy, PagePool& pool);
   ~Scheduler();
 
   // Events.
@@ -106,9 +96,6 @@ class Scheduler {
   // or a request arrives. It must be launched before the next event.
   void next(ScheduledStep& step);
 
-  int running() const { return static_cast<int>(running_.size()); }
-  int waiting() const { return static_cast<int>(waiting_.size()); }
-  bool idle() const { return running_.empty() && waiting_.empty(); }
   int preemptions(RequestId id) const;
 
   struct PageCounts {
@@ -120,42 +107,41 @@ class Scheduler {
   void check_pages() const;
 
  private:
-  struct Sequence;
-  struct Order {
-    bool operator()(const Sequence* a, const Sequence* b) const;
-  };
-  using Queue = std::set<Sequence*, Order>;
+  using Sequence = ScheduledSequence;
+  friend SchedulingRules<Scheduler, ScheduledSequence>;
+
+  // What the rules call.
+  bool decode_all() { return false; }
+  void draft(std::span<Sequence* const> ready);
+  void decode(Sequence& sequence);
+  bool can_schedule(const Sequence& sequence) const;
+  void compute(Sequence& sequence, int count);
+  int find_prefix(Sequence& sequence);
+  bool prefix_is_being_computed(const Sequence& waiting, int found) const;
+  bool take_prompt_pages(Sequence& sequence, int spare);
+  bool reserve_by_eviction(Sequence& sequence, int tokens);
+  void release_pages(Sequence& sequence);
+  int available_pages() const { return pool_->free() + tree_.evictable(); }
+  int pages_to_decode() const;
+  int pages_held(const Sequence& sequence) const;
 
   void unlock_copied();
-  void insert_full_pages();
   void insert_full_pages(Sequence& sequence);
-  void release_pages(Sequence& sequence);
-  int pages_for(int tokens) const;
-  bool reserve_by_eviction(Sequence& sequence, int tokens, ScheduledStep& step);
-  bool reserve(Sequence& sequence, int tokens, ScheduledStep& step);
-  void preempt(Sequence& sequence, ScheduledStep& step);
-  void plan_decodes(ScheduledStep& step);
   bool can_list(const Sequence& sequence) const;
-  void draft(std::span<Sequence* const> ready);
-  void plan_prefills(ScheduledStep& step);
-  void plan_admissions(ScheduledStep& step);
-  bool prefix_is_being_computed(const Sequence& waiting, int cached) const;
-  bool admit(Sequence& sequence, ScheduledStep& step);
-  void count_overtakes(const Sequence& admitted);
-  void add_prefill(Sequence& sequence, ScheduledStep& step);
-  void add_slice(Sequence& sequence, int count, int logits, ScheduledStep& step);
+  void add_slice(Sequence& sequence, int count, int logits);
 
   SchedulerOptions options_;
   PagePool* pool_;
   Drafter* drafter_;
   PrefixTree tree_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
-  Queue running_, waiting_;
+  ScheduledStep* step_ = nullptr;         // the one that is being composed
+  PrefixTree::Match match_;               // of the sequence that is being admitted
   std::vector<int> held_;                 // of the last insertion into the tree
   std::vector<PrefixTree::Node> copied_;  // sources of the last step's copies, locked
-  uint64_t arrivals_ = 0, steps_ = 0;
-  int budget_ = 0, rows_ = 0;  // left in the step that is being composed
-  int listed_ = 0;             // pages that its slices list
+  uint64_t steps_ = 0;
+  int rows_ = 0;    // left in the step that is being composed
+  int listed_ = 0;  // pages that its slices list
 };
 
 }  // namespace ridge

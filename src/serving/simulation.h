@@ -62,8 +62,10 @@ class SimulatedReplica {
   // Runs the steps that start before `time_s`. What ended by then is finished; a step that ends
   // later is under way. An arrival at `time_s` may still be added.
   void advance_to(double time_s);
-  // When the next request finishes if nothing arrives, at the earliest; infinity where idle.
-  // A closed loop over replicas advances all of them to the least of these times.
+  // The same, but stops where a request finishes: whether one did. For a closed loop.
+  bool advance_to_finish(double time_s);
+  // The next request finishes then or later, if nothing arrives before; infinity where idle. A
+  // closed loop over replicas advances all of them to the least of these times.
   double next_finish_s() const;
 
   bool idle() const;    // no request is here
