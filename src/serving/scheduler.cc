@@ -321,6 +321,7 @@ void Scheduler::compute(Sequence& s, int count) {
 
 // Whether a running sequence is about to compute tokens that `waiting` could then find cached.
 bool Scheduler::prefix_is_being_computed(const Sequence& waiting, int found) const {
+  if (!reads_prefix_cache(waiting)) return false;
   const int page_tokens = pool_->page_tokens();
   for (const Sequence* other : running_) {
     const int full = other->known() / page_tokens;
@@ -335,9 +336,13 @@ bool Scheduler::prefix_is_being_computed(const Sequence& waiting, int found) con
   return false;
 }
 
+bool Scheduler::reads_prefix_cache(const Sequence& s) const {
+  return policy_.prefix_cache && !(s.all_prompt_rows && s.prompt_rows < s.prompt);
+}
+
 int Scheduler::find_prefix(Sequence& s) {
   match_ = {};
-  if (policy_.prefix_cache && !(s.all_prompt_rows && s.prompt_rows < s.prompt)) {
+  if (reads_prefix_cache(s)) {
     // The last token is always computed: its logits are wanted.
     match_ = tree_.match(s.salt, std::span(s.tokens).first(s.tokens.size() - 1));
   }

@@ -128,6 +128,7 @@ class Scheduler : private SchedulingRules<Scheduler, ScheduledSequence> {
   void unlock_copied();
   void insert_full_pages(Sequence& sequence);
   bool can_list(const Sequence& sequence) const;
+  bool reads_prefix_cache(const Sequence& sequence) const;
   void add_slice(Sequence& sequence, int count, int logits);
 
   SchedulerOptions options_;

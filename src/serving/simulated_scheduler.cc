@@ -219,6 +219,7 @@ void SimulatedScheduler::plan() {
 bool SimulatedScheduler::decode_all() {
   decodes_planned_ = true;
   decodes_run_ = cache_.take(entering(decode_steps_));
+  if (decodes_run_) budget_ -= decoding_;
   return decodes_run_;
 }
 

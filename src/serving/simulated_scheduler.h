@@ -88,7 +88,7 @@ class SimulatedScheduler : private SchedulingRules<SimulatedScheduler, Simulated
   // What the rules call.
   bool decode_all();
   void draft(std::span<Sequence* const>) {}
-  void decode(Sequence& s) { (void)reserve(s, 1); }
+  void decode(Sequence& s) { budget_ -= reserve(s, 1) ? 1 : 0; }
   bool can_schedule(const Sequence&) const { return true; }
   void compute(Sequence& s, int count);
   int find_prefix(Sequence& s);
