@@ -1,9 +1,10 @@
 // The KV pages of a simulated replica, counted, and its prefix cache by block ids.
 //
-// The tree of PrefixTree without tokens: a node is a page with a block's id behind the blocks
-// before it. Pages that no other request can share (behind the last id, and those of the output)
-// lie in the tree as one run, a leaf of several pages, which only its own request finds again after
-// a preemption. Nodes are evicted as PrefixTree evicts them; a run from its end.
+// The tree of PrefixTree without tokens, compressed: a node holds the ids of consecutive blocks and
+// is split where a request leaves it in the middle. So a request costs a few nodes, not one a
+// block. Pages that no other request can share (behind the last id, and those of the output) are a
+// run: a leaf without ids, which only its own request finds again after a preemption. Pages are
+// evicted in PrefixTree's order; those of one node from its end.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +29,23 @@ class BlockCache {
   [[nodiscard]] bool take(int pages);
   void give_back(int pages) { free_ += pages; }
 
+  // The longest cached prefix of `blocks`.
   struct Match {
-    Node node = kNone;  // the last block's
     int blocks = 0;
+    Node node = kNone;  // where the last one is,
+    int in_node = 0;    // and how many of the node's blocks match
   };
   Match match(std::span<const int64_t> blocks) const;
+  // The node that ends where the match ends.
+  Node end_of(const Match& match);
 
-  // The sequence's page of block `id` behind `parent` becomes the tree's, locked. Where the tree
-  // has that block already, the sequence's own page is given back.
-  Node insert(Node parent, int64_t id);
+  // The node behind `parent` that begins with this block.
+  Node find(Node parent, int64_t id) const;
+
+  // The sequence's pages of `blocks`, behind `parent`, become the tree's, locked. Where the tree
+  // has such a block already, the sequence's own page is given back. Returns the new end of its
+  // path.
+  Node insert(Node parent, std::span<const int64_t> blocks);
   // Every node from `node` up to the root; kNone does nothing.
   void lock(Node node);
   void unlock(Node node);
@@ -44,8 +53,6 @@ class BlockCache {
   // Pages of one sequence behind `parent`, unlocked. `*place` is the run's node, and becomes kNone
   // when the last page is evicted.
   void add_run(Node parent, int pages, Node* place);
-  Node parent(Node node) const { return at(node).parent; }
-
   int run_pages(Node run) const { return run == kNone ? 0 : at(run).pages; }
   // The pages are the sequence's again; the run is gone.
   void take_run(Node run);
@@ -54,31 +61,32 @@ class BlockCache {
 
  private:
   struct Entry {
-    int64_t id = 0;
     Node parent = kNone;
     Node next = kNone;                  // in its bucket
     Node older = kNone, newer = kNone;  // unlocked ones, in order of their last unlocking
     int locks = 0;
-    int pages = 1;
-    Node* place = nullptr;  // of a run whose request is here
-    bool run = false;
+    int pages = 0;
+    std::vector<int64_t> ids;  // of its blocks; none: a run
+    Node* place = nullptr;     // of a run whose request is here
   };
 
   Entry& at(Node node) { return entries_[static_cast<size_t>(node)]; }
   const Entry& at(Node node) const { return entries_[static_cast<size_t>(node)]; }
   size_t bucket(Node parent, int64_t id) const;
-  Node find(Node parent, int64_t id) const;
-  Node new_entry();
+  void add_to_bucket(Node node);
+  void remove_from_bucket(Node node);
+  void grow_buckets();
+  Node new_entry(Node parent, int pages);
+  void lock_one(Node node);
   void append(Node node);
   void unlink(Node node);
   void remove(Node node);
-  void grow_buckets();
 
   int total_, free_, evictable_ = 0;
   std::vector<Entry> entries_;
   std::vector<Node> unused_;
-  std::vector<Node> buckets_;  // a power of two of them, at least as many as blocks
-  size_t blocks_ = 0;
+  std::vector<Node> buckets_;  // a power of two of them, at least as many as nodes with ids
+  size_t in_buckets_ = 0;
   Node oldest_ = kNone, newest_ = kNone;
 };
 

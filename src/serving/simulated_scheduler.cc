@@ -89,9 +89,10 @@ int SimulatedScheduler::steps_to_finish() const {
 // The blocks that are computed.
 void SimulatedScheduler::insert_blocks(Sequence& s) {
   const int whole = std::min(s.length() / policy_.page_tokens, static_cast<int>(s.blocks.size()));
-  for (; s.in_tree < whole; ++s.in_tree) {
-    s.node = cache_.insert(s.node, s.blocks[static_cast<size_t>(s.in_tree)]);
-  }
+  if (whole <= s.in_tree) return;
+  const auto first = static_cast<size_t>(s.in_tree), count = static_cast<size_t>(whole) - first;
+  s.node = cache_.insert(s.node, std::span(s.blocks).subspan(first, count));
+  s.in_tree = whole;
 }
 
 void SimulatedScheduler::release_pages(Sequence& s) {
@@ -125,18 +126,21 @@ void SimulatedScheduler::unlock_copied() {
 // Admission.
 
 int SimulatedScheduler::find_prefix(Sequence& s) {
-  match_ = {};
-  partial_ = BlockCache::kNone;
+  matched_ = run_ = 0;
+  match_end_ = partial_ = BlockCache::kNone;
   if (!policy_.prefix_cache) return 0;
-  match_ = cache_.match(s.blocks);
+  const size_t all = s.blocks.size();
   // The last token is always computed: its logits are wanted.
-  if (match_.blocks * policy_.page_tokens == s.known_outside) {
-    partial_ = match_.node;
-    match_.node = cache_.parent(match_.node);
-    --match_.blocks;
+  const size_t most = std::min(all, size_t((s.known_outside - 1) / policy_.page_tokens));
+  const BlockCache::Match found = cache_.match(std::span(s.blocks).first(most));
+  matched_ = found.blocks;
+  match_end_ = cache_.end_of(found);
+  if (matched_ == static_cast<int>(all)) run_ = cache_.run_pages(s.run);
+  if (policy_.copies_partial_pages && matched_ == static_cast<int>(most) && most < all) {
+    const BlockCache::Node last = cache_.find(match_end_, s.blocks[most]);
+    if (last != BlockCache::kNone) partial_ = cache_.end_of({.node = last, .in_node = 1});
   }
-  const bool whole = match_.blocks == static_cast<int>(s.blocks.size());
-  return (match_.blocks + (whole ? cache_.run_pages(s.run) : 0)) * policy_.page_tokens;
+  return (matched_ + run_) * policy_.page_tokens;
 }
 
 // Whether a sequence computes in this step, or is about to, what `s` could then find cached.
@@ -160,30 +164,27 @@ bool SimulatedScheduler::prefix_is_being_computed(const Sequence& s, int found) 
 }
 
 bool SimulatedScheduler::take_prompt_pages(Sequence& s, int spare) {
-  const bool whole = match_.blocks == static_cast<int>(s.blocks.size());
-  const int run = whole ? cache_.run_pages(s.run) : 0;
-  const int fresh = pages_for(s.known_outside) - match_.blocks - run;
-  if (!policy_.copies_partial_pages) partial_ = BlockCache::kNone;
-  cache_.lock(match_.node);
+  const int fresh = pages_for(s.known_outside) - matched_ - run_;
+  cache_.lock(match_end_);
   cache_.lock(partial_);
-  const auto fits = [&] { return cache_.available() - run >= fresh + spare; };
+  const auto fits = [&] { return cache_.available() - run_ >= fresh + spare; };
   if (!fits() && partial_ != BlockCache::kNone) {
     // The page to copy from may be the one that is missing.
     cache_.unlock(partial_);
     partial_ = BlockCache::kNone;
   }
   if (!fits()) {
-    if (run > 0) cache_.use_run(s.run);
-    cache_.unlock(match_.node);
+    if (run_ > 0) cache_.use_run(s.run);
+    cache_.unlock(match_end_);
     return false;
   }
-  if (run > 0) cache_.take_run(s.run);
+  if (run_ > 0) cache_.take_run(s.run);
   const bool taken = cache_.take(fresh);
   assert(taken);
   (void)taken;
-  s.node = match_.node;
-  s.in_tree = match_.blocks;
-  s.length_outside = (match_.blocks + run) * policy_.page_tokens;
+  s.node = match_end_;
+  s.in_tree = matched_;
+  s.length_outside = (matched_ + run_) * policy_.page_tokens;
   if (partial_ != BlockCache::kNone) {
     s.length_outside = s.known_outside - 1;
     copied_.push_back(partial_);  // locked until the copy has run

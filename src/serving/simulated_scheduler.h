@@ -146,9 +146,11 @@ class SimulatedScheduler : private SchedulingRules<SimulatedScheduler, Simulated
   std::vector<PromptChunk> chunks_;
   std::vector<Sequence*> computing_;  // whose chunks these are
   std::vector<Sequence*> first_scheduled_;
-  BlockCache::Match match_;                       // of the sequence that is being admitted
-  BlockCache::Node partial_ = BlockCache::kNone;  // a block of which all but the last token match
-  std::vector<BlockCache::Node> copied_;          // locked until the step has run
+  // Of the sequence that is being admitted: blocks and pages of its run that are cached, where
+  // those blocks end, and a block of which all but the last token match.
+  int matched_ = 0, run_ = 0;
+  BlockCache::Node match_end_ = BlockCache::kNone, partial_ = BlockCache::kNone;
+  std::vector<BlockCache::Node> copied_;  // locked until the step has run
 };
 
 }  // namespace ridge
