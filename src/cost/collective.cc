@@ -46,15 +46,17 @@ Traffic two_shot_traffic(double m, int ranks) {
 }
 
 double collective_seconds(Collective kind, double m, int ranks, double seconds_per_byte,
-                          double latency) {
+                          double latency, bool direct) {
   if (ranks <= 1 || kind == Collective::none) return 0;
   const auto seconds = [&](const Traffic& t) {
     return t.bytes * seconds_per_byte + t.steps * latency;
   };
   const double ring = seconds(ring_traffic(kind, m, ranks));
   if (kind != Collective::all_reduce) return ring;
-  return std::min({ring, seconds(tree_traffic(m, ranks)), seconds(one_shot_traffic(m, ranks)),
-                   seconds(two_shot_traffic(m, ranks))});
+  const double indirect = std::min(ring, seconds(tree_traffic(m, ranks)));
+  if (!direct) return indirect;
+  return std::min(
+      {indirect, seconds(one_shot_traffic(m, ranks)), seconds(two_shot_traffic(m, ranks))});
 }
 
 }  // namespace ridge

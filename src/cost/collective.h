@@ -22,8 +22,9 @@ Traffic tree_traffic(double message_bytes, int ranks);
 Traffic one_shot_traffic(double message_bytes, int ranks);
 Traffic two_shot_traffic(double message_bytes, int ranks);
 
-// The best algorithm's time on a link of `seconds_per_byte` and `latency` per step.
+// The best algorithm's time on a link of `seconds_per_byte` and `latency` per step. One- and
+// two-shot kernels need peers that reach each other's memory (`direct`).
 double collective_seconds(Collective kind, double message_bytes, int ranks, double seconds_per_byte,
-                          double latency);
+                          double latency, bool direct = true);
 
 }  // namespace ridge

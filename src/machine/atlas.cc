@@ -166,11 +166,14 @@ Machine find_device(std::string_view name) {
   return *found;
 }
 
-// "8x" of "8xh100": digits (or what looks like a number, to refuse it well) before an x.
+// "8x" of "8xh100": digits (or what looks like a number, to refuse it well) before an x. A part
+// number is no count: "7950x", "7900 xtx".
 std::optional<std::string_view> leading_count(std::string_view text) {
+  constexpr size_t kPartDigits = 4;
   const size_t end = text.find_first_not_of("+-.0123456789");
   if (end == 0 || end == std::string_view::npos) return std::nullopt;
   if (text[end] != 'x' && text[end] != 'X') return std::nullopt;
+  if (end >= kPartDigits && find_embedded(plain(text))) return std::nullopt;
   return text.substr(0, end);
 }
 

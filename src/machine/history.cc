@@ -7,9 +7,12 @@
 namespace ridge {
 namespace {
 
-// GeForce and RTX parts are sold for desks, the rest for data centres.
+// GeForce, RTX, Radeon and Arc parts are sold for desks, the rest for data centres.
 bool in_data_centres(const Machine& machine) {
-  return machine.kind == MachineKind::gpu && machine.title.find("RTX") == std::string::npos;
+  const auto titled = [&](const char* word) {
+    return machine.title.find(word) != std::string::npos;
+  };
+  return machine.kind == MachineKind::gpu && !titled("RTX") && !titled("Radeon") && !titled("Arc");
 }
 
 }  // namespace

@@ -127,6 +127,7 @@ void overlay_links(std::vector<Link>& base, const std::vector<Link>& top) {
     }
     replace(base[at].bandwidth, link.bandwidth);
     replace(base[at].latency, link.latency);
+    if (link.p2p) base[at].p2p = link.p2p;
     base[at].max_devices = std::max(base[at].max_devices, link.max_devices);
   }
 }

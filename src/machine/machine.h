@@ -44,6 +44,9 @@ struct Link {
   Maybe bandwidth;      // bytes/s out of one device, one direction
   Maybe latency;        // seconds for the smallest message
   int max_devices = 1;  // devices one domain joins
+  // Whether devices reach each other's memory. Without it (GeForce over PCIe) every message is
+  // copied to host memory and from there to the peer.
+  std::optional<bool> p2p;
 };
 
 // What one more dependent kernel costs beyond its body, seconds. In a stream the host launches

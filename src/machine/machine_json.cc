@@ -115,13 +115,14 @@ Level read_level(const json& object, const std::string& where) {
 }
 
 Link read_link(const json& object, const std::string& where) {
-  check_object(object, where, {"name", "bandwidth", "latency", "max_devices"});
+  check_object(object, where, {"name", "bandwidth", "latency", "max_devices", "p2p"});
   Link link;
   link.name = part_name(object, where);
   link.bandwidth = number(object, "bandwidth", where, kBandwidth);
   link.latency = number(object, "latency", where, kSeconds);
   link.max_devices =
       static_cast<int>(integer_field(object, "max_devices", where, 1, kMaxNodeDevices).value_or(1));
+  link.p2p = bool_field(object, "p2p", where);
   return link;
 }
 
@@ -273,6 +274,7 @@ json machine_to_json(const Machine& machine) {
     json item = {{"name", link.name}, {"max_devices", link.max_devices}};
     put(item, "bandwidth", link.bandwidth);
     put(item, "latency", link.latency);
+    if (link.p2p) item["p2p"] = *link.p2p;
     object["links"].push_back(std::move(item));
   }
   json launch = json::object();

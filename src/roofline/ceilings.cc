@@ -94,20 +94,55 @@ void set_memory(Ceilings& c, const Machine& machine, const Plan& plan) {
   }
 }
 
-// Where a link's latency is unknown: one microsecond inside a node (NVLink round trips measure
-// 0.7-1.5 us), five between nodes (RDMA writes 2-5 us).
+// Where a link's latency is unknown: one microsecond over NVLink (round trips measure 0.7-1.5 us),
+// seven over PCIe (the smallest all-reduce of two L40S), five between nodes (RDMA writes 2-5 us).
 constexpr double kLinkLatency = 1e-6;
+constexpr double kPcieLatency = 7e-6;
 constexpr double kNetworkLatency = 5e-6;
+
+// Without peer-to-peer a message is written to host memory and read from there: its bytes move
+// twice, and each step waits for two transfers and the flag between them. Two GeForce cards took 39
+// us for an all-reduce of 10 KB, two steps (NCCL issue 1530: 42 us for 8 B among eight). Copies
+// reach a third of the link (nccl-tests issue 74: 10 of 31.5 GB/s on A40), the kernels of
+// collectives, which poll host memory, much less: 1.9 of 26 GB/s for 20 MB on one host. The factor
+// on the roof of half the link lies between the two.
+constexpr double kStagedLatency = 16e-6;
+constexpr double kStagedCopies = 2;
+constexpr double kStagedFactor = 4;
+
+bool is_pcie(const Link& link) { return link.name.starts_with("PCIe"); }
+
+// The fastest link that joins as many devices.
+const Link* link_among(const Machine& machine, int devices) {
+  const Link* widest = nullptr;
+  for (const Link& link : machine.links) {
+    if (!link.bandwidth) continue;
+    if (link.max_devices >= devices) return &link;
+    if (!widest || link.max_devices > widest->max_devices) widest = &link;
+  }
+  return widest;
+}
+
+void set_link(Ceilings& c, const Machine& machine, const Link& link) {
+  c.link_s = 1 / *link.bandwidth;
+  c.link_latency = link.latency.value_or(is_pcie(link) ? kPcieLatency : kLinkLatency);
+  c.link_direct = link.p2p.value_or(true);
+  if (c.link_direct) return;
+  c.link_s *= kStagedCopies;
+  c.link_latency = link.latency.value_or(kStagedLatency);
+  c.link_factor = kStagedFactor;
+  c.notes.push_back(fmt::format("{} has no peer-to-peer over {}: messages pass through host memory",
+                                machine.name, link.name));
+}
 
 void set_links(Ceilings& c, const System& system, const Plan& plan) {
   const Machine& machine = system.device;
   c.devices_per_node = system.devices_per_node;
   if (plan.devices() <= 1) return;
   const Level* host = machine.level("host");
-  if (!machine.links.empty() && machine.links.front().bandwidth) {
-    const Link& link = machine.links.front();
-    c.link_s = 1 / *link.bandwidth;
-    c.link_latency = link.latency.value_or(kLinkLatency);
+  const Link* link = link_among(machine, std::min(plan.devices(), system.devices_per_node));
+  if (link) {
+    set_link(c, machine, *link);
   } else if (host && host->read_bandwidth) {
     c.link_s = 1 / *host->read_bandwidth;
     c.link_latency = kNetworkLatency;
@@ -185,7 +220,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   const Maybe fp32 = system.device.peak_of(DType::fp32);
   const double half = c.peak[static_cast<int>(DType::bf16)];
   c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
-  c.link_factor = 1 / stack.link;
+  c.link_factor /= stack.link;
   c.link_extra_s = stack.link_latency;
   c.step_s = cpu ? 0 : stack.step + stack.layer * layers;
   c.low = stack.low;

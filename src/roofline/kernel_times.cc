@@ -75,7 +75,7 @@ std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) 
 
 std::optional<KernelTime> collective_time(const Op& op, const MatchedKernels& k) {
   const Work& w = op.work;
-  if (w.collective == Collective::send || w.ranks * w.stride > k.gpu.link_devices) {
+  if (w.collective == Collective::send || !k.gpu.p2p || w.ranks * w.stride > k.gpu.link_devices) {
     return std::nullopt;
   }
   const bool own = w.collective == Collective::all_reduce && k.all_reduce.fit;

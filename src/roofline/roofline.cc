@@ -15,7 +15,8 @@ double link_seconds(const Work& w, const Ceilings& c, double factor, double extr
   const double link = c.link_s * factor, network = c.network_s * factor;
   const double link_latency = c.link_latency + extra, network_latency = c.network_latency + extra;
   if (w.ranks * w.stride <= c.devices_per_node) {
-    return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency);
+    return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency,
+                              c.link_direct);
   }
   if (w.collective != Collective::all_reduce) {
     return collective_seconds(w.collective, w.message_bytes, w.ranks, network, network_latency);

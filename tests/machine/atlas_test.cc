@@ -54,14 +54,55 @@ constexpr const char* kMeasuredH100 = R"({
 })";
 
 TEST(Atlas, HasTheMachinesPeopleAskFor) {
-  EXPECT_GE(all_machines().size(), 45u);
+  EXPECT_GE(all_machines().size(), 120u);
   const std::pair<const char*, const char*> expected[] = {
-      {"h100", "h100-sxm"},       {"h200", "h200"},        {"a100", "a100-sxm-80gb"},
-      {"b200", "b200"},           {"gb200", "gb200"},      {"l4", "l4"},
-      {"l40s", "l40s"},           {"v100", "v100-sxm2"},   {"t4", "t4"},
-      {"4090", "rtx-4090"},       {"rtx4090", "rtx-4090"}, {"mi300x", "mi300x"},
-      {"m4-max", "m4-max"},       {"tpu-v5e", "tpu-v5e"},  {"trainium2", "trainium2"},
-      {"epyc-9654", "epyc-9654"}, {"p100", "p100-sxm2"},   {"k80", "k80"}};
+      {"h100", "h100-sxm"},
+      {"h200", "h200"},
+      {"a100", "a100-sxm-80gb"},
+      {"b200", "b200"},
+      {"gb200", "gb200"},
+      {"l4", "l4"},
+      {"l40s", "l40s"},
+      {"v100", "v100-sxm2"},
+      {"t4", "t4"},
+      {"4090", "rtx-4090"},
+      {"rtx4090", "rtx-4090"},
+      {"mi300x", "mi300x"},
+      {"m4-max", "m4-max"},
+      {"tpu-v5e", "tpu-v5e"},
+      {"trainium2", "trainium2"},
+      {"epyc-9654", "epyc-9654"},
+      {"p100", "p100-sxm2"},
+      {"k80", "k80"},
+      {"a10g", "a10g"},
+      {"h20", "h20"},
+      {"h800", "h800"},
+      {"h200-nvl", "h200-nvl"},
+      {"gh200-144", "gh200-144gb"},
+      {"l20", "l20"},
+      {"2080 Ti", "rtx-2080-ti"},
+      {"RTX 3060", "rtx-3060"},
+      {"4080", "rtx-4080"},
+      {"5070 Ti", "rtx-5070-ti"},
+      {"rtx-pro-6000-workstation", "rtx-pro-6000-workstation"},
+      {"7900xtx", "rx-7900-xtx"},
+      {"r9700", "r9700"},
+      {"w7900", "w7900"},
+      {"mi350x", "mi350x"},
+      {"mi308x", "mi308x"},
+      {"b580", "arc-b580"},
+      {"b60", "arc-pro-b60"},
+      {"orin", "jetson-agx-orin"},
+      {"thor", "jetson-thor"},
+      {"dgx-spark", "gb10"},
+      {"strix-halo", "strix-halo"},
+      {"m1", "m1"},
+      {"M2 Ultra", "m2-ultra"},
+      {"m3-max", "m3-max"},
+      {"grace", "grace"},
+      {"graviton4", "graviton4"},
+      {"9950x", "ryzen-9950x"},
+      {"14900k", "core-i9-14900k"}};
   for (const auto& [typed, name] : expected) EXPECT_EQ(find_machine(typed).name, name) << typed;
 }
 
@@ -106,6 +147,11 @@ TEST(Atlas, CountsNameNodesAndClusters) {
   EXPECT_EQ(cluster.name(), "2x8xh100-sxm");
   EXPECT_EQ(find_system("72xgb200").devices(), 72);
   EXPECT_EQ(find_system("8x4090").device.name, "rtx-4090");
+  const System desk = find_system("2x7900xtx");  // a part number with an x
+  EXPECT_EQ(desk.device.name, "rx-7900-xtx");
+  EXPECT_EQ(desk.devices_per_node, 2);
+  EXPECT_EQ(find_system("7900-XTX").devices(), 1);
+  EXPECT_EQ(find_system("1000x8xh100").nodes, 1000);
 }
 
 TEST(Atlas, RefusesAbsurdCounts) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "machine/atlas.h"
@@ -54,8 +55,10 @@ TEST(AtlasEntries, HaveAYearAMemoryAndAPeak) {
     EXPECT_FALSE(machine.title.empty()) << machine.name;
     const bool has_peak = std::any_of(machine.peak.begin(), machine.peak.end(),
                                       [](const Maybe& peak) { return peak.has_value(); });
-    // Apple publishes no peak of the M4 Max's GPU; unknown stays unknown.
-    EXPECT_EQ(has_peak, machine.name != "m4-max") << machine.name;
+    // Apple publishes no peaks since the M3, AMD none of the MI308X; unknown stays unknown.
+    const std::set<std::string> silent = {"M3", "M4"};
+    const bool published = !silent.count(machine.architecture) && machine.name != "mi308x";
+    EXPECT_EQ(has_peak, published) << machine.name;
     const std::set<std::string> names = {"HBM", "GDDR", "DRAM", "LPDDR"};
     EXPECT_TRUE(names.count(machine.memory().name)) << machine.name;
   }
@@ -87,23 +90,54 @@ TEST(AtlasEntries, Fp8RunsAtTwiceBf16) {
                {{"gaudi-3", "published equal"}, {"inferentia2", "cFP8 at the rate of bf16"}});
 }
 
+// Tensor cores that accumulate in fp32 run at half rate on GeForce, and fp8 with them; int8 and fp4
+// do not. The atlas holds the rate with fp32 accumulation, which the engines' kernels use.
+std::map<std::string, const char*> geforce() {
+  std::map<std::string, const char*> names;
+  for (const Machine& machine : all_machines()) {
+    if (machine.title.find("GeForce") == std::string::npos) continue;
+    names[machine.name] = "half rate with fp32 accumulation";
+  }
+  return names;
+}
+
+std::map<std::string, const char*> and_geforce(std::map<std::string, const char*> others) {
+  others.merge(geforce());
+  return others;
+}
+
+TEST(AtlasEntries, HalfRatePartsHoldTheRateWithFp32Accumulation) {
+  std::map<std::string, const char*> half = geforce();
+  EXPECT_GE(half.size(), 20u);
+  for (const char* name : {"a10g", "l20", "l40"}) half[name] = "by its datasheet";
+  for (const Machine& machine : all_machines()) {
+    const Maybe fp16 = machine.peak_of(DType::fp16);
+    const Maybe fp32 = machine.peak_of(DType::fp32);
+    const bool known =
+        fp16 && fp32 && machine.vendor == "NVIDIA" &&
+        (machine.isa == "sm_86" || machine.isa == "sm_89" || machine.isa == "sm_120");
+    if (known) {
+      EXPECT_NEAR(*fp16 / *fp32, half.count(machine.name) ? 2 : 4, 0.1) << machine.name;
+    }
+  }
+}
+
 TEST(AtlasEntries, Int8RunsAtTwiceBf16) {
-  const char* accumulate = "GeForce halves the rate with fp32 accumulation, not int8";
+  const char* alike = "RDNA3 runs both alike";
   expect_ratio(DType::int8, DType::bf16, 2,
-               {{"rtx-3090", accumulate},
-                {"rtx-4090", accumulate},
-                {"rtx-5090", accumulate},
-                {"mi210", "CDNA2 runs both alike"},
-                {"mi250x", "CDNA2 runs both alike"},
-                {"tpu-v4", "runs both alike"},
-                {"b300", "int8 was cut for fp4"}});
+               and_geforce({{"rx-7900-xtx", alike},
+                            {"w7900", alike},
+                            {"strix-halo", alike},
+                            {"mi210", "CDNA2 runs both alike"},
+                            {"mi250x", "CDNA2 runs both alike"},
+                            {"tpu-v4", "runs both alike"},
+                            {"b300", "int8 was cut for fp4"}}));
 }
 
 TEST(AtlasEntries, Fp4RunsAtTwiceFp8) {
   expect_ratio(DType::fp4, DType::fp8, 2,
-               {{"b300", "Blackwell Ultra triples fp4"},
-                {"gb300", "Blackwell Ultra triples fp4"},
-                {"rtx-5090", "GeForce halves fp8 with fp32 accumulation, not fp4"}});
+               and_geforce({{"b300", "Blackwell Ultra triples fp4"},
+                            {"gb300", "Blackwell Ultra triples fp4"}}));
 }
 
 TEST(AtlasEntries, Tf32RunsAtHalfBf16) {
@@ -132,6 +166,18 @@ TEST(AtlasEntries, AStreamNeverLaunchesFasterThanAGraph) {
     }
     if (launch.graph) {
       EXPECT_LT(*launch.graph, 1e-6) << machine.name << ": with a body?";
+    }
+  }
+}
+
+TEST(AtlasEntries, GeForceHasNoPeerToPeerOverPcie) {
+  for (const Machine& machine : all_machines()) {
+    const bool desk = machine.title.find("GeForce") != std::string::npos;
+    for (const Link& link : machine.links) {
+      if (!link.name.starts_with("PCIe")) continue;
+      EXPECT_EQ(link.p2p.value_or(true), !desk) << machine.name;
+      EXPECT_EQ(machine_from_json(machine_to_json(machine), "again").links.back().p2p,
+                machine.links.back().p2p);
     }
   }
 }

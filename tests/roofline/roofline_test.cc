@@ -122,6 +122,44 @@ TEST(Roofline, LinksAreAWallAndNodesAreSlower) {
   EXPECT_GT(across.roof_s, inside.roof_s);
 }
 
+double all_reduce_s(const char* system, double bytes, const char* stack) {
+  const System devices = find_system(system);
+  Plan plan;
+  plan.tp = devices.devices_per_node;
+  const Op op{"all-reduce", OpKind::collective, DType::bf16,
+              collective_work(Collective::all_reduce, bytes, plan.tp), 1};
+  return estimate(op, make_ceilings(devices, plan, find_stack(stack))).expected_s;
+}
+
+// Measured on two GeForce cards without peer-to-peer: 39 us for 10 KB, 1.9 GB/s for 20 MB on one
+// host; plain copies reach 10 GB/s.
+TEST(Roofline, WithoutPeerToPeerMessagesPassThroughTheHost) {
+  for (const char* stack : {"typical", "vllm"}) {
+    for (const char* system : {"2xrtx-4090", "2xrtx-3080", "2xrtx-5090"}) {
+      EXPECT_NEAR(all_reduce_s(system, 10e3, stack), 39e-6, 12e-6) << system;
+      const double rate = 20e6 / all_reduce_s(system, 20e6, stack);
+      EXPECT_GT(rate, 1.9e9) << system;
+      EXPECT_LT(rate, 10e9) << system;
+    }
+    for (const double bytes : {10e3, 1e6, 20e6}) {
+      EXPECT_LT(all_reduce_s("2xl40s", bytes, stack), all_reduce_s("2xrtx-4090", bytes, stack));
+    }
+  }
+}
+
+TEST(Roofline, ABridgeJoinsTwoAndPcieTheRest) {
+  const auto link_s = [](const char* system) {
+    const System devices = find_system(system);
+    Plan plan;
+    plan.tp = devices.devices_per_node;
+    return make_ceilings(devices, plan, find_stack("ideal")).link_s;
+  };
+  EXPECT_DOUBLE_EQ(link_s("2xa100-pcie-80gb"), 1 / 300e9);
+  EXPECT_DOUBLE_EQ(link_s("4xa100-pcie-80gb"), 1 / 31.508e9);
+  EXPECT_DOUBLE_EQ(link_s("2xrtx-3090"), 1 / 56.25e9);
+  EXPECT_DOUBLE_EQ(link_s("4xrtx-3090"), 2 / 31.508e9);  // to the host and back
+}
+
 TEST(Roofline, LaunchesAreAWallWithoutGraphs) {
   Plan eager;
   eager.graphs = false;

@@ -62,6 +62,7 @@ GpuTraits gpu_traits(const Machine& machine) {
     if (!link.bandwidth) continue;
     traits.link = *link.bandwidth;
     traits.link_devices = link.max_devices;
+    traits.p2p = link.p2p.value_or(true);
     traits.switched = link.name.starts_with("NVLink");
     break;
   }

@@ -27,6 +27,7 @@ struct GpuTraits {
   double l2_total = 0;      // capacity
   double link = 0;          // bytes/s one direction to peers; 0: none
   double link_devices = 1;  // devices the link joins
+  bool p2p = true;          // over that link; the fitted collectives need it
   bool switched = false;    // NVLink through a switch: every pair at full rate
   std::array<double, kDTypeCount> peak{};  // dense operations/s; missing formats as the next wider
 
