@@ -155,16 +155,17 @@ struct SimulatedReplica::Impl {
   double next_finish_s() {
     if (idle()) return kNever;
     if (started) return end;
-    double least = kNever;
-    if (const int decodes = scheduler.decoding(); decodes > 0) {
-      const double context = scheduler.decoding_context();
-      // Who waits may end in the step that admits it.
-      const int steps_left = scheduler.waiting() > 0 ? 1 : scheduler.steps_to_finish();
-      least = now + line(decodes, context).sum(steps_left, decodes, context);
-    }
-    if (!arrivals.empty()) least = std::min(least, arrivals.front()->times.arrival_s);
-    return least < kNever ? std::max(least, std::nextafter(now, kNever))
-                          : std::nextafter(now, kNever);
+    const double soon = std::nextafter(now, kNever);
+    const int decodes = scheduler.decoding();
+    // Prompts may end with their first token, and a preemption makes steps shorter.
+    if (scheduler.idle()) return std::max(soon, arrivals.front()->times.arrival_s);
+    if (scheduler.waiting() > 0 || scheduler.running() > decodes) return soon;
+    const double context = scheduler.decoding_context();
+    const DecodeLine& times = line(decodes, context);
+    const int left = std::min(scheduler.steps_to_finish(), 1 + int((times.to - context) / decodes));
+    if (scheduler.cache().available() / decodes <= left / policy.page_tokens) return soon;
+    const double least = now + times.sum(left, decodes, context);
+    return arrivals.empty() ? least : std::clamp(arrivals.front()->times.arrival_s, soon, least);
   }
 
   const StepClock& clock;
