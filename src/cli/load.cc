@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -32,7 +31,7 @@ The load ends with --requests sent or --duration passed, whichever is first. Pro
 where the endpoint has /tokenize or tells its vocabulary, else common words. The same --seed sends the
 same requests.
 Lengths: 512, 100..900 (uniform), lognormal:MEDIAN,SIGMA. Trace: JSON lines {"arrival_s": 0.5,
-"prompt_tokens": 900, "output_tokens": 120}.
+"prompt_tokens": 900, "output_tokens": 120}, or a file that `ridge plan --trace` reads.
 
 TTFT: from sending to the first chunk. E2E: to the last. TPOT: (E2E - TTFT) / (tokens - 1), tokens as
 the endpoint counts them. ITL: between two chunks with text. Goodput: requests/s that meet all targets,
@@ -50,7 +49,6 @@ struct LoadCommandOptions {
   bool chat = false, stop_at_end = false, allow_remote = false;
 };
 
-constexpr size_t kMaxTraceBytes = 256u << 20;
 constexpr int kMaxRequests = 1'000'000;
 constexpr int kDefaultRequests = 100, kDefaultConcurrency = 8;
 
@@ -106,7 +104,7 @@ void load(LoadCommandOptions o, Global& global) {
   const GoodputTargets targets = parse_goodput(o.goodput);
   o.workload.prompt = parse_length(o.prompt, "prompt");
   o.workload.output = parse_length(o.output, "output");
-  if (!o.trace.empty()) o.workload.trace = parse_trace(read_file(o.trace, kMaxTraceBytes), o.trace);
+  if (!o.trace.empty()) o.workload.trace = read_trace(o.trace).rows;
   if ((o.workload.prefix_groups > 0) != (o.workload.prefix_tokens > 0)) {
     throw OptionError("prefix-groups", "--prefix-groups and --prefix-tokens go together");
   }

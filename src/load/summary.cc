@@ -13,13 +13,6 @@
 namespace ridge {
 namespace {
 
-double percentile(const std::vector<double>& sorted, double share) {
-  const double at = share * double(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - double(below)) * (sorted[above] - sorted[below]);
-}
-
 // The names of vLLM's results: mean_ttft_ms and so on.
 void add_percentiles(Json& json, const char* name, const Percentiles& p) {
   const auto add = [&](const char* what, double seconds) {
@@ -65,25 +58,6 @@ Json server_json(const ServerTotals& server) {
 }
 
 }  // namespace
-
-Percentiles percentiles_of(std::vector<double> values) {
-  Percentiles result;
-  result.count = values.size();
-  if (values.empty()) return result;
-  std::sort(values.begin(), values.end());
-  const double count = double(values.size());
-  for (const double value : values) result.mean += value / count;
-  for (const double value : values) {
-    result.deviation += (value - result.mean) * (value - result.mean) / count;
-  }
-  result.deviation = std::sqrt(result.deviation);
-  result.p50 = percentile(values, 0.5);
-  result.p90 = percentile(values, 0.9);
-  result.p95 = percentile(values, 0.95);
-  result.p99 = percentile(values, 0.99);
-  result.max = values.back();
-  return result;
-}
 
 bool GoodputTargets::met_by(const LoadRequest& request) const {
   return request.ttft_s <= ttft_s.value_or(INFINITY) &&

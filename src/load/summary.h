@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/percentiles.h"
 #include "load/generator.h"
 
 namespace ridge {
-
-struct Percentiles {
-  size_t count = 0;
-  double mean = 0, deviation = 0;  // all 0 where there are no values
-  double p50 = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
-};
-// Between two values, percentiles are interpolated (as numpy does).
-Percentiles percentiles_of(std::vector<double> values);
 
 // Targets that a request must meet to count as good; nothing: no target.
 struct GoodputTargets {

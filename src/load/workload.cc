@@ -8,14 +8,12 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/random.h"
 
 namespace ridge {
 namespace {
 
 constexpr int kMaxTokens = 10'000'000;
-constexpr size_t kMaxTraceRows = 1'000'000;
 
 // Keeps the draws of different kinds apart.
 enum Draw : uint64_t { kPromptLength = 1, kOutputLength, kGap, kPromptToken, kPrefixToken };
@@ -103,33 +101,6 @@ LengthSpec parse_length(std::string_view text, std::string_view option) {
                                   option, text, kMaxTokens));
   }
   return spec;
-}
-
-std::vector<TraceRow> parse_trace(std::string_view text, std::string_view where) {
-  std::vector<TraceRow> rows;
-  int number = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string here = fmt::format("{}:{}", where, number);
-    const nlohmann::json row = parse_json(line, here);
-    if (!row.is_object()) throw Error("{}: a line must be a JSON object", here);
-    const auto count = [&](const char* key) {
-      const auto value = integer_field(row, key, here, 1, kMaxTokens);
-      if (!value) throw Error("{}: {} is missing", here, key);
-      return static_cast<int>(*value);
-    };
-    rows.push_back({number_field(row, "arrival_s", here, 0, 1e9).value_or(0),
-                    count("prompt_tokens"), count("output_tokens")});
-    if (rows.size() > kMaxTraceRows) throw Error("{}: more than {} lines", where, kMaxTraceRows);
-  }
-  if (rows.empty()) throw Error("{}: no requests", where);
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const TraceRow& a, const TraceRow& b) { return a.arrival_s < b.arrival_s; });
-  return rows;
 }
 
 Workload::Workload(WorkloadOptions options) : options_(std::move(options)) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "load/trace.h"
+
 namespace ridge {
 
 // A length in tokens.
@@ -21,14 +23,6 @@ struct LengthSpec {
 // "512", "100..900" (uniform), "lognormal:512,0.8" (median, sigma of the logarithm; draws are kept
 // within 3 sigma). Throws OptionError naming `option`.
 LengthSpec parse_length(std::string_view text, std::string_view option);
-
-struct TraceRow {
-  double arrival_s = 0;
-  int prompt_tokens = 1, output_tokens = 1;
-};
-// JSON lines {"arrival_s": 0.5, "prompt_tokens": 900, "output_tokens": 120}, in any order of
-// arrival. Throws Error with the line's number.
-std::vector<TraceRow> parse_trace(std::string_view text, std::string_view where);
 
 struct WorkloadOptions {
   uint64_t seed = 1;

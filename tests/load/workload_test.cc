@@ -145,10 +145,11 @@ TEST(Workload, TurnsMakeConversations) {
 TEST(Workload, TracesGiveArrivalsAndLengths) {
   WorkloadOptions options = fixed(3);
   options.trace = parse_trace(
-      "{\"arrival_s\": 12.5, \"prompt_tokens\": 30, \"output_tokens\": 3}\n\n"
-      "{\"arrival_s\": 10, \"prompt_tokens\": 10, \"output_tokens\": 1}\r\n"
-      "{\"arrival_s\": 11, \"prompt_tokens\": 20, \"output_tokens\": 2}",
-      "t");
+                      "{\"arrival_s\": 12.5, \"prompt_tokens\": 30, \"output_tokens\": 3}\n\n"
+                      "{\"arrival_s\": 10, \"prompt_tokens\": 10, \"output_tokens\": 1}\r\n"
+                      "{\"arrival_s\": 11, \"prompt_tokens\": 20, \"output_tokens\": 2}",
+                      "t")
+                      .rows;
   const Workload workload(options);
   EXPECT_EQ(workload.arrivals(), (std::vector<double>{0, 1, 2.5}));
   EXPECT_EQ(workload.prompt_tokens(0, 0), 10);
