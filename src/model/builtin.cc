@@ -52,6 +52,44 @@ const EmbeddedFile* find_embedded(std::string_view name) {
   return nullptr;
 }
 
+// A release of a built-in model, perhaps quantized: "Qwen/Qwen3-8B-FP8",
+// "nvidia/DeepSeek-R1-NVFP4".
+struct Release {
+  const EmbeddedFile* file = nullptr;  // nullptr: none
+  std::string label;                   // "FP8"; empty: the model as it is
+  bool nvidia = false;
+};
+
+Release find_release(std::string_view name) {
+  if (const EmbeddedFile* file = find_embedded(name)) return {file, "", false};
+  constexpr std::array<std::pair<std::string_view, const char*>, 3> kSuffixes = {
+      {{"-fp8", "FP8"}, {"-nvfp4", "NVFP4"}, {"-fp4", "NVFP4"}}};
+  const std::string folded = fold_model_name(name);
+  for (const auto& [suffix, label] : kSuffixes) {
+    if (folded.size() <= suffix.size() || !folded.ends_with(suffix)) continue;
+    const EmbeddedFile* file = find_embedded(folded.substr(0, folded.size() - suffix.size()));
+    if (file != nullptr) return {file, label, name.starts_with("nvidia/")};
+  }
+  return {};
+}
+
+// The quantization_config of such a release. Qwen, DeepSeek, GLM and MiniMax scale fp8 in blocks of
+// 128 x 128. NVIDIA's own (Model Optimizer) scale whole tensors, hold the KV cache in fp8 and, with
+// NVFP4, leave the attention of DeepSeek models in 16 bits.
+json release_recipe(const Release& release, const json& config) {
+  if (release.label == "FP8" && !release.nvidia) {
+    return {{"quant_method", "fp8"},
+            {"weight_block_size", {128, 128}},
+            {"modules_to_not_convert", {"lm_head"}}};
+  }
+  json ignored = json::array({"lm_head"});
+  if (release.label == "NVFP4" && config.contains("kv_lora_rank")) ignored.push_back("*self_attn*");
+  return {{"quant_method", "modelopt"},
+          {"quant_algo", release.label},
+          {"kv_cache_quant_algo", "FP8"},
+          {"ignore", ignored}};
+}
+
 [[noreturn]] void unknown_model(std::string_view name) {
   std::string shown(name.substr(0, 200));
   auto near = nearest_names(fold_model_name(name), builtin_model_names());
@@ -97,18 +135,26 @@ std::vector<std::string> builtin_model_names() {
 }
 
 std::optional<Model> builtin_model(std::string_view name) {
-  const EmbeddedFile* file = find_embedded(name);
-  if (file == nullptr) return std::nullopt;
-  json entry = parse_embedded(*file);
-  Model model = model_from_config(entry.at("config"), entry.at("name").get<std::string>());
-  model.name = entry.at("name").get<std::string>();
-  model.title = entry.at("title").get<std::string>();
+  const Release release = find_release(name);
+  if (release.file == nullptr) return std::nullopt;
+  json entry = parse_embedded(*release.file);
+  json& config = entry.at("config");
+  std::string stored = entry.at("name").get<std::string>();
+  std::string title = entry.at("title").get<std::string>();
+  if (!release.label.empty()) {
+    config["quantization_config"] = release_recipe(release, config);
+    stored += "-" + fold_model_name(release.label);
+    title += " (" + release.label + ")";
+  }
+  Model model = model_from_config(config, stored);
+  model.name = stored;
+  model.title = title;
   model.source = "built in";
   return model;
 }
 
 std::optional<Published> published_counts(std::string_view name) {
-  const EmbeddedFile* file = find_embedded(name);
+  const EmbeddedFile* file = find_release(name).file;
   if (file == nullptr) return std::nullopt;
   json entry = parse_embedded(*file);
   if (!entry.contains("published")) return std::nullopt;

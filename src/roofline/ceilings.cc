@@ -50,17 +50,28 @@ double assumed_fp32(const Machine& machine) {
   return peak > 0 ? peak : kVectorIntensity * machine.memory().read_bandwidth.value_or(0);
 }
 
+// Vector units do at most twice fp32 in 16 bits (avx512_bf16, avx512_fp16) and four times in int8
+// (VNNI); what a CPU has beyond that are tiles.
+Maybe without_tiles(const Machine& machine, DType dtype) {
+  const Maybe peak = machine.peak_of(dtype), fp32 = machine.peak_of(DType::fp32);
+  if (!peak || !fp32 || dtype_bits(dtype) > 16) return peak;
+  return std::min(*peak, *fp32 * 32 / dtype_bits(dtype));
+}
+
 // Every rate is finite: work that takes no time would promise any speed.
-void set_peaks(Ceilings& c, const Machine& machine) {
+void set_peaks(Ceilings& c, const Machine& machine, const Stack& stack) {
   const double fp32 = machine.peak_of(DType::fp32).value_or(assumed_fp32(machine));
   c.vector_s = 1 / fp32;
+  const bool vectors_only = machine.kind == MachineKind::cpu && !stack.cpu_tiles;
   for (int i = 0; i < kDTypeCount; ++i) {
     const DType dtype = static_cast<DType>(i);
     c.runs_as[i] = dtype;
     const double wider = std::max(1.0, dtype_bits(dtype) / 32.0);
     c.flop_s[i] = wider * wider / fp32;  // unless one of the following has a peak
     for (DType candidate : stand_ins(dtype)) {
-      if (const Maybe peak = machine.peak_of(candidate)) {
+      const Maybe peak =
+          vectors_only ? without_tiles(machine, candidate) : machine.peak_of(candidate);
+      if (peak) {
         c.runs_as[i] = candidate;
         c.peak[i] = *peak;
         c.flop_s[i] = 1 / *peak;
@@ -207,7 +218,7 @@ const Factors& Ceilings::factors_of(double tokens) const {
 
 Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers) {
   Ceilings c;
-  set_peaks(c, system.device);
+  set_peaks(c, system.device, stack);
   set_memory(c, system.device, plan);
   set_links(c, system, plan);
   set_launch(c, system.device, plan, stack);

@@ -87,6 +87,7 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.graph_launch = seconds(json, "graph_launch", where);
   stack.stream_launch = seconds(json, "stream_launch", where);
   stack.cpu_launch = seconds(json, "cpu_launch", where);
+  stack.cpu_tiles = bool_field(json, "cpu_tiles", where).value_or(true);
   stack.step = seconds(json, "step", where);
   stack.layer = seconds(json, "layer", where);
   stack.prompt_step = seconds(json, "prompt_step", where);

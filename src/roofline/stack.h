@@ -63,6 +63,7 @@ struct Stack {
   double graph_launch = 0;  // seconds per kernel where the machine's own figure is unknown
   double stream_launch = 0;
   double cpu_launch = 0;   // a parallel region on a CPU
+  bool cpu_tiles = true;   // uses a CPU's tile instructions (AMX), not only its vector ones
   double step = 0;         // seconds of host work per step (scheduling, sampling, sync)
   double layer = 0;        // seconds a layer costs beyond its kernels
   double prompt_step = 0;  // seconds of host work a step with prompt tokens adds

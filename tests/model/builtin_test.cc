@@ -32,6 +32,24 @@ TEST(Names, AreForgiven) {
   for (const auto& [written, meant] : kNames) EXPECT_EQ(find_model(written).name, meant);
 }
 
+double bits_per_weight(const char* name) {
+  const Model model = find_model(name);
+  return 8 * weight_bytes(model) / parameters(model);
+}
+
+TEST(Names, QuantizedReleasesAreTheModelWithTheirRecipe) {
+  EXPECT_EQ(find_model("Qwen/Qwen3-235B-A22B-FP8").name, "qwen3-235b-a22b-fp8");
+  EXPECT_NEAR(bits_per_weight("Qwen/Qwen3-235B-A22B-FP8"), 8, 0.2);
+  EXPECT_NEAR(bits_per_weight("nvidia/Llama-3.1-8B-Instruct-FP8"), 9, 1);  // embeddings in bf16
+  EXPECT_EQ(find_model("nvidia/Llama-3.1-8B-Instruct-FP8").kv_format.name, "fp8");
+  for (const char* name : {"nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4"}) {
+    EXPECT_EQ(find_model(name).name, "deepseek-v3-nvfp4") << name;
+    EXPECT_NEAR(bits_per_weight(name), 4.8, 0.2) << name;  // attention in 16 bits
+  }
+  EXPECT_NEAR(bits_per_weight("moonshotai/Kimi-K2.5"), 4.63, 0.05);  // a checkpoint of 595 GB
+  EXPECT_THROW(find_model("no-such-model-fp8"), Error);
+}
+
 TEST(Names, UnknownOnesSuggestTheNearest) {
   std::string message = failure([] { find_model("lama-3-70b"); });
   EXPECT_NE(message.find("llama-3-70b"), std::string::npos) << message;

@@ -160,6 +160,19 @@ TEST(Roofline, ABridgeJoinsTwoAndPcieTheRest) {
   EXPECT_DOUBLE_EQ(link_s("4xrtx-3090"), 2 / 31.508e9);  // to the host and back
 }
 
+TEST(Roofline, AStackWithoutTilesHasTheVectorPeaksOfACpu) {
+  const auto peak = [](const char* machine, const char* stack, DType dtype) {
+    return make_ceilings(find_system(machine), {}, find_stack(stack)).peak[static_cast<int>(dtype)];
+  };
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "typical", DType::bf16), 114.7e12);  // AMX
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::bf16), 2 * 7.168e12);
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::int8), 4 * 7.168e12);
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::fp32), 7.168e12);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {  // Zen has no tiles
+    EXPECT_NEAR(peak("epyc-9755", "ridge", dtype) / peak("epyc-9755", "typical", dtype), 1, 1e-3);
+  }
+}
+
 TEST(Roofline, LaunchesAreAWallWithoutGraphs) {
   Plan eager;
   eager.graphs = false;
