@@ -18,7 +18,7 @@ void decode_steps(benchmark::State& state, const char* model_name, const char* s
   Plan plan;
   plan.tp = system.devices_per_node;
   const Rank rank = make_rank(model, plan);
-  const Ceilings ceilings = make_ceilings(system, plan, find_stack(stack), model.layers());
+  const Ceilings ceilings = make_ceilings(system, plan, find_stack(stack), &model);
   std::vector<Op> ops;
   double batch = 1, context = 128;
   for (auto _ : state) {

@@ -198,7 +198,7 @@ StepEstimate draft_passes(const Request& r, const Rank& draft, const Ceilings& c
 Prediction predict(const Request& r) {
   check_request(r);
   const Rank rank = make_rank(*r.model, r.plan);
-  const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack, r.model->layers());
+  const Ceilings ceilings = make_ceilings(r.system, r.plan, r.stack, r.model.get());
   Ceilings decode_ceilings = ceilings;
 
   Prediction p;
@@ -212,7 +212,7 @@ Prediction predict(const Request& r) {
   if (r.clients) {
     const Load load{*r.clients, r.prompt, r.output};
     if (endpoint_batch(r, load) > 0) {
-      p.endpoint = estimate_endpoint(endpoint_parts(r, load), r.stack, load);
+      p.endpoint = estimate_endpoint(r, load);
     }
   }
 

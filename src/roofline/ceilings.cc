@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -216,7 +217,17 @@ const Factors& Ceilings::factors_of(double tokens) const {
   return factors;
 }
 
-Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers) {
+const HostCosts& host_costs(const Stack& stack, const Model& model) {
+  bool experts = false;
+  for (const LayerGroup& group : model.groups) {
+    if (group.layer.mixer.kind == MixerKind::mla) return stack.host(HostKind::latent);
+    experts = experts || group.layer.has_moe();
+  }
+  return stack.host(experts ? HostKind::experts : HostKind::dense);
+}
+
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack,
+                       const Model* model) {
   Ceilings c;
   set_peaks(c, system.device, stack);
   set_memory(c, system.device, plan);
@@ -233,10 +244,13 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
   c.pads = stack.counts_launches && fp32 && half > 2 * *fp32;
   c.link_factor /= stack.link;
   c.link_extra_s = stack.link_latency;
-  c.step_s = cpu ? 0 : stack.step + stack.layer * layers;
+  if (model != nullptr && !cpu) {
+    const HostCosts& host = host_costs(stack, *model);
+    c.step_s = host.step + host.layer * model->layers() * std::log2(plan.tp);
+  }
   c.low = stack.low;
   c.high = stack.high;
-  auto kernels = stack.calibrated ? match_kernels(system.device, stack.name) : std::nullopt;
+  auto kernels = stack.calibrated ? match_kernels(system.device, stack) : std::nullopt;
   if (kernels) c.kernels = std::make_shared<const MatchedKernels>(std::move(*kernels));
   if (stack.calibrated && !kernels) {
     c.notes.push_back(

@@ -10,6 +10,7 @@
 
 #include "cost/work.h"
 #include "machine/machine.h"
+#include "model/model.h"
 #include "roofline/stack.h"
 #include "step/plan.h"
 
@@ -54,9 +55,13 @@ struct Ceilings {
   const Factors& factors_of(double tokens) const;
 };
 
-// For a model of `layers` layers (the host's work per step may grow with them). Throws Error if the
+// With the host's work per step for this model; without a model there is none. Throws Error if the
 // machine's memory bandwidth is unknown.
-Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack, int layers = 0);
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack,
+                       const Model* model = nullptr);
+
+// The stack's host costs for a model of this kind.
+const HostCosts& host_costs(const Stack& stack, const Model& model);
 
 // Where everything that a step reads fits the last-level cache, the step streams from that cache:
 // its bandwidth replaces that of device memory.

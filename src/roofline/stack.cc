@@ -71,6 +71,28 @@ EngineMemory read_memory(const nlohmann::json& json, const std::string& where) {
   return memory;
 }
 
+// Numbers for every kind of model, and under "experts" and "latent" those that differ.
+std::array<HostCosts, kHostKinds> read_hosts(const nlohmann::json& json, const std::string& where) {
+  const auto read = [&](HostCosts host, const nlohmann::json& from, const std::string& place) {
+    const auto set = [&](double& value, const char* key, double low, double high) {
+      value = number_field(from, key, place, low, high).value_or(value);
+    };
+    set(host.step, "step", 0, 1);
+    set(host.layer, "layer", 0, 1);
+    set(host.sequence, "sequence", 0, 1);
+    set(host.experts, "experts_factor", 0.1, 10);
+    set(host.prompt, "prompt_factor", 0.1, 10);
+    set(host.prompt_experts, "prompt_experts_factor", 0.1, 10);
+    set(host.prompt_floor, "prompt_floor", 0, 1);
+    set(host.first, "first", 0, 10);
+    return host;
+  };
+  const auto part = [&](const char* key) { return json.value(key, nlohmann::json::object()); };
+  const HostCosts dense = read({}, json, where);
+  const HostCosts experts = read(dense, part("experts"), where + ".experts");
+  return {dense, experts, read(experts, part("latent"), where + ".latent")};
+}
+
 Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   Stack stack;
   stack.name = string_field(json, "name", where).value_or("");
@@ -88,11 +110,11 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.stream_launch = seconds(json, "stream_launch", where);
   stack.cpu_launch = seconds(json, "cpu_launch", where);
   stack.cpu_tiles = bool_field(json, "cpu_tiles", where).value_or(true);
-  stack.step = seconds(json, "step", where);
-  stack.layer = seconds(json, "layer", where);
-  stack.prompt_step = seconds(json, "prompt_step", where);
-  stack.first = seconds(json, "first", where);
-  stack.burst = number_field(json, "burst", where, 0, 1).value_or(0);
+  stack.hosts = read_hosts(json.value("host", nlohmann::json::object()), where + ": host");
+  stack.fused_quantization = bool_field(json, "fused_quantization", where).value_or(false);
+  stack.whole_experts_kernel = string_field(json, "whole_experts_kernel", where).value_or("");
+  stack.few_tokens_experts_kernel =
+      string_field(json, "few_tokens_experts_kernel", where).value_or("");
   stack.chunk = number_field(json, "chunk", where, 1, 1e9).value_or(stack.chunk);
   stack.memory = read_memory(json.value("memory", nlohmann::json::object()), where + ": memory");
   stack.low = number_field(json, "low", where, 0.1, 1).value_or(1);

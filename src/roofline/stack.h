@@ -49,6 +49,24 @@ struct EngineMemory {
   double overhead = 2e9;
 };
 
+// Models whose steps cost a host differently: dense ones, mixtures of experts, and mixtures with
+// latent attention (MLA).
+enum class HostKind : uint8_t { dense, experts, latent, kCount };
+inline constexpr int kHostKinds = static_cast<int>(HostKind::kCount);
+
+// What steps cost beyond their kernels, and how the kernels of whole steps differ from the fitted
+// ones. Seconds and factors.
+struct HostCosts {
+  double step = 0;            // per step: scheduling, sampling, synchronization
+  double layer = 0;           // per layer and doubling of the tensor ranks: around all-reduces
+  double sequence = 0;        // per sequence that draws a token
+  double experts = 1;         // on the experts' kernels in steps without prompts
+  double prompt = 1;          // on the kernels of prompts
+  double prompt_experts = 1;  // on their experts, beside `prompt`
+  double prompt_floor = 0;    // per layer, of a prompt's own step: it runs without graphs
+  double first = 0;           // before and after a request's first step
+};
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
@@ -62,18 +80,18 @@ struct Stack {
   bool counts_launches = false;         // launch costs add to the expected time
   double graph_launch = 0;  // seconds per kernel where the machine's own figure is unknown
   double stream_launch = 0;
-  double cpu_launch = 0;   // a parallel region on a CPU
-  bool cpu_tiles = true;   // uses a CPU's tile instructions (AMX), not only its vector ones
-  double step = 0;         // seconds of host work per step (scheduling, sampling, sync)
-  double layer = 0;        // seconds a layer costs beyond its kernels
-  double prompt_step = 0;  // seconds of host work a step with prompt tokens adds
-  double first = 0;        // seconds before and after a request's first step
-  double burst = 0;        // share of the other clients' prompts that run before one's own
-  double chunk = 8192;     // prompt tokens a step takes at most
+  double cpu_launch = 0;  // a parallel region on a CPU
+  bool cpu_tiles = true;  // uses a CPU's tile instructions (AMX), not only its vector ones
+  std::array<HostCosts, kHostKinds> hosts;
+  bool fused_quantization = false;  // activations are quantized by the kernel before a GEMM
+  // On Blackwell: of fp8 experts that are not spread over ranks, and of fp4 experts of few tokens.
+  std::string whole_experts_kernel, few_tokens_experts_kernel;
+  double chunk = 8192;  // prompt tokens a step takes at most
   EngineMemory memory;
   double low = 1, high = 1;  // the band, as multiples of the expected time
 
   const Efficiency& of(OpKind kind) const { return kinds[static_cast<int>(kind)]; }
+  const HostCosts& host(HostKind kind) const { return hosts[static_cast<int>(kind)]; }
 };
 
 // Throws Error naming the nearest stacks.

@@ -22,7 +22,7 @@ struct SimulatedRequest {
   // Ids of the prompt's blocks of policy.page_tokens tokens, from the first one on. Equal ids mean
   // equal tokens from the prompt's beginning to the block's end. Tokens behind the last id are
   // shared with nobody.
-  std::vector<int64_t> blocks;
+  std::vector<int64_t> blocks{};
   int priority = 0;  // the lower number goes first
 };
 

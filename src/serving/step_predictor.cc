@@ -6,7 +6,7 @@ namespace ridge {
 
 StepPredictor::StepPredictor(const Model& model, const Plan& plan, const System& system,
                              const Stack& stack)
-    : rank_(make_rank(model, plan)), ceilings_(make_ceilings(system, plan, stack, model.layers())) {
+    : rank_(make_rank(model, plan)), ceilings_(make_ceilings(system, plan, stack, &model)) {
   // Weights that fit the last-level cache stay there from step to step.
   const Sequences one;
   lower(rank_, {&one, 1}, ops_);

@@ -12,23 +12,30 @@ namespace {
 constexpr double kFewClients = 4;
 
 // The 80 % band of held-out endpoints (docs/accuracy.md).
-constexpr Band kTokenBand{0.82, 1.25}, kFirstBand{0.65, 1.5};
+constexpr Band kTokenBand{0.87, 1.16}, kFirstBand{0.69, 1.3}, kLoadedBand{0.75, 1.41};
 
 using Key = std::tuple<std::string, std::string, std::string, std::string, bool>;
 
 void score(const Endpoint& e, std::map<Key, Rows>& groups) {
-  const EndpointEstimate expected =
-      estimate_endpoint(endpoint_parts(e.request, e.load), e.request.stack, e.load);
-  Request ideal = e.request;
-  ideal.stack = Stack{};
-  const EndpointEstimate roof =
-      estimate_endpoint(endpoint_parts(ideal, e.load), ideal.stack, e.load);
-  const bool queued = e.ttft_s > e.load.output * e.tpot_s;
-  const std::string first = e.load.clients <= kFewClients ? "e2e_ttft" : "e2e_ttft_loaded";
-  groups[{"e2e_tpot", e.gpu, e.framework, e.dtype, queued}].add(e.tpot_s, expected.tpot_s,
-                                                                roof.tpot_s, kTokenBand);
-  groups[{first, e.gpu, e.framework, e.dtype, queued}].add(e.ttft_s, expected.ttft_s, roof.ttft_s,
-                                                           kFirstBand);
+  const EndpointEstimate times = expected_times(e);
+  Endpoint ideal = e;
+  ideal.request.stack = Stack{};
+  const EndpointEstimate roof = closed_form(ideal, HostCosts{});
+  const bool apart = !e.defect.empty();
+  const auto add = [&](const std::string& op, bool defective, double measured, double time,
+                       double roof_time, const Band& band) {
+    groups[{op, e.gpu, e.framework, e.dtype, defective}].add(measured, time, roof_time, band);
+  };
+  const std::string token = e.disaggregated ? "e2e_tpot_disaggregated" : "e2e_tpot";
+  add(token, apart, e.tpot_s, times.tpot_s, roof.tpot_s, kTokenBand);
+  if (e.disaggregated) return;
+  if (e.load.clients <= kFewClients) {
+    add("e2e_ttft", apart || e.cold, e.ttft_s, times.ttft_s, roof.ttft_s, kFirstBand);
+    return;
+  }
+  // Under load the first token depends on how the client sends.
+  const std::string first = e.known_client ? "e2e_ttft_loaded" : "e2e_ttft_loaded_unknown_client";
+  add(first, apart || e.cold, e.ttft_s, times.ttft_s, roof.ttft_s, kLoadedBand);
 }
 
 }  // namespace

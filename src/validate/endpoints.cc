@@ -8,7 +8,10 @@
 #include "base/error.h"
 #include "machine/atlas.h"
 #include "model/read.h"
+#include "predict/predict.h"
+#include "serving/closed_loop.h"
 #include "validate/csv.h"
+#include "validate/endpoint_rows.h"
 #include "validate/silicon.h"
 
 namespace ridge {
@@ -75,8 +78,16 @@ class Names {
   std::map<std::string, Machine> machines_;
 };
 
-bool is_latent(const Model& model) {
-  return model.groups.front().layer.mixer.kind == MixerKind::mla;
+// The probability of accepting a draft that gives so many tokens a step.
+double acceptance_for(double tokens, int drafts) {
+  Plan plan;
+  plan.speculate = drafts;
+  double low = 0, high = 1;
+  while (high - low > 1e-6) {
+    plan.acceptance = (low + high) / 2;
+    (tokens_per_step(plan) < tokens ? low : high) = plan.acceptance;
+  }
+  return high;
 }
 
 bool has_experts(const Model& model) {
@@ -85,14 +96,20 @@ bool has_experts(const Model& model) {
 }
 
 // Checkpoints that come quantized keep their own format unless the row says a narrower one.
-void set_precision(Request& r, const std::string& mode) {
+// DeepSeek, MiniMax and Qwen3.5 have fp8 weights in blocks.
+void set_precision(Request& r, const EndpointRow& row) {
+  const std::string& mode = row.quantization;
+  const auto is = [&](std::string_view part) { return row.model.find(part) != std::string::npos; };
   const bool own = r.model->family == "gpt_oss";
+  const bool blocks = is("DeepSeek") || is("MiniMax") || is("Qwen3.5");
   if (mode == "nvfp4" && !own) r.plan.weights = format_from_name("nvfp4");
-  if (mode == "fp8") r.plan.weights = format_from_name("fp8");
+  if (mode == "fp8") r.plan.weights = format_from_name(blocks ? "fp8-block" : "fp8");
   if (mode == "fp8_block") r.plan.weights = format_from_name("fp8-block");
   if (own) r.plan.weights.reset();
-  // Latent caches are small already and stay in 16 bits on these stacks.
-  if (!mode.empty() && !own && !is_latent(*r.model)) r.plan.kv = format_from_name("fp8");
+  // The recipes' caches: 8 bits on Blackwell, for Llama, and for DeepSeek on TensorRT-LLM.
+  const bool blackwell = row.system.starts_with("b") || row.system.starts_with("gb");
+  const bool narrow = blackwell || is("Llama") || (is("DeepSeek") && row.backend == "trtllm");
+  if (!mode.empty() && narrow) r.plan.kv = format_from_name("fp8");
 }
 
 // Weights that exceed the devices a row names show that its columns do not tell the layout.
@@ -101,33 +118,106 @@ bool weights_fit(const Request& r) {
   return !capacity || make_rank(*r.model, r.plan).weight_bytes < *capacity;
 }
 
-Endpoint endpoint_of(const Row& row, Names& names) {
-  Endpoint e;
-  e.gpu = row.text("system");
-  e.framework = row.text("backend");
-  const std::string mode = row.text("gemm_quant_mode");
-  e.dtype = mode.empty() ? "bfloat16" : mode;
-  e.request.model = names.model(plain_model_name(row.text("model_path")));
-  e.request.system.device = names.machine(machine_of_folder(e.gpu));
-  e.request.system.devices_per_node = 8;
-  e.request.stack = names.stack(e.framework);
-  set_precision(e.request, mode);
-  e.request.plan.tp = static_cast<int>(row.number("tp_size", 1));
-  if (has_experts(*e.request.model)) {
-    e.request.plan.ep = static_cast<int>(row.number("moe_ep_size", 1));
-  }
-  e.load.clients = row.number("concurrency", 0);
-  e.load.prompt = row.number("isl", 0);
-  e.load.output = row.number("osl", 0);
-  e.ttft_s = row.number("silicon_ttft_ms", 0) / 1e3;
-  e.tpot_s = row.number("silicon_tpot_ms", 0) / 1e3;
-  if (e.load.prompt < 1 || e.load.output < 1 || e.tpot_s <= 0 || e.ttft_s <= 0) {
+EndpointRow row_of(const Row& row) {
+  EndpointRow r;
+  r.id = row.text("id");
+  r.backend = row.text("backend");
+  r.version = row.text("backend_version");
+  r.model = row.text("model_path");
+  r.system = row.text("system");
+  r.mode = row.text("mode");
+  r.quantization = row.text("gemm_quant_mode");
+  r.measured = row.text("measured");
+  const auto set = [&](double& value, const char* name) { value = row.number(name, 0); };
+  set(r.prompt, "isl");
+  set(r.output, "osl");
+  set(r.clients, "concurrency");
+  set(r.tp, "tp_size");
+  set(r.pp, "pp_size");
+  set(r.attention_dp, "attention_dp_size");
+  set(r.moe_tp, "moe_tp_size");
+  set(r.moe_ep, "moe_ep_size");
+  set(r.prefill_workers, "prefill_num_workers");
+  set(r.decode_workers, "decode_num_workers");
+  set(r.decode_tp, "decode_tp_size");
+  set(r.decode_dp, "decode_attention_dp_size");
+  set(r.decode_moe_tp, "decode_moe_tp_size");
+  set(r.decode_moe_ep, "decode_moe_ep_size");
+  r.ttft_s = row.number("silicon_ttft_ms", 0) / 1e3;
+  r.tpot_s = row.number("silicon_tpot_ms", 0) / 1e3;
+  if (r.prompt < 1 || r.output < 1 || r.tpot_s <= 0 || r.ttft_s <= 0) {
     throw BadField{"prompt, output and times must be above 0"};
   }
+  return r;
+}
+
+// nullopt: the layout is not known.
+std::optional<Endpoint> endpoint_of(const EndpointRow& row, Names& names) {
+  const std::optional<EndpointLayout> layout = layout_of(row);
+  Endpoint e;
+  e.defect = defect_of(row);
+  e.gpu = row.system;
+  e.framework = row.backend;
+  e.dtype = row.quantization.empty() ? "bfloat16" : row.quantization;
+  e.request.model = names.model(plain_model_name(row.model));
+  e.request.system.device = names.machine(machine_of_folder(e.gpu));
+  e.request.system.devices_per_node = row.system.starts_with("gb") ? 72 : 8;
+  e.request.stack = names.stack(e.framework);
+  if (row.clients < 1 || !layout) return std::nullopt;
+  set_precision(e.request, row);
+  Plan& plan = e.request.plan;
+  plan.tp = layout->tp;
+  plan.dp = layout->dp;
+  if (has_experts(*e.request.model)) plan.ep = layout->ep;
+  const ServerSettings settings = settings_of(row, *layout);
+  if (settings.budget > 0) e.request.stack.chunk = settings.budget;
+  if (settings.drafts > 0) {
+    plan.speculate = settings.drafts;
+    plan.acceptance = acceptance_for(settings.tokens_per_step, settings.drafts);
+    e.defect = "multi-token prediction that is not recorded";
+  }
+  const double share = row.is_public() ? 0.9 : 1;
+  e.load.clients = row.clients;
+  e.load.prompt = share * row.prompt;
+  e.load.output = share * row.output;
+  e.load.rounds = 10;
+  e.load.spread = 1 / 9.0;
+  e.load.poll = settings.poll;
+  e.load.wait = settings.wait;
+  e.cold = first_token_is_cold(row);
+  e.known_client = row.is_public();
+  e.disaggregated = row.disaggregated();
+  if (e.disaggregated) e.load.clients = std::max(1.0, row.clients / row.decode_workers);
+  e.ttft_s = row.ttft_s;
+  e.tpot_s = row.tpot_s;
+  if (!weights_fit(e.request)) return std::nullopt;
   return e;
 }
 
 }  // namespace
+
+EndpointEstimate closed_form(const Endpoint& e, const HostCosts& host) {
+  EndpointParts parts = endpoint_parts(e.request, e.load);
+  // A model that predicts several tokens drafts with layers of its own: 1.5 of the model's a token.
+  parts.draft_s =
+      e.request.plan.speculate * 1.5 / parts.layers * (parts.decode_s + parts.decode_experts_s);
+  HostCosts costs = host;
+  if (e.disaggregated) {
+    // Without prompts nothing interrupts the overlap of the host's work with the device's.
+    parts.prompt_s = parts.prompt_experts_s = 0;
+    costs.step = costs.layer = costs.sequence = 0;
+  }
+  return estimate_endpoint(parts, costs, e.load);
+}
+
+EndpointEstimate expected_times(const Endpoint& e) {
+  EndpointEstimate times = closed_form(e, host_costs(e.request.stack, *e.request.model));
+  constexpr double kFewClients = 4;  // they hardly meet
+  if (!e.disaggregated && e.request.plan.speculate == 0 && e.load.clients > kFewClients) {
+    times.ttft_s = simulate_endpoint(e.request, e.load).ttft_s;
+  }
+  return times;
+}
 
 std::vector<std::string> find_endpoint_files(const std::string& folder) {
   std::vector<std::string> files;
@@ -153,21 +243,12 @@ std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
   while (csv.next()) {
     try {
       if (csv.fields() != csv.header().size()) throw BadField{"wrong number of fields"};
-      const Row row(csv);
-      const bool aggregated = row.text("mode").empty() || row.text("mode") == "agg";
-      const bool plain = row.number("tp_size", 1) <= 8 && row.number("pp_size", 1) <= 1 &&
-                         row.number("attention_dp_size", 1) <= 1 &&
-                         row.number("moe_ep_size", 1) <= row.number("tp_size", 1);
-      if (!aggregated || !plain || row.number("concurrency", 0) < 1) {
+      std::optional<Endpoint> endpoint = endpoint_of(row_of(Row(csv)), names);
+      if (endpoint) {
+        rows.push_back(std::move(*endpoint));
+      } else {
         ++skipped;
-        continue;
       }
-      Endpoint endpoint = endpoint_of(row, names);
-      if (!weights_fit(endpoint.request)) {
-        ++skipped;
-        continue;
-      }
-      rows.push_back(std::move(endpoint));
     } catch (const BadField& bad) {
       complain(fmt::format("{}: row {}: {}", path, csv.line(), bad.why));
     } catch (const Error& error) {

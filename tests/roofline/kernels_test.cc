@@ -203,7 +203,13 @@ TEST(MoeKernel, LoadsCountEveryRow) {
   EXPECT_GE(skewed.pairs, 1024);  // the busiest of 8 ranks has at least the mean
   EXPECT_LE(skewed.pairs, 8192);
   EXPECT_LE(skewed.active, 16);
-  EXPECT_NEAR(random_load(1, 8, 128, 1).active, 8, 1e-9);
+  EXPECT_NEAR(routed_load({128, 8, 0}, 1, 1).active, 8, 1e-9);
+  // The busiest of several ranks has more than the mean, and popular experts are fewer.
+  const ExpertLoad one = routed_load({128, 8, 0}, 64, 1), ranks = routed_load({128, 8, 0}, 64, 8);
+  EXPECT_GT(ranks.active, one.active / 8);
+  EXPECT_LE(ranks.active, 16);
+  EXPECT_GT(ranks.pairs, one.pairs / 8);
+  EXPECT_LT(routed_load({128, 8, 0.7}, 64, 1).active, one.active);
 }
 
 TEST(MoeKernel, MoreTokensTakeLonger) {

@@ -5,9 +5,9 @@
 
 namespace ridge {
 
-// Fits step, layer, prompt_step, first and burst of every stack to the endpoints below `data` (half
-// the configurations, scored on the other half, then all), prints the scores and, with a folder,
-// writes the numbers into its <stack>.json.
-void fit_endpoints(const std::string& data, const std::string& write);
+// Fits the host costs of every stack and kind of model to the endpoints below `data`, prints the
+// errors of the halves that were not fitted, and the numbers for all rows, as the stacks' files
+// have them under "host".
+void fit_endpoints(const std::string& data);
 
 }  // namespace ridge

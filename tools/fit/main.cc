@@ -3,7 +3,7 @@
 //   ridge_fit DATA --write atlas/stacks     fit, score by halves, write the stack files
 //   ridge_fit DATA --only gemm --write ...  the same for one kernel family
 //   ridge_fit DATA --without h200_sxm       fit without one GPU, score that GPU
-//   ridge_fit DATA --endpoints --write atlas/stacks  then the host's share, from endpoints
+//   ridge_fit DATA --endpoints  then the host's share, from endpoints (printed)
 //
 // Each shape site falls into one of two halves. Every row is scored by a fit that saw only the
 // other half; the numbers written come from a last fit to both. The data stays where it is.
@@ -294,7 +294,7 @@ int run(int argc, char** argv) {
                "fit the host's share of each stack to measured endpoints");
   CLI11_PARSE(app, argc, argv);
   if (endpoints) {
-    fit_endpoints(options.data, options.write);
+    fit_endpoints(options.data);
     return 0;
   }
   Dataset data = load_dataset(options.data, options.only);

@@ -81,7 +81,7 @@ void Ledger::merge_pairs() {
 Account Ledger::account(const Model& model, const Plan& plan, const System& system,
                         const Stack& stack, const Profile* profile) const {
   const Rank rank = make_rank(model, plan);
-  Ceilings ceilings = make_ceilings(system, plan, stack, model.layers());
+  Ceilings ceilings = make_ceilings(system, plan, stack, &model);
   Account sum;
   sum.steps = steps_;
   sum.tokens = tokens_;

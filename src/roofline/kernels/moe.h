@@ -22,8 +22,8 @@ ExpertLoad balanced_load(double tokens, double top_k, double experts, double ran
 // collectors do it: mean over a few fixed draws.
 ExpertLoad power_law_load(double tokens, double top_k, double experts, double ranks,
                           double exponent);
-// Independent uniform choices, as a well-trained router makes them.
-ExpertLoad random_load(double tokens, double top_k, double experts, double ranks);
+// Independent choices, the popularity of the r-th expert as r^-skew; the busiest rank decides.
+ExpertLoad routed_load(const Routing& routing, double tokens, double ranks);
 
 // A block and the conditions under which its kernels run.
 struct MoeCall : ExpertBlock {
