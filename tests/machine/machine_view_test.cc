@@ -76,7 +76,7 @@ TEST(MachineView, UnknownPrintsAsAQuestionMark) {
 
 TEST(MachineView, ANodeShowsTotals) {
   const std::string text = command("machine 8xh100-sxm");
-  for (const char* part : {"8xh100-sxm", "640 GB", "26.8 TB/s", "7.92 PFLOP/s", "5.6 kW"}) {
+  for (const char* part : {"8xh100-sxm", "684 GB", "26.8 TB/s", "7.92 PFLOP/s", "5.6 kW"}) {
     EXPECT_TRUE(holds(text, part)) << part << " in:\n" << text;
   }
   EXPECT_TRUE(holds(command("machine 2x8xh100-sxm"), "network of a node"));
