@@ -108,6 +108,7 @@ ServingPolicy policy_of(std::string_view stack, double device_bytes) {
 }
 
 void apply_settings(ServingPolicy& policy, std::string_view settings) {
+  const int sequences = policy.max_sequences;
   while (!settings.empty()) {
     const size_t comma = std::min(settings.find(','), settings.size());
     const std::string_view one = settings.substr(0, comma);
@@ -116,7 +117,10 @@ void apply_settings(ServingPolicy& policy, std::string_view settings) {
     if (equals == std::string_view::npos) throw Error("--set {}: NAME=VALUE is missing", one);
     apply_setting(policy, one.substr(0, equals), one.substr(equals + 1));
   }
-  if (policy.mixed && policy.max_sequences > policy.max_tokens) {
+  if (!policy.mixed || policy.max_sequences <= policy.max_tokens) return;
+  if (policy.max_sequences == sequences) {
+    policy.max_sequences = policy.max_tokens;  // a default gives way
+  } else {
     throw Error(
         "--set: a step of {} tokens does not hold a token of each of {} sequences; set a smaller "
         "max_num_seqs or a larger max_num_batched_tokens",

@@ -38,6 +38,8 @@ TEST(Policy, TakesTheEnginesOptionNames) {
   EXPECT_FALSE(policy.prefix_cache);
   EXPECT_EQ(policy.poll, 10);
   EXPECT_EQ(policy.wait, 20);
+  apply_settings(policy = policy_of("vllm"), "max_num_batched_tokens=512");
+  EXPECT_EQ(policy.max_sequences, 512);  // of 1024 by default
 }
 
 std::string fault_of(const char* settings) {
@@ -61,8 +63,9 @@ TEST(Policy, RefusesSettingsThatItDoesNotKnow) {
               std::string("--set max_num_seqs=") + value + ": a whole number from 1 to 1073741824");
   }
   EXPECT_EQ(fault_of("prefix_cache=maybe"), "--set prefix_cache=maybe: on or off");
-  EXPECT_NE(fault_of("max_num_batched_tokens=100").find("does not hold a token of each of 1024"),
-            std::string::npos);
+  EXPECT_EQ(fault_of("max_num_batched_tokens=100,max_num_seqs=128"),
+            "--set: a step of 100 tokens does not hold a token of each of 128 sequences; set a "
+            "smaller max_num_seqs or a larger max_num_batched_tokens");
 }
 
 }  // namespace
