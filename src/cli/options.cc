@@ -10,7 +10,8 @@ namespace ridge {
 void add_request_options(CLI::App& command, RequestOptions& options, EndpointOptions endpoint) {
   for (const RequestOption& option : request_options()) {
     const std::string_view name = option.name;
-    if (endpoint == EndpointOptions::left_out && (name == "clients" || name == "output")) continue;
+    const bool of_endpoint = name == "clients" || name == "rate" || name == "output";
+    if (endpoint == EndpointOptions::left_out && of_endpoint) continue;
     std::string names = std::string("--") + option.name;
     if (*option.letter) names += std::string(",-") + option.letter;
     CLI::Option* added = option.value
@@ -19,10 +20,8 @@ void add_request_options(CLI::App& command, RequestOptions& options, EndpointOpt
     added->group(option.group);
   }
   // Without its partner an option would have no effect.
-  constexpr const char* kPartners[][2] = {{"--output", "--clients"},
-                                          {"--acceptance", "--speculate"},
-                                          {"--draft", "--speculate"},
-                                          {"--reserve", "--no-paging"}};
+  constexpr const char* kPartners[][2] = {
+      {"--acceptance", "--speculate"}, {"--draft", "--speculate"}, {"--reserve", "--no-paging"}};
   for (const auto& [option, partner] : kPartners) {
     CLI::Option* given = command.get_option_no_throw(option);
     if (given) given->needs(command.get_option(partner));

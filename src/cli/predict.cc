@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/predict_text.h"
 #include "cli/predict_training.h"
+#include "plan/endpoint.h"
 #include "predict/json.h"
 
 namespace ridge {
@@ -24,6 +25,7 @@ constexpr const char* kPredictExamples = R"(Examples:
   ridge predict -m deepseek-v3 -M 8xh200 --ops                           per operator
   ridge predict -m llama-3-70b -M 8xh100 -b 1..64 --svg batch.svg --csv
   ridge predict -m llama-3-70b -M 8xh100 --stack vllm --clients 1,2,4..64   an endpoint
+  ridge predict -m llama-3-70b -M 8xh100 --stack vllm --rate 4 --output 300  and its percentiles
   ridge predict -m llama-3-8b -M 8xh100 --training -b 1 -c 4096          memory of training
 Numbers take sweeps: 1,2,4..256 doubles, 1..8 counts, 10,20..100 adds. Names take lists.)";
 
@@ -173,8 +175,12 @@ std::optional<Plot> sweep_plot(const RequestGrid& grid, const std::vector<Predic
 void print_single(const Request& request, const PredictOptions& o, const Global& global) {
   const Prediction p = predict(request);
   if (!o.svg.empty()) write_file(o.svg, draw_svg(roofline_plot(request, p)));
+  const std::optional<ServiceSummary> simulated =
+      p.endpoint && !o.csv ? std::optional(simulate_service(request)) : std::nullopt;
   if (global.json) {
-    fmt::print("{}\n", to_json(request, p).dump(2));
+    Json json = to_json(request, p);
+    if (simulated) json["serving"]["simulated"] = simulated_json(*simulated);
+    fmt::print("{}\n", json.dump(2));
     return;
   }
   if (o.csv) {
@@ -188,8 +194,9 @@ void print_single(const Request& request, const PredictOptions& o, const Global&
     fmt::print("{}", table.csv());
     return;
   }
-  fmt::print("{}\n{}\n{}\n", prediction_headline(request, p), prediction_phases(request, p),
-             prediction_memory(request, p));
+  fmt::print("{}\n{}\n", prediction_headline(request, p), prediction_phases(request, p));
+  if (simulated) fmt::print("{}\n", simulated_text(*simulated));
+  fmt::print("{}\n", prediction_memory(request, p));
   if (o.ops) fmt::print("{}", prediction_ops(p));
   if (o.roofline) fmt::print("{}\n", draw_text(roofline_plot(request, p)));
   fmt::print("{}", prediction_notes(request, p));

@@ -99,6 +99,20 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
   return text;
 }
 
+std::string simulated_text(const ServiceSummary& s) {
+  Table table({"simulated", "mean", "p50", "p90", "p99"});
+  const auto add = [&](const char* name, const Percentiles& p) {
+    table.add(
+        {name, pretty_time(p.mean), pretty_time(p.p50), pretty_time(p.p90), pretty_time(p.p99)});
+  };
+  add("first token", s.ttft);
+  add("per token", s.itl);
+  add("whole answer", s.e2e);
+  return table.text() + fmt::format("{} requests: {} requests/s, {} tok/s\n", s.requests,
+                                    pretty_number(s.requests_per_s),
+                                    pretty_number(s.output_tokens_per_s));
+}
+
 std::string prediction_memory(const Request& r, const Prediction& p) {
   const MemoryFit& m = p.memory;
   std::string text = fmt::format(

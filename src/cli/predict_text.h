@@ -4,12 +4,15 @@
 #include <string>
 
 #include "base/plot.h"
+#include "plan/service.h"
 #include "predict/predict.h"
 
 namespace ridge {
 
 std::string prediction_headline(const Request& request, const Prediction& prediction);
 std::string prediction_phases(const Request& request, const Prediction& prediction);
+// What the clients of a simulated endpoint see.
+std::string simulated_text(const ServiceSummary& summary);
 std::string prediction_memory(const Request& request, const Prediction& prediction);
 std::string prediction_ops(const Prediction& prediction);
 std::string prediction_notes(const Request& request, const Prediction& prediction);

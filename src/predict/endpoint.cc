@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "predict/predict.h"
 #include "predict/step_times.h"
 
@@ -19,6 +20,15 @@ double held_context(const Stack& stack, const Load& load) {
 }
 
 }  // namespace
+
+Load endpoint_load(const Request& r) {
+  Load load;
+  load.clients = r.clients.value_or(1);
+  load.rate = r.rate.value_or(0);
+  load.prompt = r.prompt;
+  load.output = r.output;
+  return load;
+}
 
 double endpoint_chunk(const Request& r, double prompt) {
   return std::min(r.plan.chunk > 0 ? r.plan.chunk : r.stack.chunk, prompt);
@@ -94,6 +104,35 @@ EndpointEstimate estimate_endpoint(const EndpointParts& parts, const HostCosts& 
 
 EndpointEstimate estimate_endpoint(const Request& r, const Load& load) {
   return estimate_endpoint(endpoint_parts(r, load), host_costs(r.stack, *r.model), load);
+}
+
+double clients_at_rate(const Request& r, const Load& load, double rate) {
+  constexpr double kMost = 1 << 20;
+  // Requests/s of a closed loop grow with its clients until the device or the memory is full.
+  const auto served = [&](double clients) {
+    Load closed = load;
+    closed.clients = clients;
+    const EndpointEstimate e = estimate_endpoint(r, closed);
+    return clients / (e.ttft_s + load.output * e.tpot_s);
+  };
+  double high = 1, most = served(1);
+  while (most < rate && high < kMost) {
+    high *= 2;
+    const double more = served(high);
+    if (more < most * 1.001) break;  // full
+    most = more;
+  }
+  if (most < rate) {
+    throw OptionError("rate", fmt::format("--rate {:g}: this endpoint serves at most {:.3g} "
+                                          "requests a second",
+                                          rate, most));
+  }
+  double low = high / 2;
+  while (high - low > 0.5) {
+    const double middle = (low + high) / 2;
+    (served(middle) < rate ? low : high) = middle;
+  }
+  return std::max(1.0, std::ceil(high));
 }
 
 }  // namespace ridge

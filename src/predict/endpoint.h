@@ -10,6 +10,7 @@ struct Request;
 
 struct Load {
   double clients = 1;    // requests in the system at once
+  double rate = 0;       // requests/s that arrive at random; 0: clients send again when answered
   double prompt = 1024;  // tokens
   double output = 1024;  // tokens
   // Requests that each client sends. All clients start together, so that the first requests wait
@@ -54,5 +55,9 @@ EndpointParts endpoint_parts(const Request& request, const Load& load);
 EndpointEstimate estimate_endpoint(const EndpointParts& parts, const HostCosts& host,
                                    const Load& load);
 EndpointEstimate estimate_endpoint(const Request& request, const Load& load);
+
+// Requests in the system where `rate` arrive each second (Little's law). Throws OptionError where
+// the endpoint serves fewer.
+double clients_at_rate(const Request& request, const Load& load, double rate);
 
 }  // namespace ridge

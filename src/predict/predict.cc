@@ -210,7 +210,7 @@ Prediction predict(const Request& r) {
   p.decode = run_decode(r, rank, decode_ceilings, p.ops);
   if (r.plan.chunk > 0) p.mixed = run_mixed(r, rank, decode_ceilings);
   if (r.clients) {
-    const Load load{*r.clients, r.prompt, r.output};
+    const Load load = endpoint_load(r);
     if (endpoint_batch(r, load) > 0) {
       p.endpoint = estimate_endpoint(r, load);
     }

@@ -26,6 +26,7 @@ struct Request {
   double context = 2048;  // tokens in each sequence's KV cache when the decode step runs
   double prompt = 1024;   // tokens of the prompt whose prefill gives the time to first token
   std::optional<double> clients;         // requests in the system at once: ask for an endpoint
+  std::optional<double> rate;            // requests/s that arrive at random; gives the clients
   double output = 1024;                  // tokens of an answer
   std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
@@ -69,6 +70,9 @@ struct Prediction {
   // Mean time between a user's tokens.
   double tpot_s() const { return decode.expected_s / tokens_per_step; }
 };
+
+// The load of a request that asks for an endpoint.
+Load endpoint_load(const Request& request);
 
 // Throws Error for plans and numbers that cannot be.
 Prediction predict(const Request& request);

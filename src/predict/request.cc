@@ -128,11 +128,17 @@ void spread_over_machine(Request& r) {
 }
 
 void derive_load(Request& r, const RequestOptions& o) {
+  if (r.rate) {
+    Load load;
+    load.prompt = r.prompt;
+    load.output = r.output;
+    r.clients = endpoint_batch(r, load) >= 1 ? clients_at_rate(r, load, *r.rate) : 1;
+  }
   if (o.context == kAuto) {
     r.context = r.clients ? std::ceil(r.prompt + r.output / 2) : std::max(r.context, r.prompt);
   }
   if (o.batch == kAuto && r.clients) {
-    r.batch = std::max(1.0, endpoint_batch(r, {*r.clients, r.prompt, r.output}));
+    r.batch = std::max(1.0, endpoint_batch(r, endpoint_load(r)));
   }
 }
 
@@ -169,9 +175,15 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("dp", o.dp, 1, 100000, true, [](Request& r, double v) { r.plan.dp = int(v); });
   axes.number("ep", o.ep, 1, 100000, true, [](Request& r, double v) { r.plan.ep = int(v); });
   const auto given = [](const std::string& text) { return text == kAuto ? std::string() : text; };
-  if (!o.clients.empty() && !(given(o.batch) + given(o.context)).empty()) {
-    throw OptionError("clients",
-                      "--clients determines batch and context: leave out "
+  if (o.output != RequestOptions().output && (o.clients + o.rate).empty()) {
+    throw OptionError("output", "--output needs --clients or --rate: only an endpoint answers");
+  }
+  if (!o.clients.empty() && !o.rate.empty()) {
+    throw OptionError("rate", "--rate determines the clients: leave out one of both");
+  }
+  if (!(o.clients + o.rate).empty() && !(given(o.batch) + given(o.context)).empty()) {
+    throw OptionError(o.rate.empty() ? "clients" : "rate",
+                      "--clients and --rate determine batch and context: leave out "
                       "--batch and --context");
   }
   axes.number("batch", given(o.batch), 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
@@ -179,6 +191,7 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
               [](Request& r, double v) { r.context = v; });
   axes.number("prompt", o.prompt, 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
   axes.number("clients", o.clients, 1, 1e7, true, [](Request& r, double v) { r.clients = v; });
+  axes.number("rate", o.rate, 1e-6, 1e7, false, [](Request& r, double v) { r.rate = v; });
   axes.number("output", o.output, 1, 1e9, true, [](Request& r, double v) { r.output = v; });
   axes.number("chunk", o.chunk, 0, 1e9, true, [](Request& r, double v) { r.plan.chunk = v; });
   axes.number("prefix-hit", o.prefix_hit, 0, 1, false,
@@ -223,7 +236,8 @@ constexpr RequestOption kRequestOptions[] = {
     text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
     text("clients", "", kLoad,
          "Predict an endpoint with this many concurrent requests, see --output", &O::clients),
-    text("output", "", kLoad, "Tokens of an answer, with --clients", &O::output),
+    text("rate", "", kLoad, "Predict an endpoint that gets this many requests a second", &O::rate),
+    text("output", "", kLoad, "Tokens of an answer, with --clients or --rate", &O::output),
     text("weights", "", kPrecision, "bf16, fp8, int8, int4[-gN], nf4, mxfp4, nvfp4, q4_k ...",
          &O::weights),
     text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),

@@ -23,7 +23,7 @@ inline constexpr const char* kAuto = "auto";
 struct RequestOptions {
   std::string model = kDefaultModel, machine = kDefaultMachine, stack = "typical";
   std::string batch = kAuto, context = kAuto, prompt = "1024";
-  std::string clients, output = "1024";
+  std::string clients, rate, output = "1024";
   std::string tp, pp, dp, ep = "1";  // empty: all devices of the machine by tensor parallelism
   std::string weights, kv, activations;
   std::string chunk = "0", prefix_hit = "0", speculate = "0", acceptance = "0.7";

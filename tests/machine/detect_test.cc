@@ -109,6 +109,8 @@ TEST(Nvml, DriverNamesMatchTheAtlas) {
       {"NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"},
       {"NVIDIA A100 80GB PCIe", "a100-pcie-80gb"},
       {"NVIDIA A10", "a10"},
+      {"NVIDIA A10G", "a10g"},
+      {"NVIDIA H20", "h20"},
       {"NVIDIA L4", "l4"},
       {"NVIDIA L40S", "l40s"},
       {"Tesla T4", "t4"},
@@ -122,7 +124,7 @@ TEST(Nvml, DriverNamesMatchTheAtlas) {
   for (const auto& [device, machine] : names) {
     EXPECT_EQ(machine_of_device_name(device), machine) << device;
   }
-  for (const char* other : {"NVIDIA A10G", "NVIDIA H20", "GeForce GTX 1080", ""}) {
+  for (const char* other : {"NVIDIA A16", "NVIDIA H200X", "GeForce GTX 1080", ""}) {
     EXPECT_EQ(machine_of_device_name(other), std::nullopt) << other;
   }
 }
