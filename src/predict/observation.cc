@@ -24,6 +24,7 @@ void check_observation(const Observation& seen) {
   check_positive(seen.batch, "--batch");
   check_positive(seen.itl_s, "--itl");
   check_positive(seen.ttft_s, "--ttft");
+  check_positive(seen.output, "--output");
   check_positive(seen.power_w, "--power");
   check_share(seen.dram_active, "--dram-active");
   check_share(seen.tensor_active, "--tensor-active");

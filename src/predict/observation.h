@@ -11,6 +11,7 @@ struct Observation {
   std::optional<double> batch;          // sequences decoding at once
   std::optional<double> itl_s;          // mean inter-token latency of a user
   std::optional<double> ttft_s;         // time to first token
+  std::optional<double> output;         // tokens of an answer
   std::optional<double> dram_active;    // DCGM DRAM_ACTIVE
   std::optional<double> tensor_active;  // DCGM PIPE_TENSOR_ACTIVE
   std::optional<double> gpu_util;       // nvidia-smi: some kernel was resident

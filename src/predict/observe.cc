@@ -13,6 +13,8 @@ constexpr ObservedOption kObservedOptions[] = {
     {"batch", "b", "Sequences decoding at once", &ObservedOptions::batch},
     {"itl", "", "Inter-token latency of a user: 28ms", &ObservedOptions::itl},
     {"ttft", "", "Time to first token: 900ms", &ObservedOptions::ttft},
+    {"output", "", "Tokens of an answer; with --prompt it tells what others' prompts cost",
+     &ObservedOptions::output},
     {"dram-active", "", "Share of time device memory is active, 0 to 1",
      &ObservedOptions::dram_active},
     {"tensor-active", "", "Share of time the tensor pipe is active, 0 to 1",
@@ -43,9 +45,10 @@ std::span<const ObservedOption> observed_options() { return kObservedOptions; }
 
 Observation make_observation(const ObservedOptions& o) {
   Observation seen;
-  std::optional<double>* const into[] = {
-      &seen.tokens_per_s,  &seen.batch,    &seen.itl_s,    &seen.ttft_s,  &seen.dram_active,
-      &seen.tensor_active, &seen.gpu_util, &seen.kv_usage, &seen.waiting, &seen.power_w};
+  std::optional<double>* const into[] = {&seen.tokens_per_s,  &seen.batch,    &seen.itl_s,
+                                         &seen.ttft_s,        &seen.output,   &seen.dram_active,
+                                         &seen.tensor_active, &seen.gpu_util, &seen.kv_usage,
+                                         &seen.waiting,       &seen.power_w};
   static_assert(std::size(kObservedOptions) == std::size(into));
   for (size_t i = 0; i < std::size(kObservedOptions); ++i) *into[i] = read(o, kObservedOptions[i]);
   return seen;

@@ -11,7 +11,7 @@ namespace ridge {
 
 // As typed; empty: not observed.
 struct ObservedOptions {
-  std::string observed, batch, itl, ttft;
+  std::string observed, batch, itl, ttft, output;
   std::string dram_active, tensor_active, gpu_util, kv_usage, waiting, power;
 };
 

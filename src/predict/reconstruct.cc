@@ -84,6 +84,34 @@ void find_useful_batch(Diagnosis& d) {
   }
 }
 
+// The endpoint that was seen, as predicted. Its clients are the sequences that decode.
+EndpointEstimate expected_endpoint(const Diagnosis& d, EndpointParts& parts) {
+  Load load;
+  load.clients = d.result.batch;
+  load.prompt = d.request.prompt;
+  load.output = *d.seen.output;
+  parts = endpoint_parts(d.request, load);
+  return estimate_endpoint(parts, host_costs(d.request.stack, *d.request.model), load);
+}
+
+// Between a user's tokens run prompts of others, too. What they cost is no part of a decode step.
+void take_off_prompts(Diagnosis& d) {
+  Explanation& x = d.result;
+  EndpointParts parts;
+  const EndpointEstimate e = expected_endpoint(d, parts);
+  const HostCosts& host = host_costs(d.request.stack, *d.request.model);
+  const double prompt =
+      host.prompt * (parts.prompt_s + host.prompt_experts * parts.prompt_experts_s);
+  const double prompts_s = (parts.batch - 1) / *d.seen.output * prompt;
+  if (prompts_s <= 0 || prompts_s >= 0.9 * x.step_s) return;
+  d.supports(
+      fmt::format("of {} per token, {} are prompts of other requests; an endpoint with {:.0f} "
+                  "clients is expected at {} per token, first token {}",
+                  pretty_time(x.step_s), pretty_time(prompts_s), x.batch, pretty_time(e.tpot_s),
+                  pretty_time(e.ttft_s)));
+  x.step_s -= prompts_s;
+}
+
 }  // namespace
 
 void reconstruct(Diagnosis& d) {
@@ -91,6 +119,7 @@ void reconstruct(Diagnosis& d) {
   x.batch = d.request.batch = find_batch(d);
   x.prediction = predict(d.request);
   x.step_s = find_step(d);
+  if (d.seen.output && d.phase() == Phase::decode && d.seen.itl_s) take_off_prompts(d);
   if (d.seen.tokens_per_s) {
     x.effective_batch =
         *d.seen.tokens_per_s * x.prediction.decode.expected_s / tokens_per_step(d.request.plan);

@@ -114,7 +114,7 @@ Json explanation(const ApiOptions& given) {
     if (const std::string* value = find(given, option.name)) seen.*option.value = *value;
   }
   ApiOptions rest = given;
-  rest.erase("batch");  // here it is what was seen
+  for (const char* name : {"batch", "output"}) rest.erase(name);  // here they are what was seen
   const Request request = request_of(rest, kDeepPredictions);
   return to_json(request, explain(request, make_observation(seen), given.contains("context")));
 }

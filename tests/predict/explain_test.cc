@@ -391,6 +391,28 @@ TEST(Explain, AbsurdAndContradictoryNumbersAreRefused) {
   });
 }
 
+TEST(Explain, AnEndpointAsPredictedIsNotSlow) {
+  for (const char* stack : {"vllm", "sglang", "trtllm"}) {
+    for (const double clients : {4, 16, 64}) {
+      Request r = eight();
+      r.stack = find_stack(stack);
+      r.prompt = 2048;
+      r.output = 256;
+      r.clients = clients;
+      r.context = r.prompt + r.output / 2;
+      const EndpointEstimate e = estimate_endpoint(r, endpoint_load(r));
+      Observation seen;
+      seen.batch = clients;
+      seen.itl_s = e.tpot_s;
+      seen.output = r.output;
+      r.clients.reset();
+      const Explanation x = explain(r, seen);
+      EXPECT_NE(x.verdict, Verdict::slow_step) << stack << " " << clients << ": " << x.sentence;
+      EXPECT_TRUE(says(x, Bearing::supports, "prompts of other requests")) << stack << clients;
+    }
+  }
+}
+
 TEST(Explain, FewerDecodingThanSaidIsPointedOut) {
   Observation seen = as_expected(seventy(), 32);
   seen.tokens_per_s = 8 / *seen.itl_s;
