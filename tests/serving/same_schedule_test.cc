@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Serving, SameSchedule,
 TEST_P(SameSchedule, SchedulesAsTheRealSchedulerDoes) {
   const RangedClock clock;
   int preemptions = 0, cached = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
     const ServingPolicy policy = small_policy(GetParam(), random);
     const int pages = 6 + int(random() % 40);
@@ -128,7 +128,7 @@ TEST_P(SameSchedule, SchedulesAsTheRealSchedulerDoes) {
 
 TEST_P(SameSchedule, JumpsAsItSteps) {
   const RangedClock clock;
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
     ServingPolicy policy = small_policy(GetParam(), random);
     if (random() % 3 == 0) policy.poll = 1 + int(random() % 12);
