@@ -41,6 +41,9 @@ struct FormatInfo {
 // 32 weights in 16 bytes plus an fp16 scale, q4_k is 256 weights in 144 bytes.
 // The codes of nf4 and iq4 index a table, and no hardware multiplies them: int4 stands for that,
 // so that nobody credits them with fp4 tensor cores.
+// llama.cpp's M mixes store the value and down projections of half of the layers in q6_k: that is
+// kMixShare of the layers' weights in Llama 3 8B.
+constexpr double kMixShare = 0.144;
 constexpr FormatInfo kFormats[] = {
     {"fp32", DType::fp32, 32},
     {"bf16", DType::bf16, 16},
@@ -62,6 +65,8 @@ constexpr FormatInfo kFormats[] = {
     {"q4_k", DType::int4, 144 * 8.0 / 256},
     {"q3_k", DType::int4, 110 * 8.0 / 256},
     {"q2_k", DType::int4, 84 * 8.0 / 256},
+    {"q4_k_m", DType::int4, 4.5 + kMixShare*(6.5625 - 4.5)},
+    {"q5_k_m", DType::int8, 5.5 + kMixShare*(6.5625 - 5.5)},
     {"iq4_nl", DType::int4, 18 * 8.0 / 32},
     {"iq4_xs", DType::int4, 136 * 8.0 / 256},
 };
@@ -75,6 +80,10 @@ constexpr Alias kAliases[] = {{"f32", "fp32"},       {"f16", "fp16"},     {"floa
                               {"float16", "fp16"},   {"half", "fp16"},    {"bfloat16", "bf16"},
                               {"fp8_e4m3", "fp8"},   {"fp8_e5m2", "fp8"}, {"float8_e4m3fn", "fp8"},
                               {"float8_e5m2", "fp8"}};
+
+// Checkpoints named after their method, and the format that such files usually hold: AWQ and GPTQ
+// store 4 bits in groups of 128; "fp4" is the format of Blackwell's tensor cores.
+constexpr Alias kFormatAliases[] = {{"awq", "int4"}, {"gptq", "int4"}, {"fp4", "nvfp4"}};
 
 // Beyond these a group is no longer what any kernel packs, and the figure is likelier a typo.
 constexpr int kMinGroup = 8, kMaxGroup = 4096;
@@ -128,7 +137,10 @@ DType dtype_from_name(std::string_view name) {
 }
 
 Format format_from_name(std::string_view name) {
-  const std::string wanted = canonical(name);
+  std::string wanted = canonical(name);
+  for (const Alias& alias : kFormatAliases) {
+    if (wanted == alias.alias) wanted = alias.name;
+  }
   if (auto grouped = grouped_int4(wanted)) return *grouped;
   std::vector<std::string> names;
   for (const FormatInfo& format : kFormats) {

@@ -27,7 +27,7 @@ struct Format {
 
 // Understands fp32, bf16, fp16, fp8, fp8-block (128x128 fp32 scales), int8, int4[-gN] (default
 // group 128, fp16 scale + 4-bit zero), nf4 (group 64, fp32 absmax), mxfp4 (32, 8-bit scale),
-// nvfp4 (16, 8-bit scale), and GGUF names (q8_0, q4_0, q4_k ...). Throws Error otherwise.
+// nvfp4 = fp4 (16, 8-bit scale), awq and gptq = int4, and GGUF names (q8_0, q4_k_m ...), or Error.
 Format format_from_name(std::string_view name);
 
 }  // namespace ridge

@@ -21,7 +21,7 @@ std::string pretty_percent(double fraction);      // "43 %"
 // "28ms", "0.9 s", "280us", "3" (seconds) -> seconds. Throws Error naming `what`.
 double parse_seconds(std::string_view text, std::string_view what);
 // "280tok/s", "280" -> 280. "3.35TB/s", "80GB", "32k" with SI (k, M, G, T) or binary (Ki, Mi)
-// prefixes.
+// prefixes. Where `unit` is empty, "85%" -> 0.85.
 double parse_quantity(std::string_view text, std::string_view unit, std::string_view what);
 // A list, whose last part may be a range "..END" that goes on as the listed values do:
 //   one value          "1..4"         adds 1:              1 2 3 4

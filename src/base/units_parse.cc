@@ -127,6 +127,7 @@ double parse_seconds(std::string_view text, std::string_view what) {
 double parse_quantity(std::string_view text, std::string_view unit, std::string_view what) {
   const std::string hint = fmt::format("a number such as 280{0} or 32k{0}", unit);
   const Leading number = leading_number(text, what, hint);
+  if (unit.empty() && number.rest == "%") return number.value / 100;
   std::string_view prefix = number.rest;
   if (prefix.ends_with(unit)) prefix = trim(prefix.substr(0, prefix.size() - unit.size()));
   for (const Factor& known : kPrefixes) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "machine/atlas.h"
 #include "machine/detect.h"
@@ -37,6 +38,21 @@ void check_values(const CLI::App& app) {
     }
   }
   for (const CLI::App* command : app.get_subcommands()) check_values(*command);
+}
+
+// Throws Error where the first word is no command but close to one.
+void suggest_command(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--atlas") ++i;
+    if (word.starts_with('-')) continue;
+    if (std::ranges::find(names, word) != names.end()) return;
+    const std::vector<std::string> near = nearest_names(word, names, 1);
+    if (!near.empty()) throw Error("unknown command '{}'; did you mean {}?", word, near.front());
+    return;
+  }
 }
 
 }  // namespace
@@ -83,6 +99,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
+    suggest_command(app, argc, argv);
     throw Error("{} (see ridge --help)", error.what());
   }
   if (app.get_subcommands().empty()) print_tour(global);

@@ -59,7 +59,7 @@ struct Rates {
 
 std::optional<Rates> rates(const Request& r, const Prediction& p) {
   if (p.endpoint) return Rates{p.endpoint->ttft_s, p.endpoint->tpot_s, p.endpoint->tokens_per_s};
-  if (r.clients) return std::nullopt;
+  if (r.clients || !p.memory.fits) return std::nullopt;
   return Rates{p.ttft_s(), p.tpot_s(), p.tokens_per_s};
 }
 

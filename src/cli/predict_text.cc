@@ -68,6 +68,7 @@ std::string prediction_phases(const Request& r, const Prediction& p) {
         phase_row(fmt::format("decode + {} prompt tokens", pretty_count(r.plan.chunk)), *p.mixed));
   }
   std::string text = table.text();
+  if (!p.memory.fits && !p.endpoint) return text + "\nno rates: the memory does not hold it\n";
   text += fmt::format(
       "\ntime to first token {}   per token {}   {} tok/s: {} tok/s per user, {} per device (roof "
       "{})\n",

@@ -25,15 +25,25 @@ constexpr ObservedOption kObservedOptions[] = {
     {"power", "", "Power drawn by one device: 690W", &ObservedOptions::power},
 };
 
+// "280 tokens/s" -> "280 tok/s".
+std::string short_rate(std::string text) {
+  for (const std::string_view unit : {"tokens/s", "token/s", "tokens/sec", "tok/sec", "t/s"}) {
+    if (!text.ends_with(unit)) continue;
+    text.resize(text.size() - unit.size());
+    return text + "tok/s";
+  }
+  return text;
+}
+
 std::optional<double> read(const ObservedOptions& o, const ObservedOption& option) {
   const std::string& text = o.*option.value;
   if (text.empty()) return std::nullopt;
   const std::string_view name = option.name;
   const std::string what = "--" + std::string(name);
   try {
-    if (name == "itl" || name == "ttft") return parse_seconds(text, what);
-    const char* unit = name == "observed" ? "tok/s" : name == "power" ? "W" : "";
-    return parse_quantity(text, unit, what);
+    if (name == "itl" || name == "ttft") return parse_latency(text, what);
+    if (name == "observed") return parse_quantity(short_rate(text), "tok/s", what);
+    return parse_quantity(text, name == "power" ? "W" : "", what);
   } catch (const Error& error) {
     throw OptionError(option.name, error.what());
   }
@@ -42,6 +52,15 @@ std::optional<double> read(const ObservedOptions& o, const ObservedOption& optio
 }  // namespace
 
 std::span<const ObservedOption> observed_options() { return kObservedOptions; }
+
+double parse_latency(std::string_view text, std::string_view what) {
+  const double seconds = parse_seconds(text, what);
+  const size_t last = text.find_last_not_of(" \t");
+  if (seconds != 0 && std::string_view("0123456789.").find(text[last]) != std::string_view::npos) {
+    throw Error("{}: '{}' has no unit; write {}ms or {}s", what, text, text, text);
+  }
+  return seconds;
+}
 
 Observation make_observation(const ObservedOptions& o) {
   Observation seen;

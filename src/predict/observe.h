@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "predict/explain.h"
 #include "predict/request.h"
@@ -22,6 +23,10 @@ struct ObservedOption {
   std::string ObservedOptions::*value;
 };
 std::span<const ObservedOption> observed_options();
+
+// "28ms" -> 0.028. A number without a unit is refused, 0 aside: latencies are given in seconds as
+// often as in milliseconds. Throws Error naming `what`.
+double parse_latency(std::string_view text, std::string_view what);
 
 // Throws OptionError.
 Observation make_observation(const ObservedOptions& options);

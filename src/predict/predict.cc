@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "predict/layout.h"
 #include "step/lower.h"
 
 namespace ridge {
@@ -39,6 +40,10 @@ void check_request(const Request& r) {
   if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
     throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, chunk,
                 kMaxChunks);
+  }
+  if (const int heads = uneven_heads(*r.model, r.plan.tp); heads > r.plan.tp) {
+    throw Error("tp {} does not divide the {} attention heads of {}", r.plan.tp, heads,
+                r.model->name);
   }
   // In floating point: absurd degrees must not wrap around into possible ones.
   const double devices = double(r.plan.tp) * r.plan.pp * r.plan.dp;
@@ -130,7 +135,7 @@ StepEstimate run_mixed(const Request& r, const Rank& rank, const Ceilings& ceili
 }
 
 void add_money_and_energy(Prediction& p, const Request& r) {
-  if (r.clients && !p.endpoint) return;
+  if (r.clients ? !p.endpoint : !p.memory.fits) return;
   const double rate = p.endpoint ? p.endpoint->tokens_per_s : p.tokens_per_s;
   const double devices = r.plan.devices();
   const Maybe price = r.price_per_hour ? r.price_per_hour : r.system.device.price_per_hour;

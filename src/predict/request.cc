@@ -13,6 +13,7 @@
 #include "machine/atlas.h"
 #include "model/builtin.h"
 #include "model/read.h"
+#include "predict/layout.h"
 
 namespace ridge {
 namespace {
@@ -61,6 +62,10 @@ class Axes {
               Set set) {
     if (text.empty()) return;
     Parameter axis{name, {}};
+    const bool share = !whole && high == 1;
+    if (!share && text.find('%') != text.npos) {
+      throw OptionError(name, fmt::format("--{} takes no percentage: '{}'", name, text));
+    }
     for (const double value : naming(name, [&] { return parse_sweep(text, "--" + axis.name); })) {
       if (!(value >= low && value <= high) || (whole && value != std::floor(value))) {
         throw OptionError(name, fmt::format("--{} must be {} from {} to {}, not {}", name,
@@ -117,12 +122,8 @@ class Axes {
 // Without a word on parallelism a machine is used whole: tensor parallelism inside a node, as far
 // as the heads can be cut, pipeline stages across nodes.
 void spread_over_machine(Request& r) {
-  int heads = 0;
-  for (const LayerGroup& g : r.model->groups) {
-    heads = std::max({heads, g.layer.mixer.heads, g.layer.mixer.value_heads});
-  }
   r.plan.tp = r.system.devices_per_node;
-  while (heads > 0 && heads % r.plan.tp != 0) --r.plan.tp;
+  while (uneven_heads(*r.model, r.plan.tp) > 0) --r.plan.tp;
   r.plan.pp = std::min(r.system.nodes, r.model->layers());
   r.idle = r.system.devices() - r.plan.devices();
 }
@@ -169,6 +170,14 @@ void add_name_axes(Axes& axes, const RequestOptions& o, Sources sources) {
   });
 }
 
+// "$2.5,$3" -> "2.5,3".
+std::string without_dollars(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '$' && (i == 0 || text[i - 1] == ',')) text.erase(i, 1);
+  }
+  return text;
+}
+
 void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("tp", o.tp, 1, 100000, true, [](Request& r, double v) { r.plan.tp = int(v); });
   axes.number("pp", o.pp, 1, 100000, true, [](Request& r, double v) { r.plan.pp = int(v); });
@@ -205,7 +214,8 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("offload", o.offload, 0, 1, false, [](Request& r, double v) { r.plan.offload = v; });
   axes.number("reserve", o.reserve, 0, 1e9, false,
               [](Request& r, double v) { r.plan.reserve = v; });
-  axes.number("price", o.price, 0, 1e6, false, [](Request& r, double v) { r.price_per_hour = v; });
+  axes.number("price", without_dollars(o.price), 0, 1e6, false,
+              [](Request& r, double v) { r.price_per_hour = v; });
 }
 
 using O = RequestOptions;
@@ -238,8 +248,8 @@ constexpr RequestOption kRequestOptions[] = {
          "Predict an endpoint with this many concurrent requests, see --output", &O::clients),
     text("rate", "", kLoad, "Predict an endpoint that gets this many requests a second", &O::rate),
     text("output", "", kLoad, "Tokens of an answer, with --clients or --rate", &O::output),
-    text("weights", "", kPrecision, "bf16, fp8, int8, int4[-gN], nf4, mxfp4, nvfp4, q4_k ...",
-         &O::weights),
+    text("weights", "", kPrecision,
+         "bf16, fp8, int8, int4[-gN], awq, gptq, nf4, mxfp4, nvfp4, q4_k_m ...", &O::weights),
     text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),
     text("activations", "", kPrecision,
          "Type the GEMMs run in: bf16, fp8, int8 (default: follows the weights)", &O::activations),
@@ -264,7 +274,7 @@ constexpr RequestOption kRequestOptions[] = {
     text("reserve", "", kTechniques, "Tokens reserved per sequence with --no-paging", &O::reserve),
     flag("no-continuous", "Static batching: a batch ends with its longest sequence",
          &O::no_continuous),
-    text("price", "", "Cost", "Dollars per device and hour", &O::price),
+    text("price", "", "Cost", "Dollars per device and hour: 2.5, $2.5", &O::price),
 };
 
 }  // namespace

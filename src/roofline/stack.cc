@@ -1,5 +1,6 @@
 #include "roofline/stack.h"
 
+#include <cctype>
 #include <cstring>
 
 #include "base/embedded.h"
@@ -140,7 +141,10 @@ Stack stack_from_text(std::string_view text, const std::string& where) {
 }
 
 Stack find_stack(std::string_view name) {
-  const std::string path = fmt::format("{}{}.json", kPrefix, name);
+  std::string folded(name);  // "vLLM", "TensorRT-LLM"
+  for (char& c : folded) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (folded == "tensorrt-llm" || folded == "trt-llm") folded = "trtllm";
+  const std::string path = fmt::format("{}{}.json", kPrefix, folded);
   for (const EmbeddedFile* file = kEmbeddedFiles; file->path; ++file) {
     if (path == file->path) return stack_from_text(file->text, path);
   }

@@ -125,6 +125,8 @@ TEST(ParseSeconds, ErrorNamesTheOption) {
 }
 
 TEST(ParseQuantity, ReadsPrefixesAndUnits) {
+  EXPECT_DOUBLE_EQ(parse_quantity("85%", "", "w"), 0.85);
+  EXPECT_THROW(parse_quantity("85%", "B", "w"), Error);
   EXPECT_DOUBLE_EQ(parse_quantity("280tok/s", "tok/s", "w"), 280);
   EXPECT_DOUBLE_EQ(parse_quantity("280", "tok/s", "w"), 280);
   EXPECT_DOUBLE_EQ(parse_quantity("1.5 ktok/s", "tok/s", "w"), 1500);

@@ -129,6 +129,42 @@ TEST_F(Cli, BadNumbersAreNamed) {
   refused("predict -M 99999999999xh100-sxm");
 }
 
+TEST_F(Cli, UnitsAreReadAsPeopleWriteThem) {
+  EXPECT_TRUE(has(refused("explain --itl 12"), "12ms or 12s"));
+  EXPECT_TRUE(has(refused("explain --ttft 0.9"), "0.9ms or 0.9s"));
+  EXPECT_EQ(json("explain --itl 12ms --gpu-util 85%"),
+            json("explain --itl 0.012s --gpu-util 0.85"));
+  EXPECT_EQ(json("explain --observed '280 tokens/s'"), json("explain --observed 280"));
+  EXPECT_EQ(json("predict --prefix-hit 85%"), json("predict --prefix-hit 0.85"));
+  EXPECT_EQ(json("predict --price '$2.5'"), json("predict --price 2.5"));
+  EXPECT_TRUE(has(refused("predict --price '2$5'"), "--price"));
+  EXPECT_TRUE(has(refused("predict --batch 85%"), "--batch"));
+  EXPECT_TRUE(has(refused("predict --price 85%"), "--price"));
+}
+
+TEST_F(Cli, NamesAreReadAsPeopleWriteThem) {
+  EXPECT_EQ(json("predict --weights Q4_K_M"), json("predict --weights q4_k_m"));
+  EXPECT_EQ(json("predict --weights AWQ"), json("predict --weights int4"));
+  EXPECT_EQ(json("predict --weights gptq"), json("predict --weights int4"));
+  EXPECT_EQ(json("predict --weights fp4"), json("predict --weights nvfp4"));
+  EXPECT_EQ(json("predict --stack vLLM"), json("predict --stack vllm"));
+  EXPECT_EQ(json("predict --stack TensorRT-LLM"), json("predict --stack trtllm"));
+  EXPECT_TRUE(has(refused("predcit -m llama-3-8b"), "did you mean predict"));
+  EXPECT_TRUE(has(refused("--atlas . machin"), "did you mean machine"));
+}
+
+TEST_F(Cli, TensorParallelismCutsHeadsEvenly) {
+  EXPECT_TRUE(has(refused("predict -m llama-3-70b -M 8xh100-sxm --tp 3"), "64 attention heads"));
+  EXPECT_EQ(run("predict -m llama-3-70b -M 8xh100-sxm --tp 4").code, 0);
+}
+
+TEST_F(Cli, WhatDoesNotFitHasNoRate) {
+  const std::string text = run("predict -m llama-3-70b -M h100-sxm").out;
+  EXPECT_TRUE(has(text, "does not fit"));
+  EXPECT_FALSE(has(text, "tok/s"));
+  EXPECT_FALSE(has(text, "per million tokens"));
+}
+
 TEST_F(Cli, EmptyValuesAreNotDefaults) {
   for (const char* name : {"model", "machine", "stack", "batch", "context", "prompt"}) {
     const std::string option = std::string("--") + name;
