@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/predict_text.h"
 #include "predict/json.h"
 #include "predict/observe.h"
 
@@ -63,7 +64,7 @@ void print_explanation(const Request& r, const Explanation& x, int most) {
                pretty_percent(p.decode.mbu * scale), pretty_percent(p.decode.mfu * scale)});
   };
   row("roof", p.decode.roof_s);
-  row("expected", p.decode.expected_s);
+  row(fmt::format("expected, {}", stack_words(r)), p.decode.expected_s);
   row(fmt::format("observed, batch {:.0f}", x.batch), x.step_s);
   fmt::print("{}", table.text());
   fmt::print("verdict {}, wall {}, next wall {} ({} on {})\n",
@@ -75,8 +76,8 @@ void print_explanation(const Request& r, const Explanation& x, int most) {
 
 void print_prefill(const Request& r, const Explanation& x, int most) {
   const Prediction& p = x.prediction;
-  fmt::print("{}\n\nprefill of {:.0f} tokens on {}: roof {}, expected {} - {}, observed {}\n",
-             paint(Colour::bold, x.sentence), r.prompt, r.system.name(),
+  fmt::print("{}\n\nprefill of {:.0f} tokens on {}, {}: roof {}, expected {} - {}, observed {}\n",
+             paint(Colour::bold, x.sentence), r.prompt, r.system.name(), stack_words(r),
              pretty_time(p.prefill.roof_s), pretty_time(p.prefill.low_s),
              pretty_time(p.prefill.high_s), pretty_time(x.step_s));
   fmt::print("verdict {}, wall {}, next wall {}\n", paint(Colour::bold, verdict_name(x.verdict)),

@@ -1,5 +1,6 @@
 // ridge predict: how fast can it go, and how fast should I expect?
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <thread>
@@ -14,6 +15,7 @@
 #include "cli/predict_training.h"
 #include "plan/endpoint.h"
 #include "predict/json.h"
+#include "predict/layout.h"
 
 namespace ridge {
 namespace {
@@ -77,11 +79,24 @@ void append(SweepRow& row, const SweepRow& more) {
   row.insert(row.end(), more.begin(), more.end());
 }
 
+// Each stack of a sweep once.
+std::string sweep_stacks(const RequestGrid& grid) {
+  std::vector<std::string> names;
+  for (const Request& r : grid.requests) {
+    const std::string words = stack_words(r);
+    if (std::find(names.begin(), names.end(), words) == names.end()) names.push_back(words);
+  }
+  return fmt::format("Expected times: {}\n", fmt::join(names, "; "));
+}
+
 Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& results) {
   const bool endpoint = grid.requests.front().clients.has_value();
   SweepRow header;
   for (const SweepAxis& axis : grid.axes) header.push_back(axis.name);
   if (endpoint) header.push_back("running");
+  const bool layouts = std::any_of(grid.requests.begin(), grid.requests.end(),
+                                   [](const Request& r) { return r.layouts.size() > 1; });
+  if (layouts) header.push_back("layout");
   append(header, {"TTFT", "per token", "tok/s", "tok/s/device", "roof", "wall", "next wall", "MFU",
                   "MBU", "memory"});
   Table table(header);
@@ -89,6 +104,7 @@ Table sweep_table(const RequestGrid& grid, const std::vector<Prediction>& result
     const Prediction& p = results[i];
     SweepRow row = axis_labels(grid, i);
     if (endpoint) row.push_back(p.endpoint ? pretty_count(p.endpoint->running) : "none");
+    if (layouts) row.push_back(layout_words(layout_of(grid.requests[i].plan)));
     if (const std::optional<Rates> r = rates(grid.requests[i], p)) {
       append(row, {pretty_time(r->ttft_s), pretty_time(r->tpot_s), pretty_number(r->tokens_per_s),
                    pretty_number(r->tokens_per_s / grid.requests[i].plan.devices())});
@@ -220,7 +236,7 @@ void print_sweep(const RequestGrid& grid, const PredictOptions& o, const Global&
   } else if (o.csv) {
     fmt::print("{}", sweep_csv(grid, results).csv());
   } else {
-    fmt::print("{}", sweep_table(grid, results).text());
+    fmt::print("{}\n{}", sweep_stacks(grid), sweep_table(grid, results).text());
     const bool all_fit = std::all_of(results.begin(), results.end(),
                                      [](const Prediction& p) { return p.memory.fits; });
     if (!all_fit) fmt::print("(!) does not fit the device's memory\n");

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "predict/layout.h"
 
 namespace ridge {
 namespace {
@@ -31,17 +32,18 @@ std::vector<std::string> phase_row(const std::string& name, const StepEstimate& 
           share_or_unknown(s.mbu)};
 }
 
-std::string plan_words(const Request& r) {
-  const Plan& p = r.plan;
-  std::string words;
-  const auto say = [&](const char* name, int degree) {
-    if (degree > 1) words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name, degree);
+// The layout that was chosen and the next best, which it beat.
+std::string layouts_text(const std::vector<ParallelLayout>& layouts) {
+  const auto words = [](const ParallelLayout& layout) {
+    return fmt::format("{} ({} tok/s)", layout_words(layout), pretty_number(layout.tokens_per_s));
   };
-  say("tp", p.tp);
-  say("pp", p.pp);
-  say("dp", p.dp);
-  say("ep", p.ep);
-  return words.empty() ? "one device" : words;
+  constexpr size_t kShown = 4;
+  std::string text = fmt::format("Fastest of the {} layouts that fit: {}, before ", layouts.size(),
+                                 words(layouts.front()));
+  for (size_t i = 1; i < std::min(layouts.size(), kShown); ++i) {
+    text += (i > 1 ? "; " : "") + words(layouts[i]);
+  }
+  return text + "\n";
 }
 
 std::string weights_name(const Request& r) {
@@ -50,11 +52,19 @@ std::string weights_name(const Request& r) {
 
 }  // namespace
 
+std::string stack_words(const Request& r) {
+  return fmt::format("stack {} ({}{})", r.stack.name, r.stack.title,
+                     r.default_stack ? ", the default for " + r.system.device.name : "");
+}
+
 std::string prediction_headline(const Request& r, const Prediction& p) {
-  return fmt::format("{} on {} ({}), weights {}, KV {}, GEMMs in {}\n",
-                     paint(Colour::bold, r.model->title.empty() ? r.model->name : r.model->title),
-                     paint(Colour::bold, r.system.name()), plan_words(r), weights_name(r),
-                     r.plan.kv ? r.plan.kv->name : r.model->kv_format.name, dtype_name(p.math));
+  std::string text = fmt::format(
+      "{} on {} ({}), weights {}, KV {}, GEMMs in {}; {}\n",
+      paint(Colour::bold, r.model->title.empty() ? r.model->name : r.model->title),
+      paint(Colour::bold, r.system.name()), layout_words(layout_of(r.plan)), weights_name(r),
+      r.plan.kv ? r.plan.kv->name : r.model->kv_format.name, dtype_name(p.math), stack_words(r));
+  if (r.layouts.size() > 1) text += layouts_text(r.layouts);
+  return text;
 }
 
 std::string prediction_phases(const Request& r, const Prediction& p) {

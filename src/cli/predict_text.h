@@ -9,6 +9,7 @@
 
 namespace ridge {
 
+std::string stack_words(const Request& request);  // "stack vllm (vLLM 0.24, the default for h200)"
 std::string prediction_headline(const Request& request, const Prediction& prediction);
 std::string prediction_phases(const Request& request, const Prediction& prediction);
 // What the clients of a simulated endpoint see.

@@ -18,6 +18,7 @@
 #include "machine/nvml.h"
 #include "model/read.h"
 #include "predict/json.h"
+#include "roofline/default_stack.h"
 
 namespace ridge {
 namespace {
@@ -31,7 +32,7 @@ std::optional<Stop> visit(const std::shared_ptr<const Model>& model, const Syste
   Stop stop;
   stop.request.model = model;
   stop.request.system = system;
-  stop.request.stack = find_stack("typical");
+  stop.request.stack = find_stack(default_stack(system.device));
   if (!system.device.memory().read_bandwidth) return std::nullopt;
   stop.prediction = predict(stop.request);
   return stop;
@@ -64,14 +65,14 @@ std::string pyramid_text(const Machine& m) {
 }
 
 std::string predictions_text(const std::vector<Stop>& stops) {
-  Table table(
-      {"", "first token", "per token", "tok/s", "roof", "decode wall", "next wall", "fits"});
+  Table table({"", "stack", "first token", "per token", "tok/s", "roof", "decode wall", "next wall",
+               "fits"});
   for (const Stop& s : stops) {
     const Prediction& p = s.prediction;
-    table.add({s.request.system.name(), pretty_time(p.ttft_s()), pretty_time(p.tpot_s()),
-               pretty_number(p.tokens_per_s), pretty_number(p.roof_tokens_per_s),
-               std::string(wall_name(p.decode.wall)), std::string(wall_name(p.decode.next_wall)),
-               p.memory.fits ? "yes" : "no"});
+    table.add({s.request.system.name(), s.request.stack.name, pretty_time(p.ttft_s()),
+               pretty_time(p.tpot_s()), pretty_number(p.tokens_per_s),
+               pretty_number(p.roof_tokens_per_s), std::string(wall_name(p.decode.wall)),
+               std::string(wall_name(p.decode.next_wall)), p.memory.fits ? "yes" : "no"});
   }
   return table.text();
 }

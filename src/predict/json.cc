@@ -61,6 +61,15 @@ Json plan_json(const Request& r) {
               {"offload", p.offload}};
 }
 
+Json layouts_json(const std::vector<ParallelLayout>& layouts) {
+  Json list = Json::array();
+  for (const ParallelLayout& l : layouts) {
+    list.push_back(Json{
+        {"tp", l.tp}, {"pp", l.pp}, {"dp", l.dp}, {"ep", l.ep}, {"tokens_per_s", l.tokens_per_s}});
+  }
+  return list;
+}
+
 Json endpoint_json(const Request& r, const EndpointEstimate& s) {
   return Json{{"clients", *r.clients},         {"prompt", r.prompt}, {"output", r.output},
               {"running", s.running},          {"ttft_s", s.ttft_s}, {"tpot_s", s.tpot_s},
@@ -103,6 +112,7 @@ Json to_json(const Request& r, const Prediction& p) {
             {"math", dtype_name(p.math)}, {"plan", plan_json(r)},
             {"ttft_s", p.ttft_s()},       {"tpot_s", p.tpot_s()},
             {"prefill", prefill},         {"decode", decode}};
+  json["layouts"] = layouts_json(r.layouts);
   json["mixed"] = p.mixed ? phase_json(*p.mixed) : Json(nullptr);
   json["serving"] = p.endpoint ? endpoint_json(r, *p.endpoint) : Json(nullptr);
   json["memory"] = memory_json(p.memory);

@@ -43,8 +43,9 @@ MemoryFit fill(const Rank& rank, const std::optional<Rank>& draft, const System&
     fit.weights += draft->weight_bytes * (1 - plan.offload);
     fit.kv += sequences * sequence_bytes(*draft, context);
   }
-  fit.activations =
-      activation_bytes(rank, sequences * (1 + plan.speculate) + prompt_tokens, sequences);
+  const double decoding = sequences * (1 + plan.speculate);
+  fit.activations = activation_bytes(rank, decoding + prompt_tokens, sequences) +
+                    score_bytes(rank, prompt_tokens * prompt, decoding * context);
   fit.overhead = overhead_bytes(system.device, plan.devices(), engine.overhead);
   fit.capacity = usable_bytes(system.device);
   if (fit.capacity) fit.reserved = reserved_bytes(engine, fit, *fit.capacity);

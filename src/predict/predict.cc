@@ -161,9 +161,8 @@ void add_notes(Prediction& p, const Request& r, const Ceilings& c, const Rank& r
                                   r.model->max_context));
   }
   if (r.idle > 0) {
-    p.notes.push_back(fmt::format(
-        "{} of {} devices used{}", r.plan.devices(), r.system.devices(),
-        r.plan.tp < r.system.devices_per_node ? ": the model's heads do not split over more" : ""));
+    p.notes.push_back(fmt::format("the fastest layout uses {} of {} devices", r.plan.devices(),
+                                  r.system.devices()));
   }
   if (r.clients && !p.endpoint) {
     p.notes.push_back("no endpoint: not even one request fits the memory");
@@ -241,29 +240,35 @@ Prediction predict(const Request& r) {
   return p;
 }
 
-std::vector<Prediction> predict_all(std::span<const Request> requests, std::atomic<size_t>* done) {
-  std::vector<Prediction> results(requests.size());
+void in_parallel(size_t count, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr failure;
-  const auto work = [&] {
-    for (size_t i; (i = next++) < requests.size();) {
+  const auto loop = [&] {
+    for (size_t i; (i = next++) < count;) {
       try {
-        results[i] = predict(requests[i]);
+        work(i);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
-        next = requests.size();
+        next = count;
       }
-      if (done) ++*done;
     }
   };
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(cores, requests.size()); ++i) threads.emplace_back(work);
-  work();
+  for (size_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(loop);
+  loop();
   threads.clear();
   if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<Prediction> predict_all(std::span<const Request> requests, std::atomic<size_t>* done) {
+  std::vector<Prediction> results(requests.size());
+  in_parallel(requests.size(), [&](size_t i) {
+    results[i] = predict(requests[i]);
+    if (done) ++*done;
+  });
   return results;
 }
 

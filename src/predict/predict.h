@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,10 +18,17 @@
 
 namespace ridge {
 
+// One way to spread a model over devices, see Plan.
+struct ParallelLayout {
+  int tp = 1, pp = 1, dp = 1, ep = 1;
+  double tokens_per_s = 0;
+};
+
 struct Request {
   std::shared_ptr<const Model> model;
   System system;
   Stack stack;
+  bool default_stack = false;  // nobody named the stack: it is the machine's default
   Plan plan;
   double batch = 1;       // sequences decoding at once, over all replicas
   double context = 2048;  // tokens in each sequence's KV cache when the decode step runs
@@ -30,7 +38,8 @@ struct Request {
   double output = 1024;                  // tokens of an answer
   std::shared_ptr<const Model> draft;    // for speculation; without it drafting is free (n-gram)
   std::optional<double> price_per_hour;  // dollars per device; else the machine's own
-  int idle = 0;  // devices of the machine that the default plan leaves out; paid all the same
+  std::vector<ParallelLayout> layouts;   // where none was given: those that fit, best first
+  int idle = 0;  // devices of the machine that the default layout leaves out; paid all the same
 };
 
 // All executions of one operator in a phase, per device.
@@ -76,6 +85,9 @@ Load endpoint_load(const Request& request);
 
 // Throws Error for plans and numbers that cannot be.
 Prediction predict(const Request& request);
+
+// Calls work(0) ... work(count - 1) on all cores; rethrows the first exception.
+void in_parallel(size_t count, const std::function<void(size_t)>& work);
 
 // Many requests on all cores, in order. `done` counts up as they finish (for progress).
 std::vector<Prediction> predict_all(std::span<const Request> requests,

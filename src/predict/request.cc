@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <sstream>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "model/builtin.h"
 #include "model/read.h"
 #include "predict/layout.h"
+#include "roofline/default_stack.h"
 
 namespace ridge {
 namespace {
@@ -119,28 +121,42 @@ class Axes {
   std::vector<Parameter> axes_;
 };
 
-// Without a word on parallelism a machine is used whole: tensor parallelism inside a node, as far
-// as the heads can be cut, pipeline stages across nodes.
-void spread_over_machine(Request& r) {
-  r.plan.tp = r.system.devices_per_node;
-  while (uneven_heads(*r.model, r.plan.tp) > 0) --r.plan.tp;
-  r.plan.pp = std::min(r.system.nodes, r.model->layers());
-  r.idle = r.system.devices() - r.plan.devices();
+constexpr double kDefaultPrompt = 1024;
+
+void derive_lengths(Request& r, const RequestOptions& o) {
+  if (o.prompt == kAuto) r.prompt = o.context == kAuto ? kDefaultPrompt : r.context;
+  const bool endpoint = r.clients || r.rate;
+  if (o.context == kAuto) {
+    r.context = endpoint ? std::ceil(r.prompt + r.output / 2) : std::max(r.context, r.prompt);
+  }
 }
 
-void derive_load(Request& r, const RequestOptions& o) {
+// What runs at once depends on the layout.
+void derive_batch(Request& r, const RequestOptions& o) {
   if (r.rate) {
     Load load;
     load.prompt = r.prompt;
     load.output = r.output;
     r.clients = endpoint_batch(r, load) >= 1 ? clients_at_rate(r, load, *r.rate) : 1;
   }
-  if (o.context == kAuto) {
-    r.context = r.clients ? std::ceil(r.prompt + r.output / 2) : std::max(r.context, r.prompt);
-  }
   if (o.batch == kAuto && r.clients) {
     r.batch = std::max(1.0, endpoint_batch(r, endpoint_load(r)));
   }
+}
+
+// The stack `name`, or for kAuto the machine's default. Stacks are read once per list of requests.
+std::function<void(Request&)> stack_choice(const std::string& name) {
+  if (name != kAuto) {
+    return [stack = find_stack(name)](Request& r) { r.stack = stack; };
+  }
+  auto known = std::make_shared<std::map<std::string, Stack>>();
+  return [known](Request& r) {
+    const std::string chosen = default_stack(r.system.device);
+    auto it = known->find(chosen);
+    if (it == known->end()) it = known->emplace(chosen, find_stack(chosen)).first;
+    r.stack = it->second;
+    r.default_stack = true;
+  };
 }
 
 void add_name_axes(Axes& axes, const RequestOptions& o, Sources sources) {
@@ -152,9 +168,7 @@ void add_name_axes(Axes& axes, const RequestOptions& o, Sources sources) {
     auto system = std::make_shared<const System>(find_system(name, sources));
     return [system](Request& r) { r.system = *system; };
   });
-  axes.names("stack", o.stack, [](const std::string& name) {
-    return [stack = find_stack(name)](Request& r) { r.stack = stack; };
-  });
+  axes.names("stack", o.stack, stack_choice);
   axes.names("weights", o.weights, [](const std::string& name) {
     return [format = format_from_name(name)](Request& r) { r.plan.weights = format; };
   });
@@ -198,7 +212,7 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
   axes.number("batch", given(o.batch), 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
   axes.number("context", given(o.context), 1, 1e9, true,
               [](Request& r, double v) { r.context = v; });
-  axes.number("prompt", o.prompt, 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
+  axes.number("prompt", given(o.prompt), 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
   axes.number("clients", o.clients, 1, 1e7, true, [](Request& r, double v) { r.clients = v; });
   axes.number("rate", o.rate, 1e-6, 1e7, false, [](Request& r, double v) { r.rate = v; });
   axes.number("output", o.output, 1, 1e9, true, [](Request& r, double v) { r.output = v; });
@@ -238,12 +252,15 @@ constexpr RequestOption kRequestOptions[] = {
     text("machine", "M", kWhere, "Machine: h200, 8xh100-sxm, 2x8xh100-sxm, this, a file",
          &O::machine),
     text("stack", "", kWhere,
-         "Software: typical (default), ideal, vllm, sglang, trtllm, ridge, ridge-cuda", &O::stack),
+         "Software: auto (the machine's default), typical, ideal, vllm, sglang, trtllm, llama.cpp, "
+         "ridge, ridge-cuda",
+         &O::stack),
     text("batch", "b", kLoad, "Sequences decoding at once, in all; default 1, or an endpoint's",
          &O::batch),
     text("context", "c", kLoad, "Tokens in each sequence's cache; default 2048 or the prompt",
          &O::context),
-    text("prompt", "p", kLoad, "Prompt tokens, for the time to first token", &O::prompt),
+    text("prompt", "p", kLoad,
+         "Prompt tokens, for the time to first token; default: the context, or 1024", &O::prompt),
     text("clients", "", kLoad,
          "Predict an endpoint with this many concurrent requests, see --output", &O::clients),
     text("rate", "", kLoad, "Predict an endpoint that gets this many requests a second", &O::rate),
@@ -253,7 +270,8 @@ constexpr RequestOption kRequestOptions[] = {
     text("kv", "", kPrecision, "KV cache: bf16, fp8, int8, int4", &O::kv),
     text("activations", "", kPrecision,
          "Type the GEMMs run in: bf16, fp8, int8 (default: follows the weights)", &O::activations),
-    text("tp", "", kParallelism, "Tensor parallel ranks (default: the machine's devices)", &O::tp),
+    text("tp", "", kParallelism, "Tensor parallel ranks (default: the fastest layout that fits)",
+         &O::tp),
     text("pp", "", kParallelism, "Pipeline stages", &O::pp),
     text("dp", "", kParallelism, "Replicas that share the batch", &O::dp),
     text("ep", "", kParallelism, "Ranks the experts are spread over", &O::ep),
@@ -294,15 +312,17 @@ RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_p
   add_number_axes(axes, o);
   RequestGrid grid = axes.product(max_points);
   const bool spread = o.tp.empty() && o.pp.empty() && o.dp.empty();
-  for (Request& r : grid.requests) {
-    if (spread) spread_over_machine(r);
+  in_parallel(grid.requests.size(), [&](size_t i) {
+    Request& r = grid.requests[i];
     r.plan.flash = !o.no_flash;
     r.plan.fusion = !o.no_fusion;
     r.plan.graphs = !o.no_graphs;
     r.plan.paging = !o.no_paging;
     r.plan.continuous = !o.no_continuous;
-    derive_load(r, o);
-  }
+    derive_lengths(r, o);
+    if (spread) choose_layout(r, !o.ep.empty());
+    derive_batch(r, o);
+  });
   return grid;
 }
 

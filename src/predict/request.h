@@ -14,17 +14,18 @@ namespace ridge {
 inline constexpr const char* kDefaultModel = "llama-3-8b";
 inline constexpr const char* kDefaultMachine = "h100-sxm";
 
-// What is derived from the other options where nothing else is said: the batch is 1, or what an
-// endpoint runs at once; the context 2048 or the prompt, or an endpoint's prompt and half its
-// answer.
+// What is derived from the other options where nothing else is said: the stack is the machine's
+// default; the batch is 1, or what an endpoint runs at once; the prompt is as long as the context
+// where that is given, else 1024; the context is 2048 or the prompt, or an endpoint's prompt and
+// half its answer.
 inline constexpr const char* kAuto = "auto";
 
 // Every numeric option takes a sweep ("1,2,4..256"), every name a list.
 struct RequestOptions {
-  std::string model = kDefaultModel, machine = kDefaultMachine, stack = "typical";
-  std::string batch = kAuto, context = kAuto, prompt = "1024";
+  std::string model = kDefaultModel, machine = kDefaultMachine, stack = kAuto;
+  std::string batch = kAuto, context = kAuto, prompt = kAuto;
   std::string clients, rate, output = "1024";
-  std::string tp, pp, dp, ep = "1";  // empty: all devices of the machine by tensor parallelism
+  std::string tp, pp, dp, ep;  // no tp, pp and dp: see choose_layout
   std::string weights, kv, activations;
   std::string chunk = "0", prefix_hit = "0", speculate = "0", acceptance = "0.7";
   std::string expert_skew = "0", offload = "0", reserve = "0", price, draft;

@@ -198,14 +198,26 @@ Factors make_factors(const Efficiencies& kinds, bool cpu) {
 
 // Whether the stack was fitted on a machine like this one. A field that either side leaves empty
 // does not count.
-bool at_home(const StackHome& home, const System& system, const Plan& plan) {
+bool is_home(const StackHome& home, const Machine& machine) {
   const auto same = [](std::string_view wanted, std::string_view has) {
     return wanted.empty() || has.empty() || wanted == has;
   };
-  const Machine& machine = system.device;
   return (!home.cpu || machine.kind == MachineKind::cpu) && same(home.vendor, machine.vendor) &&
-         same(home.architecture, machine.architecture) &&
-         (home.devices == 0 || plan.devices() <= home.devices);
+         same(home.architecture, machine.architecture);
+}
+
+bool at_home(const StackHome& home, const System& system, const Plan& plan) {
+  return is_home(home, system.device) && (home.devices == 0 || plan.devices() <= home.devices);
+}
+
+Stack with_backend(Stack stack, const Machine& machine) {
+  for (const StackBackend& backend : stack.backends) {
+    if (!is_home(backend.home, machine)) continue;
+    stack.kinds = backend.kinds;
+    stack.graph_launch = backend.graph_launch;
+    break;
+  }
+  return stack;
 }
 
 }  // namespace
@@ -226,8 +238,9 @@ const HostCosts& host_costs(const Stack& stack, const Model& model) {
   return stack.host(experts ? HostKind::experts : HostKind::dense);
 }
 
-Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stack,
+Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& named,
                        const Model* model) {
+  const Stack stack = with_backend(named, system.device);
   Ceilings c;
   set_peaks(c, system.device, stack);
   set_memory(c, system.device, plan);

@@ -94,6 +94,21 @@ std::array<HostCosts, kHostKinds> read_hosts(const nlohmann::json& json, const s
   return {dense, experts, read(experts, part("latent"), where + ".latent")};
 }
 
+std::vector<StackBackend> read_backends(const nlohmann::json& json, const Stack& stack,
+                                        const std::string& where) {
+  if (!json.is_array()) throw Error("{}: a list", where);
+  std::vector<StackBackend> backends;
+  for (const auto& each : json) {
+    const std::string place = fmt::format("{}[{}]", where, backends.size());
+    StackBackend backend{read_home(each.value("home", nlohmann::json::object()), place + ".home"),
+                         stack.kinds, stack.graph_launch};
+    read_kinds(backend.kinds, each.value("kinds", nlohmann::json::object()), place + ".kinds");
+    if (each.contains("graph_launch")) backend.graph_launch = seconds(each, "graph_launch", place);
+    backends.push_back(backend);
+  }
+  return backends;
+}
+
 Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   Stack stack;
   stack.name = string_field(json, "name", where).value_or("");
@@ -118,6 +133,8 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
       string_field(json, "few_tokens_experts_kernel", where).value_or("");
   stack.chunk = number_field(json, "chunk", where, 1, 1e9).value_or(stack.chunk);
   stack.memory = read_memory(json.value("memory", nlohmann::json::object()), where + ": memory");
+  stack.backends =
+      read_backends(json.value("backends", nlohmann::json::array()), stack, where + ": backends");
   stack.low = number_field(json, "low", where, 0.1, 1).value_or(1);
   stack.high = number_field(json, "high", where, 1, 10).value_or(1);
   return stack;

@@ -67,6 +67,13 @@ struct HostCosts {
   double first = 0;           // before and after a request's first step
 };
 
+// Other kernels of the same software for another kind of machine.
+struct StackBackend {
+  StackHome home;
+  Efficiencies kinds;
+  double graph_launch = 0;
+};
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
@@ -75,6 +82,7 @@ struct Stack {
   StackHome home;
   Efficiencies kinds;
   std::vector<StepEfficiencies> steps;  // from small to large; `kinds` is for larger ones
+  std::vector<StackBackend> backends;   // the first whose home the machine is replaces `kinds`
   double link = 1;                      // share of a link's bandwidth
   double link_latency = 0;              // seconds a message costs beyond the link's own latency
   bool counts_launches = false;         // launch costs add to the expected time

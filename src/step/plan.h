@@ -10,7 +10,7 @@ namespace ridge {
 
 struct Plan {
   // Precisions. Unset: as the model's files say.
-  std::optional<Format> weights;     // layer matrices; router, embedding and head stay 16-bit
+  std::optional<Format> weights;     // layer matrices; of GGUF formats also embedding and head
   std::optional<DType> activations;  // unset: as the weights where matrix units take both
   std::optional<Format> kv;
 

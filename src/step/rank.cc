@@ -211,10 +211,25 @@ void check_plan(const Model& model, const Plan& plan) {
   }
 }
 
+// llama.cpp quantizes the ends too: the embedding as the layers, the head to q6_k or wider.
+bool is_gguf(const Format& format) {
+  return format.name.starts_with('q') || format.name.starts_with("iq");
+}
+
+Format embed_format(const Model& model, const Plan& plan) {
+  return plan.weights && is_gguf(*plan.weights) ? *plan.weights : model.embed_format;
+}
+
+Format head_format(const Model& model, const Plan& plan) {
+  if (!plan.weights || !is_gguf(*plan.weights)) return model.head.format;
+  const Format least = format_from_name("q6_k");
+  return plan.weights->bits > least.bits ? *plan.weights : least;
+}
+
 // Embedding and head: cut over the vocabulary; with pipeline stages they sit on different ranks.
 double ends_bytes(const Model& model, const Plan& plan) {
-  const double embed = model.embed_parameters() * model.embed_format.bytes() / plan.tp;
-  const double head = model.head.bytes() / plan.tp;
+  const double embed = model.embed_parameters() * embed_format(model, plan).bytes() / plan.tp;
+  const double head = model.head.parameters() * head_format(model, plan).bytes() / plan.tp;
   if (model.tied_embeddings && plan.pp == 1) return std::max(embed, head);
   return plan.pp > 1 ? std::max(embed, head) : embed + head;
 }
@@ -229,7 +244,7 @@ Rank make_rank(const Model& model, const Plan& plan) {
   rank.hidden = model.hidden;
   rank.vocab = double(model.vocab);
   rank.kv_bytes = (plan.kv ? *plan.kv : model.kv_format).bytes();
-  rank.embed_bits = model.embed_format.bits;
+  rank.embed_bits = embed_format(model, plan).bits;
   if (plan.activations == DType::fp32) rank.act_bytes = 4;
   rank.layer_share = std::ceil(double(model.layers()) / plan.pp) / model.layers();
 
@@ -251,9 +266,10 @@ Rank make_rank(const Model& model, const Plan& plan) {
   rank.head.name = "lm_head";
   rank.head.in = model.hidden;
   rank.head.out = cut(double(model.vocab), plan.tp);
-  rank.head.weight_bits = model.head.format.bits;
+  const Format head = head_format(model, plan);
+  rank.head.weight_bits = head.bits;
   rank.head.matrices = 1;
-  rank.head.math = math_of(model.head.format, plan);
+  rank.head.math = math_of(head, plan);
 
   rank.weight_bytes = layer_bytes * rank.layer_share + ends_bytes(model, plan);
   for (const Extra& extra : model.extras) {
@@ -275,6 +291,17 @@ double sequence_bytes(const Rank& rank, double context) {
     bytes += g.count * (tokens * g.cache_per_token + g.state_bytes);
   }
   return bytes * rank.layer_share;
+}
+
+double score_bytes(const Rank& rank, double prompt_pairs, double decode_pairs) {
+  if (rank.plan.flash) return 0;
+  double most = 0;
+  for (const RankGroup& g : rank.groups) {
+    // Decoding over MLA's compressed cache is never materialised.
+    const double pairs = prompt_pairs + (g.kind == MixerKind::mla ? 0 : decode_pairs);
+    most = std::max(most, 2 * g.attention.heads * pairs * rank.act_bytes);
+  }
+  return most;
 }
 
 double activation_bytes(const Rank& rank, double tokens, double sequences) {

@@ -64,4 +64,8 @@ double sequence_bytes(const Rank& rank, double context);
 // The largest activations alive at once on a rank that handles `tokens` tokens in a step.
 double activation_bytes(const Rank& rank, double tokens, double sequences);
 
+// What attention that materialises its scores adds to them: the scores and the probabilities of one
+// layer, for so many pairs of a query and a key. 0 with flash attention.
+double score_bytes(const Rank& rank, double prompt_pairs, double decode_pairs);
+
 }  // namespace ridge

@@ -165,6 +165,19 @@ TEST_F(Cli, WhatDoesNotFitHasNoRate) {
   EXPECT_FALSE(has(text, "per million tokens"));
 }
 
+TEST_F(Cli, TheFirstLineNamesTheStack) {
+  const auto first = [&](const std::string& arguments) {
+    return lines_of(run("predict " + arguments).out).front();
+  };
+  EXPECT_TRUE(has(first("-M h100-sxm"), "stack vllm"));
+  EXPECT_TRUE(has(first("-M h100-sxm"), "the default for h100-sxm"));
+  EXPECT_TRUE(has(first("-M rtx-4090"), "stack llama.cpp"));
+  EXPECT_TRUE(has(first("-M mi300x"), "stack typical"));
+  EXPECT_FALSE(has(first("-M mi300x --stack typical"), "default"));
+  EXPECT_TRUE(has(first("-M h100-sxm -b 1,2"), "stack vllm"));
+  EXPECT_TRUE(has(run("predict -M 8xh100-sxm").out, "layouts that fit"));
+}
+
 TEST_F(Cli, EmptyValuesAreNotDefaults) {
   for (const char* name : {"model", "machine", "stack", "batch", "context", "prompt"}) {
     const std::string option = std::string("--") + name;
@@ -292,7 +305,10 @@ TEST_F(Cli, HelpHasExamples) {
 TEST_F(Cli, JsonParsesForEveryCommand) {
   const Json predicted = json("predict -m llama-3-70b -M 8xh100-sxm -b 32");
   EXPECT_EQ(predicted["decode"]["batch"], 32);
-  EXPECT_EQ(predicted["plan"]["tp"], 8);  // a node is used whole
+  EXPECT_GT(predicted["layouts"].size(), 1u);
+  for (const char* degree : {"tp", "pp", "dp", "ep"}) {
+    EXPECT_EQ(predicted["plan"][degree], predicted["layouts"][0][degree]) << degree;
+  }
   EXPECT_EQ(json("explain --itl 9ms --batch 16")["observed"]["batch"], 16);
   EXPECT_TRUE(json("tiles").contains("life"));
   EXPECT_EQ(json("tiles -M epyc-9654")["dtype"], "bf16");  // it has no fp16
@@ -431,7 +447,7 @@ TEST_F(Cli, IdleDevicesAreNamedAndPaid) {
   const Json three = json("predict -m llama-3-8b -M 3xh100-sxm --price 3");
   const Json two = json("predict -m llama-3-8b -M 2xh100-sxm --price 3");
   EXPECT_EQ(three["devices"], 2);
-  EXPECT_TRUE(has(three["notes"].dump(), "2 of 3 devices used"));
+  EXPECT_TRUE(has(three["notes"].dump(), "uses 2 of 3 devices"));
   EXPECT_EQ(two["notes"].size(), 0u);
   EXPECT_NEAR(three["dollars_per_mtok"], 1.5 * double(two["dollars_per_mtok"]), 1e-9);
   EXPECT_EQ(three["joules_per_token"], two["joules_per_token"]);

@@ -133,7 +133,7 @@ export function Controls() {
         <legend>What runs where</legend>
         <ModelPicker />
         <MachinePicker />
-        <Choice option="stack" label="Software" choices={stacks.map((s) => [s.name, s.calibrated ? `${s.name} · calibrated` : s.name] as const)} />
+        <Choice option="stack" label="Software" choices={[["auto", "auto · the machine's default"] as const, ...stacks.map((s) => [s.name, s.calibrated ? `${s.name} · calibrated` : s.name] as const)]} />
       </fieldset>
       <fieldset disabled={frozen !== null}>
         <legend>Load</legend>

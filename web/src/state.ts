@@ -32,7 +32,7 @@ const kObserved = ["observed", "seen-batch", "itl", "ttft", "dram-active", "tens
 const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", context: "4096" };
 // What the command line takes where nothing is said.
 export const kDefaults: Config = {
-  model: "llama-3-8b", machine: "h100-sxm", stack: "typical", batch: "1", context: "2048", prompt: "1024",
+  model: "llama-3-8b", machine: "h100-sxm", stack: "auto", batch: "1", context: "2048", prompt: "1024",
   tile: "128x128x64", stages: "4", reuse: "0", target: "50ms",
 };
 
@@ -52,7 +52,9 @@ export const config = signal<Config>(frozen ? frozen.config : initial.config);
 
 // A context that is not given holds the prompt.
 const longest = () => String(Math.max(Number(kDefaults["context"]), Number(config.value["prompt"]) || 0));
-export const get = (name: string) => config.value[name] ?? (name === "context" ? longest() : (kDefaults[name] ?? ""));
+// A prompt that is not given fills the context that is.
+const derived: Record<string, () => string | undefined> = { context: longest, prompt: () => config.value["context"] };
+export const get = (name: string) => config.value[name] ?? derived[name]?.() ?? kDefaults[name] ?? "";
 
 export function set(changes: Record<string, string | undefined>): void {
   if (frozen) return;
