@@ -8,7 +8,7 @@ endif()
 set(GROUP_SIZE 16)
 set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 # The other rooms include few of those headers, or hold code per instruction set.
-foreach(ROOM base hub machine model roofline roofline/kernels predict measure validate serve cli engine
+foreach(ROOM base hub machine model roofline roofline/kernels predict measure plan validate serve cli engine
     engine/weights engine/convert engine/grammar engine/tokenizer engine/chat)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ROOM}/*.cc)
   list(REMOVE_ITEM SOURCES ${CMAKE_SOURCE_DIR}/src/cli/main.cc)

@@ -76,6 +76,7 @@ int run_command_line(int argc, char** argv) {
   add_perplexity_command(app, global);
   add_predict_command(app, global);
   add_explain_command(app, global);
+  add_plan_command(app, global);
   add_machine_command(app, global);
   add_model_command(app, global);
   add_tiles_command(app, global);

@@ -17,6 +17,7 @@ void add_machine_command(CLI::App& app, Global& global);
 void add_model_command(CLI::App& app, Global& global);
 void add_predict_command(CLI::App& app, Global& global);
 void add_explain_command(CLI::App& app, Global& global);
+void add_plan_command(CLI::App& app, Global& global);
 void add_tiles_command(CLI::App& app, Global& global);
 void add_convert_command(CLI::App& app, Global& global);
 void add_validate_command(CLI::App& app, Global& global);
