@@ -173,7 +173,7 @@ TEST_F(Cli, TheFirstLineNamesTheStack) {
   EXPECT_TRUE(has(first("-M h100-sxm"), "the default for h100-sxm"));
   EXPECT_TRUE(has(first("-M rtx-4090"), "stack llama.cpp"));
   EXPECT_TRUE(has(first("-M mi300x"), "stack typical"));
-  EXPECT_FALSE(has(first("-M mi300x --stack typical"), "default"));
+  EXPECT_FALSE(has(first("-M mi300x --stack typical"), "the default for"));
   EXPECT_TRUE(has(first("-M h100-sxm -b 1,2"), "stack vllm"));
   EXPECT_TRUE(has(run("predict -M 8xh100-sxm").out, "layouts that fit"));
 }

@@ -79,8 +79,9 @@ TEST(Stack, AStepsTokensChooseItsEfficiencies) {
 double predicted(const char* model, const Sequences& step) {
   Plan plan;
   plan.weights = format_from_name("bf16");
-  const Rank rank = make_rank(find_model(model), plan);
-  const Ceilings c = make_ceilings(find_system("h200"), plan, find_stack("ridge-cuda"));
+  const Model whole = find_model(model);
+  const Rank rank = make_rank(whole, plan);
+  const Ceilings c = make_ceilings(find_system("h200"), plan, find_stack("ridge-cuda"), &whole);
   std::vector<Op> ops;
   lower(rank, {&step, 1}, ops);
   return estimate_step(ops, c, rank.math).expected_s;
