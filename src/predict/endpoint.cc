@@ -95,7 +95,8 @@ EndpointEstimate estimate_endpoint(const EndpointParts& parts, const HostCosts& 
   const double queue = std::max({busy * prompt / (2 * (1 - busy)), n * prompt - answer, 0.0});
   // Half a step is under way, one's own prompt rides on the next ones, and where the memory holds
   // fewer than the clients a slot must fall free.
-  e.ttft_s = host.first + 1.5 * decode + own + start * (n - 1) / 2 * each + (1 - start) * queue +
+  e.ttft_s = host.first + host.first_layer * parts.layers + 1.5 * decode + own +
+             start * (n - 1) / 2 * each + (1 - start) * queue +
              (load.poll / 2 + load.wait) * decode +
              (load.clients / parts.running - 1) * answer * (1 - start / 2);
   e.tokens_per_s = parts.running * load.output / (answer + prompt);

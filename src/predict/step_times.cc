@@ -137,7 +137,8 @@ StepTimes::StepTimes(const Request& r, double max_sequences, double max_tokens, 
   attention_start_s_ = host_.prompt * kernels.prompt_attention(1);
   const PromptChunk whole{endpoint_chunk(r, std::max(1.0, r.prompt * (1 - r.plan.prefix_hit)))};
   const double alone = step(0, 0, {&whole, 1});
-  first_s_ = host_.first + std::max(0.0, host_.prompt_floor * layers_ - alone);
+  first_s_ = host_.first + host_.first_layer * layers_ +
+             std::max(0.0, host_.prompt_floor * layers_ - alone);
 }
 
 double StepTimes::decode(double sequences, double context) const {

@@ -86,6 +86,7 @@ std::array<HostCosts, kHostKinds> read_hosts(const nlohmann::json& json, const s
     set(host.prompt_experts, "prompt_experts_factor", 0.1, 10);
     set(host.prompt_floor, "prompt_floor", 0, 1);
     set(host.first, "first", 0, 10);
+    set(host.first_layer, "first_layer", 0, 1);
     return host;
   };
   const auto part = [&](const char* key) { return json.value(key, nlohmann::json::object()); };

@@ -65,6 +65,7 @@ struct HostCosts {
   double prompt_experts = 1;  // on their experts, beside `prompt`
   double prompt_floor = 0;    // per layer, of a prompt's own step: it runs without graphs
   double first = 0;           // before and after a request's first step
+  double first_layer = 0;     // the same, per layer
 };
 
 // Other kernels of the same software for another kind of machine.

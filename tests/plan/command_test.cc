@@ -158,13 +158,13 @@ TEST_F(PlanCommand, FindsTheCheapestThatMeetsTheTargets) {
 TEST_F(PlanCommand, ShowsMachinesOverTime) {
   std::string text = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
   for (int i = 0; i < 3000; ++i) {
-    // The second ten minutes bring nine times the requests.
+    // The second ten minutes bring nine times the requests; the growth makes them 150 seconds.
     const double t = i < 300 ? 2. * i : 600 + (i - 300) * 600. / 2700;
     text += fmt::format("2023-11-16 18:{:02}:{:02},2000,100\n", int(t) / 60, int(t) % 60);
   }
   const Json plan =
       json(fmt::format("-m llama-3-8b --stack vllm -M h100-sxm=2 --trace {} --ttft 1s "
-                       "--itl 40ms --interval 5min --start-up 5min --growth 4",
+                       "--itl 40ms --interval 75s --start-up 75s --growth 4",
                        write("azure.csv", text)));
   const Json& curve = plan.at("best").at("capacity");
   ASSERT_EQ(curve.size(), 4u);

@@ -45,10 +45,12 @@ GpuTraits gpu_traits(const Machine& machine) {
   traits.clock = machine.clock.value_or(1.5e9);
   traits.tick = 2e9 / traits.clock;
   traits.bandwidth = *bandwidth;
-  // Blackwell RTX takes Ada's numbers. Ada's GDDR6 spends bandwidth on in-band ECC and its fits
-  // stream 0.78 of the datasheet; GDDR7 has its ECC on the die, and the best stream measured on an
-  // RTX PRO 6000 is 0.95 of the datasheet.
-  traits.stream = *bandwidth * (traits.arch == Arch::blackwell_rtx ? 1.1 : 1);
+  // Ada's fits are of an L40S, whose GDDR6 spends bandwidth on in-band ECC: they stream 0.78 of the
+  // datasheet. GeForce cards run without ECC (an RTX 4090 decodes at 0.86), and GDDR7, on Blackwell
+  // RTX, which takes Ada's numbers, has its ECC on the die (0.95 on an RTX PRO 6000).
+  const bool geforce = machine.title.find("GeForce") != std::string::npos;
+  const bool no_ecc = traits.arch == Arch::blackwell_rtx || (traits.arch == Arch::ada && geforce);
+  traits.stream = *bandwidth * (no_ecc ? 1.1 : 1);
   const Level* l2 = machine.cache();
   traits.l2_bytes = l2 ? l2->total_capacity().value_or(0) : 0;
   // GB300 does not publish its L2; Blackwell data-centre parts share one die pair.
