@@ -31,7 +31,7 @@ struct EndpointParts {
   double together = 1;                        // prompts that fit one step
   double chunks = 1;                          // or steps that one prompt takes
   double layers = 0;
-  double doublings = 0;  // of the tensor ranks
+  double doublings = 0;        // of the tensor ranks
   double draft_s = 0;          // drafting within a step, host work included
   double tokens_per_step = 1;  // per sequence, above 1 with speculation
 };
