@@ -188,11 +188,16 @@ std::optional<Plot> sweep_plot(const RequestGrid& grid, const std::vector<Predic
   return plot.series.empty() ? std::nullopt : std::optional(plot);
 }
 
+// A simulation of more clients takes minutes.
+constexpr double kMostSimulated = 100000;
+
 void print_single(const Request& request, const PredictOptions& o, const Global& global) {
   const Prediction p = predict(request);
   if (!o.svg.empty()) write_file(o.svg, draw_svg(roofline_plot(request, p)));
   const std::optional<ServiceSummary> simulated =
-      p.endpoint && !o.csv ? std::optional(simulate_service(request)) : std::nullopt;
+      p.endpoint && !o.csv && *request.clients <= kMostSimulated
+          ? std::optional(simulate_service(request))
+          : std::nullopt;
   if (global.json) {
     Json json = to_json(request, p);
     if (simulated) json["serving"]["simulated"] = simulated_json(*simulated);

@@ -7,8 +7,9 @@
 
 namespace ridge {
 
-// Simulates the endpoint that `request` asks for (clients or rate). With a rate the first tenth of
-// the requests fills the endpoint and is not counted. Rates are those of all replicas.
+// Simulates the endpoint that `request` asks for (clients or rate). Lengths vary by 20 % around the
+// request's. The requests that fill the endpoint (each client's first, or with a rate the first
+// tenth) are not counted. Rates are those of all replicas.
 ServiceSummary simulate_service(const Request& request);
 
 // The fields under "simulated" of a prediction (docs/json.md).

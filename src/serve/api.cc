@@ -13,6 +13,7 @@
 #include "machine/summary.h"
 #include "model/model_json.h"
 #include "model/read.h"
+#include "plan/endpoint.h"
 #include "predict/json.h"
 #include "predict/observe.h"
 #include "predict/pyramid.h"
@@ -106,6 +107,28 @@ Json models(const ApiOptions& given) {
 Json prediction(const ApiOptions& given) {
   const Request request = request_of(given, 1);
   return to_json(request, predict(request));
+}
+
+// An endpoint by clients, or by rate where one is given: what its clients see.
+Json endpoint(const ApiOptions& given) {
+  constexpr double kMostClients = 4096;  // a simulation takes time
+  ApiOptions rest = given;
+  for (const char* name : {"batch", "context"}) rest.erase(name);  // they follow from the load
+  if (rest.contains("rate"))
+    rest.erase("clients");
+  else
+    rest.try_emplace("clients", "32");
+  const Request request = request_of(rest, kDeepPredictions);
+  if (*request.clients > kMostClients) {
+    throw OptionError("clients", fmt::format("at most {} clients here", kMostClients));
+  }
+  const Prediction p = predict(request);
+  if (!p.endpoint) throw OptionError("model", "not even one request fits the memory");
+  const Json whole = to_json(request, p);
+  Json json = whole.at("serving");
+  json["simulated"] = simulated_json(simulate_service(request));
+  json["dollars_per_mtok"] = whole.at("dollars_per_mtok");
+  return json;
 }
 
 Json explanation(const ApiOptions& given) {
@@ -213,6 +236,8 @@ constexpr ApiEndpoint kEndpoints[] = {
     {"/api/stacks", "Every software stack", OptionSet::none, "", "", stacks},
     {"/api/predict", "How fast can it go: ridge predict --json", OptionSet::request, "", "",
      prediction},
+    {"/api/endpoint", "What the clients of an endpoint see, with --clients or --rate",
+     OptionSet::request, "", "", endpoint},
     {"/api/explain", "Which wall is that: ridge explain --json", OptionSet::explain, "", "",
      explanation},
     {"/api/roofline", "Roofs, ridges and every operator's place", OptionSet::request, "compare",

@@ -435,7 +435,7 @@ TEST_F(Cli, LoadThatIsNotGivenFollowsFromTheRest) {
   EXPECT_TRUE(has(refused("predict --clients 16 -b 2"), "leave out"));
   const Json times = endpoint.at("serving").at("simulated");
   EXPECT_LE(times.at("ttft_s").at("p50"), times.at("ttft_s").at("p99"));
-  EXPECT_EQ(times.at("requests"), 160);
+  EXPECT_NEAR(times.at("requests"), 144, 1);  // ten each, less the first
   const Json rate = json("predict --rate 2 -p 1000 --output 100");
   EXPECT_NEAR(rate.at("serving").at("simulated").at("requests_per_s"), 2, 0.2);
   EXPECT_TRUE(has(refused("predict --rate 1e6 -p 1000"), "at most"));

@@ -33,7 +33,7 @@ const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", cont
 // What the command line takes where nothing is said.
 export const kDefaults: Config = {
   model: "llama-3-8b", machine: "h100-sxm", stack: "auto", batch: "1", context: "2048", prompt: "1024",
-  tile: "128x128x64", stages: "4", reuse: "0", target: "50ms",
+  tile: "128x128x64", stages: "4", reuse: "0", target: "50ms", clients: "32", output: "256",
 };
 
 function readHash(): { section: Section; config: Config } {

@@ -73,6 +73,12 @@ export interface SweepPoint {
   mfu: number | null; mbu: number; memory_bytes: number; fits: boolean; max_batch: number | null; pareto: boolean;
 }
 export interface Sweep { sweep: string[]; axes: { name: string; labels: string[] }[]; points: SweepPoint[] }
+interface Percentiles { mean: number; p50: number; p90: number; p99: number }
+export interface Endpoint {
+  clients: number; prompt: number; output: number; running: number; ttft_s: number; tpot_s: number; tokens_per_s: number;
+  simulated: { ttft_s: Percentiles; itl_s: Percentiles; e2e_s: Percentiles; requests_per_s: number; output_tokens_per_s: number };
+  dollars_per_mtok: number | null;
+}
 export interface Users {
   target_s: number; by_memory: number | null; by_latency: number; users: number; decides: Wall;
   tpot_s?: number; tokens_per_s?: number;

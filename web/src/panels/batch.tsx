@@ -6,7 +6,7 @@ import { Figure } from "../figure";
 import { axis, axisSeconds, count, seconds } from "../format";
 import { logDomain, logScale } from "../scale";
 import { get } from "../state";
-import type { ModelDetails, Prediction, Sweep, SweepPoint, Users } from "../types";
+import type { Endpoint, ModelDetails, Prediction, Sweep, SweepPoint, Users } from "../types";
 import { kWalls, WallMark, WallTag } from "../walls";
 
 type Pick = (p: SweepPoint) => number;
@@ -86,6 +86,37 @@ function Contexts({ sweep, width, now, limit }: { sweep: Sweep; width: number; n
   );
 }
 
+// Many clients at once: prompts and answers share steps, so that everybody waits a little.
+function EndpointTable() {
+  const view = useView<Endpoint>("endpoint");
+  const e = view.data;
+  const rows = e ? ([["first token", e.simulated.ttft_s], ["per token", e.simulated.itl_s], ["whole answer", e.simulated.e2e_s]] as const) : [];
+  return (
+    <section class="endpoint" aria-label="Endpoint">
+      <h3>An endpoint under load</h3>
+      <div class="toolbar"><div class="inline">
+        <NumberField option="clients" label="Clients" hint="at once" />
+        <NumberField option="rate" label="or requests" hint="per second" />
+        <NumberField option="output" label="Answer" unit="tokens" />
+        <NumberField option="price" label="Price" hint="$ per device and hour" />
+      </div></div>
+      {view.error && <p class="note error">{plain(view.error)}</p>}
+      {e && (
+        <>
+          <table class="numbers">
+            <thead><tr><th>simulated</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th></tr></thead>
+            <tbody>{rows.map(([name, t]) => <tr key={name}><th>{name}</th>{[t.mean, t.p50, t.p90, t.p99].map((v, i) => <td key={i}>{seconds(v)}</td>)}</tr>)}</tbody>
+          </table>
+          <p class="note">
+            {count(e.clients)} requests at once, {count(e.running)} of them decoding: {count(e.simulated.requests_per_s)} requests/s, {count(e.simulated.output_tokens_per_s)} tok/s
+            {e.dollars_per_mtok !== null && <>, ${count(e.dollars_per_mtok)} per million tokens</>}. The scheduler of the chosen stack runs over the predicted steps.
+          </p>
+        </>
+      )}
+    </section>
+  );
+}
+
 export function BatchPanel() {
   const batch = useView<Sweep>("batch");
   const context = useView<Sweep>("context");
@@ -111,6 +142,7 @@ export function BatchPanel() {
         <Figure name="pareto" title="Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
         <Figure name="context" title="A longer context makes every token more expensive" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
       </div>
+      <EndpointTable />
       <p class="note">Lines are weight precisions; the ring is this configuration; points that do not fit are left out. A mark tells the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}</p>
     </section>
   );
