@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/plan_text.h"
 #include "plan/json.h"
+#include "predict/observe.h"
 
 namespace ridge {
 namespace {
@@ -73,7 +74,13 @@ void add_plan_request_options(CLI::App& command, RequestOptions& options) {
 }
 
 double positive_time(const std::string& text, const char* option) {
-  const double value = parse_seconds(text, fmt::format("--{}", option));
+  const std::string what = fmt::format("--{}", option);
+  double value = 0;
+  try {
+    value = parse_latency(text, what);
+  } catch (const Error& error) {
+    throw OptionError(option, error.what());
+  }
   if (!(value > 0)) throw OptionError(option, fmt::format("--{} must be above 0", option));
   return value;
 }

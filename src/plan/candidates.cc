@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "machine/atlas.h"
+#include "predict/layout.h"
 #include "predict/step_times.h"
 
 namespace ridge {
@@ -12,13 +13,6 @@ namespace {
 bool has_experts(const Model& model) {
   return std::any_of(model.groups.begin(), model.groups.end(),
                      [](const LayerGroup& group) { return group.layer.has_moe(); });
-}
-
-bool heads_divide(const Model& model, int tp) {
-  return std::all_of(model.groups.begin(), model.groups.end(), [&](const LayerGroup& group) {
-    const auto divides = [&](int heads) { return heads == 0 || heads % tp == 0; };
-    return divides(group.layer.mixer.heads) && divides(group.layer.mixer.value_heads);
-  });
 }
 
 bool holds_a_sequence(const Request& request) {
@@ -32,7 +26,7 @@ bool holds_a_sequence(const Request& request) {
 void add_layouts(const Request& base, std::vector<Request>& candidates) {
   const int node = base.system.devices_per_node;
   for (int tp = 1; tp <= node; tp *= 2) {
-    if (node % tp != 0 || !heads_divide(*base.model, tp)) continue;
+    if (node % tp != 0 || uneven_heads(*base.model, tp) > 0) continue;
     Request request = base;
     request.idle = 0;
     request.plan.tp = tp;
@@ -65,6 +59,9 @@ std::string priced_machines() {
 
 std::vector<Request> plan_candidates(RequestOptions options) {
   if (options.machine.empty()) options.machine = priced_machines();
+  if (!options.dp.empty()) {
+    throw OptionError("dp", "--dp: a plan finds the number of replicas itself; leave it out");
+  }
   const bool given = !options.tp.empty() || !options.pp.empty();
   if (options.tp.empty()) options.tp = "1";  // replaced below where no layout is given
   const RequestGrid grid = make_requests(options);

@@ -5,13 +5,17 @@
 namespace ridge {
 namespace {
 
+bool quantized(const Request& r) { return r.plan.weights && r.plan.weights->bits < 16; }
+
 std::string vllm_command(const Request& r, const Replica& replica) {
   std::string text =
       fmt::format("vllm serve {} --tensor-parallel-size {}", r.model->name, r.plan.tp);
   if (r.plan.pp > 1) text += fmt::format(" --pipeline-parallel-size {}", r.plan.pp);
   if (r.plan.ep > 1) text += " --enable-expert-parallel";
-  if (r.plan.weights) text += fmt::format(" --quantization {}", r.plan.weights->name);
-  if (r.plan.kv) text += fmt::format(" --kv-cache-dtype {}", r.plan.kv->name);
+  if (quantized(r)) text += fmt::format(" --quantization {}", r.plan.weights->name);
+  if (r.plan.kv) {
+    text += fmt::format(" --kv-cache-dtype {}", r.plan.kv->bits < 16 ? r.plan.kv->name : "auto");
+  }
   text += fmt::format(" --max-num-seqs {} --max-num-batched-tokens {}",
                       replica.policy.max_sequences, replica.policy.max_tokens);
   return text + (replica.policy.prefix_cache ? "" : " --no-enable-prefix-caching");
@@ -22,7 +26,7 @@ std::string sglang_command(const Request& r, const Replica& replica) {
                                  r.model->name, r.plan.tp);
   if (r.plan.pp > 1) text += fmt::format(" --pp-size {}", r.plan.pp);
   if (r.plan.ep > 1) text += fmt::format(" --ep-size {}", r.plan.ep);
-  if (r.plan.weights) text += fmt::format(" --quantization {}", r.plan.weights->name);
+  if (quantized(r)) text += fmt::format(" --quantization {}", r.plan.weights->name);
   if (r.plan.kv) {
     text += fmt::format(" --kv-cache-dtype {}", r.plan.kv->name == "fp8" ? "fp8_e4m3" : "auto");
   }

@@ -5,7 +5,7 @@
 namespace ridge {
 
 ServingPolicy replica_policy(const Request& request, std::string_view settings) {
-  const Maybe memory = request.system.device.memory().capacity;
+  const Maybe memory = request.system.device.memory().total_capacity();
   ServingPolicy policy =
       memory ? policy_of(request.stack.name, *memory) : policy_of(request.stack.name);
   apply_settings(policy, settings);
@@ -13,6 +13,9 @@ ServingPolicy replica_policy(const Request& request, std::string_view settings) 
 }
 
 Replica make_replica(const Request& request, std::string_view settings, double longest) {
+  Request alone = request;
+  alone.plan.dp = 1;
+  check_request(alone);
   Replica replica;
   replica.policy = replica_policy(request, settings);
   replica.pages = replica.policy.pages > 0 ? replica.policy.pages

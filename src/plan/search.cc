@@ -20,8 +20,6 @@ constexpr int kSmallBudgets[] = {2048, 512};
 std::optional<double> device_price(const PlanTask& task, const Request& request) {
   const auto given = task.prices.find(request.system.device.name);
   if (given != task.prices.end()) return given->second;
-  const auto all = task.prices.find("");
-  if (all != task.prices.end()) return all->second;
   return request.price_per_hour ? request.price_per_hour : request.system.device.price_per_hour;
 }
 
@@ -76,6 +74,19 @@ std::string missed_words(const PlanTask& task, const PlanOutcome& outcome) {
   if (missed == "E2E") return words(s.e2e_tail, task.targets.e2e_s);
   return fmt::format("meets the targets, but not with {:.0f} % more load, on {} machines",
                      100 * task.headroom, outcome.machines);
+}
+
+// Where the warm-up of a closed loop ends. At least half of the requests are counted: all clients
+// send their first one at 0, and that may be all there is.
+double closed_warm_up(const FleetRun& run, double share) {
+  std::vector<double> arrivals;
+  for (const ServedRequest& request : run.requests) {
+    if (request.served) arrivals.push_back(request.arrival_s);
+  }
+  if (arrivals.empty()) return 0;
+  const auto middle = arrivals.begin() + long(arrivals.size() / 2);
+  std::nth_element(arrivals.begin(), middle, arrivals.end());
+  return std::min(share * run.total.end_s, *middle);
 }
 
 // The requests of a task for one page size, and the same with headroom.
@@ -219,11 +230,11 @@ PlanTrial try_fleet(const PlanTask& task, const PlanOutcome& outcome, int machin
   Fleet fleet = outcome.replica.fleet(machines * outcome.replicas_per_machine(), task.routing);
   const auto trial = [&] {
     const FleetRun run = simulate_fleet(fleet, requests, clients);
-    const double begin = clients > 0 ? 0 : requests.front().arrival_s;
-    const double end = clients > 0 ? run.total.end_s : requests.back().arrival_s;
-    return PlanTrial{
-        summarize_service(run.requests, task.targets, begin + task.warm_up_share * (end - begin)),
-        run.total, fleet.prefill_replicas};
+    const double begin = requests.front().arrival_s, end = requests.back().arrival_s;
+    const double warm_up = clients > 0 ? closed_warm_up(run, task.warm_up_share)
+                                       : begin + task.warm_up_share * (end - begin);
+    return PlanTrial{summarize_service(run.requests, task.targets, warm_up), run.total,
+                     fleet.prefill_replicas};
   };
   if (!outcome.disaggregated || fleet.replicas < 2) return trial();
   // As many replicas for prompts as their share of the time, one fewer and one more.

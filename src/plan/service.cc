@@ -44,7 +44,8 @@ ServiceSummary summarize_service(std::span<const ServedRequest> requests,
   double first = kNoTarget, last = 0, prompts = 0, outputs = 0, cached = 0;
   size_t good = 0;
   for (const ServedRequest& request : requests) {
-    if (request.arrival_s < warm_up_s) continue;
+    // A refused request has no place on the clock of a closed loop: it always counts.
+    if (request.served && request.arrival_s < warm_up_s) continue;
     ++s.requests;
     if (!request.served) {
       ++s.refused;

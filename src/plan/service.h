@@ -49,7 +49,7 @@ struct ServiceSummary {
   double worst_ratio(const LatencyTargets& targets) const;
 };
 
-// Requests that arrive before `warm_up_s` fill the endpoint and are not counted.
+// Served requests that arrive before `warm_up_s` fill the endpoint and are not counted.
 ServiceSummary summarize_service(std::span<const ServedRequest> requests,
                                  const LatencyTargets& targets, double warm_up_s = 0);
 

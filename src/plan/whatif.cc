@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/parallel.h"
+#include "base/units.h"
 
 namespace ridge {
 namespace {
@@ -104,7 +106,14 @@ std::vector<Sensitivity> sensitivities(const PlanTask& task, const PlanOutcome& 
 std::vector<CapacityInterval> capacity_curve(const PlanTask& task, const PlanOutcome& outcome,
                                              double interval_s, double start_up_s) {
   const double first = task.traffic.rows.front().arrival_s;
-  const auto count = size_t(std::floor(task.traffic.duration_s() / interval_s)) + 1;
+  constexpr double kMostIntervals = 1e5;
+  const double intervals = std::floor(task.traffic.duration_s() / interval_s);
+  if (intervals >= kMostIntervals) {
+    throw OptionError("interval", fmt::format("--interval {}: more than {:.0f} of them in {}",
+                                              pretty_time(interval_s), kMostIntervals,
+                                              pretty_time(task.traffic.duration_s())));
+  }
+  const auto count = size_t(intervals) + 1;
   std::vector<CapacityInterval> curve(count);
   PlanTask apart = task;
   apart.warm_up_share = 0;
@@ -121,7 +130,7 @@ std::vector<CapacityInterval> capacity_curve(const PlanTask& task, const PlanOut
     interval.met = interval.needed > 0;
     if (!interval.met) interval.needed = task.max_machines;
   });
-  const auto ahead = size_t(std::ceil(start_up_s / interval_s));
+  const auto ahead = size_t(std::min(std::ceil(start_up_s / interval_s), kMostIntervals));
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = i; j <= std::min(i + ahead, count - 1); ++j) {
       curve[i].up = std::max(curve[i].up, curve[j].needed);

@@ -90,6 +90,7 @@ void choose_layout(Request& r, bool keep_ep) {
   r.layouts.clear();
   if (r.system.devices() == 1) return;
   ParallelLayout smallest;
+  if (keep_ep) smallest.ep = r.plan.ep;
   double least = INFINITY;
   for (ParallelLayout layout : possible_layouts(r, keep_ep)) {
     const Trial trial = try_layout(r, layout);

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
-#include <thread>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "predict/layout.h"
 #include "step/lower.h"
 
@@ -15,43 +14,6 @@ namespace ridge {
 namespace {
 
 constexpr double kMaxChunks = 1e5;  // steps of one prefill; each is lowered and timed
-
-void check_request(const Request& r) {
-  const auto between = [](double value, double low, double high, const char* name) {
-    if (!(value >= low && value <= high)) {
-      throw Error("{} must be from {} to {}, not {}", name, low, high, value);
-    }
-  };
-  between(r.batch, 1, 1e7, "batch");
-  between(r.context, 1, 1e9, "context");
-  between(r.prompt, 1, 1e9, "prompt");
-  between(r.clients.value_or(1), 1, 1e7, "clients");
-  between(r.output, 1, 1e9, "output");
-  between(r.plan.chunk, 0, 1e9, "chunk");
-  between(r.plan.prefix_hit, 0, 1, "prefix-hit");
-  between(r.plan.acceptance, 0, 1, "acceptance");
-  between(r.plan.speculate, 0, 64, "speculate");
-  between(r.plan.offload, 0, 1, "offload");
-  between(r.plan.expert_skew, 0, 4, "expert-skew");
-  if (r.clients && !r.plan.continuous) {
-    throw Error("an endpoint batches continuously: --clients excludes --no-continuous");
-  }
-  const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
-  if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
-    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, chunk,
-                kMaxChunks);
-  }
-  if (const int heads = uneven_heads(*r.model, r.plan.tp); heads > r.plan.tp) {
-    throw Error("tp {} does not divide the {} attention heads of {}", r.plan.tp, heads,
-                r.model->name);
-  }
-  // In floating point: absurd degrees must not wrap around into possible ones.
-  const double devices = double(r.plan.tp) * r.plan.pp * r.plan.dp;
-  if (devices > r.system.devices()) {
-    throw Error("tp {} x pp {} x dp {} needs {:.0f} devices; {} has {}", r.plan.tp, r.plan.pp,
-                r.plan.dp, devices, r.system.name(), r.system.devices());
-  }
-}
 
 // Sequences one replica works on at a time: replicas share the batch, pipeline stages take turns
 // with micro-batches. A mean, so it need not be whole; never less than one.
@@ -199,6 +161,43 @@ StepEstimate draft_passes(const Request& r, const Rank& draft, const Ceilings& c
   return sum;
 }
 
+void check_request(const Request& r) {
+  const auto between = [](double value, double low, double high, const char* name) {
+    if (!(value >= low && value <= high)) {
+      throw Error("{} must be from {} to {}, not {}", name, low, high, value);
+    }
+  };
+  between(r.batch, 1, 1e7, "batch");
+  between(r.context, 1, 1e9, "context");
+  between(r.prompt, 1, 1e9, "prompt");
+  between(r.clients.value_or(1), 1, 1e7, "clients");
+  between(r.output, 1, 1e9, "output");
+  between(r.plan.chunk, 0, 1e9, "chunk");
+  between(r.plan.prefix_hit, 0, 1, "prefix-hit");
+  between(r.plan.acceptance, 0, 1, "acceptance");
+  between(r.plan.speculate, 0, 64, "speculate");
+  between(r.plan.offload, 0, 1, "offload");
+  between(r.plan.expert_skew, 0, 4, "expert-skew");
+  if (r.clients && !r.plan.continuous) {
+    throw Error("an endpoint batches continuously: --clients excludes --no-continuous");
+  }
+  const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
+  if (chunk > 0 && r.prompt / chunk > kMaxChunks) {
+    throw Error("a prompt of {} in chunks of {} takes more than {} steps", r.prompt, chunk,
+                kMaxChunks);
+  }
+  if (const int heads = uneven_heads(*r.model, r.plan.tp); heads > r.plan.tp) {
+    throw Error("tp {} does not divide the {} attention heads of {}", r.plan.tp, heads,
+                r.model->name);
+  }
+  // In floating point: absurd degrees must not wrap around into possible ones.
+  const double devices = double(r.plan.tp) * r.plan.pp * r.plan.dp;
+  if (devices > r.system.devices()) {
+    throw Error("tp {} x pp {} x dp {} needs {:.0f} devices; {} has {}", r.plan.tp, r.plan.pp,
+                r.plan.dp, devices, r.system.name(), r.system.devices());
+  }
+}
+
 Prediction predict(const Request& r) {
   check_request(r);
   const Rank rank = make_rank(*r.model, r.plan);
@@ -240,32 +239,9 @@ Prediction predict(const Request& r) {
   return p;
 }
 
-void in_parallel(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto loop = [&] {
-    for (size_t i; (i = next++) < count;) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(loop);
-  loop();
-  threads.clear();
-  if (failure) std::rethrow_exception(failure);
-}
-
 std::vector<Prediction> predict_all(std::span<const Request> requests, std::atomic<size_t>* done) {
   std::vector<Prediction> results(requests.size());
-  in_parallel(requests.size(), [&](size_t i) {
+  parallel_for(requests.size(), [&](size_t i) {
     results[i] = predict(requests[i]);
     if (done) ++*done;
   });

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,11 +82,12 @@ struct Prediction {
 // The load of a request that asks for an endpoint.
 Load endpoint_load(const Request& request);
 
+// Throws Error for numbers out of range and for layouts that the model or the machine does not
+// allow.
+void check_request(const Request& request);
+
 // Throws Error for plans and numbers that cannot be.
 Prediction predict(const Request& request);
-
-// Calls work(0) ... work(count - 1) on all cores; rethrows the first exception.
-void in_parallel(size_t count, const std::function<void(size_t)>& work);
 
 // Many requests on all cores, in order. `done` counts up as they finish (for progress).
 std::vector<Prediction> predict_all(std::span<const Request> requests,

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "machine/atlas.h"
@@ -312,7 +313,7 @@ RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_p
   add_number_axes(axes, o);
   RequestGrid grid = axes.product(max_points);
   const bool spread = o.tp.empty() && o.pp.empty() && o.dp.empty();
-  in_parallel(grid.requests.size(), [&](size_t i) {
+  parallel_for(grid.requests.size(), [&](size_t i) {
     Request& r = grid.requests[i];
     r.plan.flash = !o.no_flash;
     r.plan.fusion = !o.no_fusion;

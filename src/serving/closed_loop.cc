@@ -11,7 +11,7 @@ namespace ridge {
 namespace {
 
 constexpr double kRounds = 10;
-constexpr double kLeastArrivals = 2000, kMostArrivals = 50000;  // of a load with a rate
+constexpr double kLeastArrivals = 2000, kMostArrivals = 50000;  // where the load does not say
 
 ServingPolicy endpoint_policy(const Request& r, const Load& load) {
   const double memory = r.system.device.memory().total_capacity().value_or(80e9);
@@ -30,7 +30,8 @@ ServingPolicy endpoint_policy(const Request& r, const Load& load) {
 
 std::vector<SimulatedRequest> make_load(const Request& r, const Load& load) {
   const double clients = std::max(1.0, std::round(load.clients / r.plan.dp));
-  const double rounds = load.rounds > 0 ? load.rounds : kRounds;
+  const double rounds =
+      load.rounds > 0 ? load.rounds : std::clamp(std::floor(kMostArrivals / clients), 1.0, kRounds);
   const double count =
       load.rate > 0 ? std::clamp(40 * clients, kLeastArrivals, kMostArrivals) : clients * rounds;
   SplitMix64 random(7);

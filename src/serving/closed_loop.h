@@ -15,8 +15,9 @@ struct SimulatedLoad {
 };
 
 // Clients that send again when they are answered: load.rounds requests each (10 where the load does
-// not say). With a rate: requests that arrive at random. Replicas are alike, so one is simulated
-// with its share of the load. The engine's policy is the stack's default.
+// not say, fewer where that makes more than 50000). With a rate: requests that arrive at random.
+// Replicas are alike, so one is simulated with its share of the load. The engine's policy is the
+// stack's default.
 SimulatedLoad simulate_load(const Request& request, const Load& load);
 
 // Means of the same.

@@ -77,8 +77,8 @@ void apply_setting(ServingPolicy& policy, std::string_view name, std::string_vie
 ServingPolicy policy_of(std::string_view stack, double device_bytes) {
   const bool large = device_bytes >= 70e9, largest = device_bytes >= 160e9;
   ServingPolicy policy;
-  if (stack == "ridge") {
-    // `ridge serve --device cuda`.
+  if (stack.starts_with("ridge")) {  // "ridge-cuda" too
+    // The defaults of `ridge serve --device cuda`.
     policy.max_tokens = 4096;
     policy.max_sequences = 256;
     policy.headroom = 1;

@@ -62,12 +62,13 @@ ExpertLoad routed_load(const Routing& routing, double tokens, double ranks) {
   if (active <= 0) return load;
   double rows = tokens * routing.top_k / ranks;
   if (ranks > 1) {
-    // Experts awake on a rank are a binomial count, its rows a Poisson one. Endpoints show twice
-    // the excess that chance gives the busiest rank: popular experts sit together.
+    // The active experts of a rank are a binomial count, its rows a Poisson one. Endpoints show
+    // twice the excess that chance gives the busiest rank: popular experts sit together.
     constexpr double kExcess = 2;
     const double deviations = kExcess * largest_of_normals(ranks);
-    const double awake = active / local;
-    active = std::min(local, active + deviations * std::sqrt(local * awake * (1 - awake)));
+    const double probability = active / local;
+    active =
+        std::min(local, active + deviations * std::sqrt(local * probability * (1 - probability)));
     rows = std::min(tokens * routing.top_k, rows + deviations * std::sqrt(rows));
   }
   count_tiles(load, rows / active, active);
