@@ -96,9 +96,9 @@ function EndpointTable() {
       <h3>An endpoint under load</h3>
       <div class="toolbar"><div class="inline">
         <NumberField option="clients" label="Clients" hint="at once" />
-        <NumberField option="rate" label="or requests" hint="per second" />
+        <NumberField option="rate" label="or requests/s" hint="0.5" />
         <NumberField option="output" label="Answer" unit="tokens" />
-        <NumberField option="price" label="Price" hint="$ per device and hour" />
+        <NumberField option="price" label="$ per device, hour" hint="2.5" />
       </div></div>
       {view.error && <p class="note error">{plain(view.error)}</p>}
       {e && (
@@ -142,8 +142,8 @@ export function BatchPanel() {
         <Figure name="pareto" title="Pareto front over batch and precision" rows={batch.data.points.filter((p) => p.pareto)} json={batch.data} draw={(w) => <Pareto sweep={batch.data as Sweep} width={w} target={target} />} />
         <Figure name="context" title="A longer context makes every token more expensive" rows={context.data.points} json={context.data} draw={(w) => <Contexts sweep={context.data as Sweep} width={w} now={now} limit={model?.max_context ?? null} />} />
       </div>
-      <EndpointTable />
       <p class="note">Lines are weight precisions; the ring is this configuration; points that do not fit are left out. A mark tells the wall: {(["memory", "compute", "launch", "interconnect"] as const).map((w) => <WallTag key={w} wall={w} />)}</p>
+      <EndpointTable />
     </section>
   );
 }
