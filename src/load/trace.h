@@ -29,9 +29,8 @@ struct Trace {
 };
 
 // Recognised by content:
-//   JSON lines with arrival_ms, arrival_s or timestamp (milliseconds, as Mooncake writes it),
-//   prompt
-//     and output lengths (prompt_tokens, input_length, prompt ..), and optional hash_ids;
+//   JSON lines with arrival_ms, arrival_s or timestamp (milliseconds, as Mooncake writes it), the
+//     prompt and output lengths (prompt_tokens, input_length, prompt ..), and optional hash_ids;
 //   CSV with a header: Azure (TIMESTAMP, ContextTokens, GeneratedTokens), BurstGPT (Timestamp,
 //     Request tokens, Response tokens), Vidur (arrived_at, num_prefill_tokens, num_decode_tokens;
 //     or lengths alone);

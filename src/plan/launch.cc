@@ -43,15 +43,26 @@ std::string trtllm_command(const Request& r, const Replica& replica) {
                             replica.policy.max_sequences, replica.policy.max_tokens);
 }
 
+std::string llama_cpp_command(const Request& r, const Replica& replica) {
+  std::string text = fmt::format("llama-server --model {}.gguf", r.model->name);
+  if (r.system.device.kind == MachineKind::gpu) text += " --n-gpu-layers 999";
+  // The context is what all sequences hold together.
+  return text + fmt::format(" --parallel {} --batch-size {} --ctx-size {:.0f}",
+                            replica.policy.max_sequences, replica.policy.max_tokens,
+                            replica.kv_tokens());
+}
+
 }  // namespace
 
 std::string launch_command(const Request& r, const Replica& replica) {
   const std::string& stack = r.stack.name;
   if (stack == "sglang") return sglang_command(r, replica);
   if (stack == "trtllm") return trtllm_command(r, replica);
+  if (stack == "llama.cpp") return llama_cpp_command(r, replica);
   if (stack.starts_with("ridge")) {
-    return fmt::format("ridge serve {} --device cuda --max-sequences {} --chunk {}", r.model->name,
-                       replica.policy.max_sequences, replica.policy.max_tokens);
+    const char* device = r.system.device.kind == MachineKind::gpu ? "cuda" : "cpu";
+    return fmt::format("ridge serve {} --device {} --max-sequences {} --chunk {}", r.model->name,
+                       device, replica.policy.max_sequences, replica.policy.max_tokens);
   }
   return vllm_command(r, replica);
 }

@@ -56,6 +56,7 @@ Json plan_rows(const PlanTask& task, const PlanReport& report) {
          {"machines", o.machines},
          {"devices", o.devices()},
          {"replicas", o.replicas()},
+         {"prefill_replicas", o.prefill_replicas},
          {"max_num_seqs", o.replica.policy.max_sequences},
          {"max_num_batched_tokens", o.replica.policy.max_tokens},
          {"kv_blocks", o.replica.pages},

@@ -50,8 +50,8 @@ struct PlanAnswer {
 // Dollars per device and hour at which the other outcome would cost what the best one does.
 std::optional<double> break_even_price(const PlanOutcome& best, const PlanOutcome& other);
 
-// The command that starts one replica, in the words of its stack; Ridge's own where the stack has
-// no server of its own.
+// The command that starts one replica, in the words of its stack; vLLM's where the stack
+// has no server of its own.
 std::string launch_command(const Request& request, const Replica& replica);
 
 }  // namespace ridge

@@ -39,6 +39,11 @@ std::vector<DType> stand_ins(DType dtype) {
 // (7 for Fermi to 45 for Zen 5).
 constexpr double kVectorIntensity = 28;
 
+bool has_peak(const Machine& machine) {
+  return std::any_of(std::begin(machine.peak), std::end(machine.peak),
+                     [](const Maybe& peak) { return peak.has_value(); });
+}
+
 // The fp32 rate of a machine that has none published. A multiplier's area grows with the square of
 // its operands' width, so units known for a narrower type would do fp32 at that ratio.
 double assumed_fp32(const Machine& machine) {
@@ -81,9 +86,9 @@ void set_peaks(Ceilings& c, const Machine& machine, const Stack& stack) {
     }
   }
   if (c.peak[static_cast<int>(DType::bf16)] == 0) {
-    c.notes.push_back(
-        fmt::format("{}: no published 16-bit or fp32 peak; {} is assumed from its memory bandwidth",
-                    machine.name, pretty_flop_rate(fp32)));
+    c.notes.push_back(fmt::format(
+        "{}: no published 16-bit or fp32 peak; {} of fp32 is assumed from its {}", machine.name,
+        pretty_flop_rate(fp32), has_peak(machine) ? "narrower types" : "memory bandwidth"));
   }
 }
 

@@ -37,12 +37,12 @@ struct Ceilings {
   double network_s = 0, network_latency = 0;  // between nodes
   int devices_per_node = 1;
   double launch_s = 0;  // per kernel on the device: the edge of a graph, a CPU's barrier
-  double host_launch_s =
-      0;  // per kernel on the host, which launches ahead and only bounds the rate
+  // Per kernel on the host, which launches ahead and only bounds the rate.
+  double host_launch_s = 0;
   Factors factors;
   std::vector<std::pair<double, Factors>> small_steps;  // up to so many tokens, from small to large
   double link_factor = 1, link_extra_s = 0;  // the stack's share of the rate; added per message
-  bool pads = true;  // the stack's products are padded to tiles; vector-only machines need none
+  bool pads = true;  // the stack's GEMMs are padded to tiles; vector-only machines need none
   double step_s = 0;
   double low = 1, high = 1;                       // the band of what no fit covers
   std::shared_ptr<const MatchedKernels> kernels;  // the stack's fits for this machine, if any

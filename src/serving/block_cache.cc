@@ -84,7 +84,7 @@ void BlockCache::remove(Node node) {
   unused_.push_back(node);
 }
 
-bool BlockCache::take(int pages) {
+bool BlockCache::acquire(int pages) {
   if (pages > available()) return false;
   while (free_ < pages) {
     const Node node = oldest_;
@@ -194,7 +194,7 @@ void BlockCache::add_run(Node parent, int pages, Node* place) {
   evictable_ += pages;
 }
 
-void BlockCache::take_run(Node run) {
+void BlockCache::acquire_run(Node run) {
   evictable_ -= at(run).pages;
   remove(run);
 }

@@ -26,8 +26,8 @@ class BlockCache {
 
   // Pages for a sequence, by eviction where none are free. False, with nothing changed, where there
   // are too few.
-  [[nodiscard]] bool take(int pages);
-  void give_back(int pages) { free_ += pages; }
+  [[nodiscard]] bool acquire(int pages);
+  void release(int pages) { free_ += pages; }
 
   // The longest cached prefix of `blocks`.
   struct Match {
@@ -43,7 +43,7 @@ class BlockCache {
   Node find(Node parent, int64_t id) const;
 
   // The sequence's pages of `blocks`, behind `parent`, become the tree's, locked. Where the tree
-  // has such a block already, the sequence's own page is given back. Returns the new end of its
+  // has such a block already, the sequence's own page is released. Returns the new end of its
   // path.
   Node insert(Node parent, std::span<const int64_t> blocks);
   // Every node from `node` up to the root; kNone does nothing.
@@ -55,7 +55,7 @@ class BlockCache {
   void add_run(Node parent, int pages, Node* place);
   int run_pages(Node run) const { return run == kNone ? 0 : at(run).pages; }
   // The pages are the sequence's again; the run is gone.
-  void take_run(Node run);
+  void acquire_run(Node run);
   void use_run(Node run);     // it becomes the one used last
   void disown_run(Node run);  // its request has ended: nobody looks for it
 

@@ -349,7 +349,7 @@ int Scheduler::find_prefix(Sequence& s) {
   return static_cast<int>(match_.pages.size()) * pool_->page_tokens();
 }
 
-bool Scheduler::take_prompt_pages(Sequence& s, int spare) {
+bool Scheduler::acquire_prompt_pages(Sequence& s, int spare) {
   PrefixTree::Match& match = match_;
   if (!policy_.copies_partial_pages) {
     match.partial_node = PrefixTree::kNone;

@@ -118,7 +118,7 @@ class Scheduler : private SchedulingRules<Scheduler, ScheduledSequence> {
   void compute(Sequence& sequence, int count);
   int find_prefix(Sequence& sequence);
   bool prefix_is_being_computed(const Sequence& waiting, int found) const;
-  bool take_prompt_pages(Sequence& sequence, int spare);
+  bool acquire_prompt_pages(Sequence& sequence, int spare);
   bool reserve_by_eviction(Sequence& sequence, int tokens);
   void release_pages(Sequence& sequence);
   int available_pages() const { return pool_->free() + tree_.evictable(); }

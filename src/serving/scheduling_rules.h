@@ -59,7 +59,7 @@ struct QueuedSequence {
 //   void compute(sequence, count)           adds its next `count` tokens to the step
 //   int find_prefix(sequence)               tokens of whole pages that the prefix cache holds
 //   bool prefix_is_being_computed(sequence, found)
-//   bool take_prompt_pages(sequence, spare) the pages of its known tokens, if `spare` more are left
+//   bool acquire_prompt_pages(sequence, spare)  those of its known tokens, if `spare` are left
 //   bool reserve_by_eviction(sequence, tokens)
 //   void release_pages(sequence)
 //   int available_pages()                   free ones and those that eviction would free
@@ -296,7 +296,7 @@ class SchedulingRules {
       return Admission::kPassedBy;
     }
     if (!policy_.chunked && prompts_ > 0 && s.known() - found > budget_) return Admission::kStops;
-    if (!book().take_prompt_pages(s, spare_pages(s))) {
+    if (!book().acquire_prompt_pages(s, spare_pages(s))) {
       // An estimate falls from step to step. Other reservations change with events only.
       if (policy_.reservation == ServingPolicy::Reservation::kEstimate) steady_steps_ = 0;
       return Admission::kStops;

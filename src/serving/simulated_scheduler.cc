@@ -107,7 +107,7 @@ void SimulatedScheduler::release_pages(Sequence& s) {
     if (private_pages > 0) cache_.add_run(s.node, private_pages, &s.run);
     cache_.unlock(s.node);
   }
-  cache_.give_back(pages - s.in_tree - private_pages);
+  cache_.release(pages - s.in_tree - private_pages);
   s.node = BlockCache::kNone;
   s.in_tree = 0;
   outside_ += s.length_outside;
@@ -163,7 +163,7 @@ bool SimulatedScheduler::prefix_is_being_computed(const Sequence& s, int found) 
   return any(computing_) || any(prefilling_);
 }
 
-bool SimulatedScheduler::take_prompt_pages(Sequence& s, int spare) {
+bool SimulatedScheduler::acquire_prompt_pages(Sequence& s, int spare) {
   const int fresh = pages_for(s.known_outside) - matched_ - run_;
   cache_.lock(match_end_);
   cache_.lock(partial_);
@@ -178,10 +178,10 @@ bool SimulatedScheduler::take_prompt_pages(Sequence& s, int spare) {
     cache_.unlock(match_end_);
     return false;
   }
-  if (run_ > 0) cache_.take_run(s.run);
-  const bool taken = cache_.take(fresh);
-  assert(taken);
-  (void)taken;
+  if (run_ > 0) cache_.acquire_run(s.run);
+  const bool acquired = cache_.acquire(fresh);
+  assert(acquired);
+  (void)acquired;
   s.node = match_end_;
   s.in_tree = matched_;
   s.length_outside = (matched_ + run_) * policy_.page_tokens;
@@ -219,7 +219,7 @@ void SimulatedScheduler::plan() {
 
 bool SimulatedScheduler::decode_all() {
   decodes_planned_ = true;
-  decodes_run_ = cache_.take(entering(decode_steps_));
+  decodes_run_ = cache_.acquire(entering(decode_steps_));
   if (decodes_run_) budget_ -= decoding_;
   return decodes_run_;
 }
@@ -251,9 +251,9 @@ void SimulatedScheduler::repeat(int steps) {
   const int more = steps - 1;
   int need = more / policy_.page_tokens * decodes_;
   for (int i = 0; i < more % policy_.page_tokens; ++i) need += entering(decode_steps_ + 1 + i);
-  const bool taken = cache_.take(need);
-  assert(taken);
-  (void)taken;
+  const bool acquired = cache_.acquire(need);
+  assert(acquired);
+  (void)acquired;
   repeat_step(more);
   steps_ = steps;
 }

@@ -93,8 +93,8 @@ class SimulatedScheduler : private SchedulingRules<SimulatedScheduler, Simulated
   void compute(Sequence& s, int count);
   int find_prefix(Sequence& s);
   bool prefix_is_being_computed(const Sequence& s, int found) const;
-  bool take_prompt_pages(Sequence& s, int spare);
-  bool reserve_by_eviction(Sequence& s, int) { return !enters_page(s) || cache_.take(1); }
+  bool acquire_prompt_pages(Sequence& s, int spare);
+  bool reserve_by_eviction(Sequence& s, int) { return !enters_page(s) || cache_.acquire(1); }
   void release_pages(Sequence& s);
   int available_pages() const { return cache_.available(); }
   int pages_to_decode() const { return entering(decode_steps_); }

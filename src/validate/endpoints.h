@@ -31,8 +31,8 @@ std::vector<std::string> find_endpoint_files(const std::string& folder);
 
 // Rows of one file. Left out, and counted in `skipped`: those whose layout the columns do not fix
 // (disaggregated ones without numbers of workers, pipelines, weights that the named devices cannot
-// hold). `complain` gets "PATH: row N:
-// ..." for what cannot be read, and one "PATH: N rows: ..." for each unknown name.
+// hold). `complain` gets "PATH: row N: ..." for what cannot be read, and one "PATH: N rows: ..."
+// for each unknown name.
 std::vector<Endpoint> read_endpoints(const std::string& path, size_t& skipped,
                                      const std::function<void(const std::string&)>& complain);
 
