@@ -95,8 +95,9 @@ std::optional<EndpointLayout> layout_of(const EndpointRow& row) {
   }
   if (row.attention_dp > 1 && row.backend == "trtllm")
     return EndpointLayout{1, layout.tp, layout.tp};
-  if (!row.is_public() && row.backend == "vllm" && row.moe_tp * row.moe_ep > row.tp) {
-    const int all = static_cast<int>(row.moe_tp * row.moe_ep), tp = static_cast<int>(row.tp);
+  const int all = static_cast<int>(row.moe_tp * row.moe_ep);
+  const int tp = static_cast<int>(std::max(1.0, row.tp));
+  if (!row.is_public() && row.backend == "vllm" && all > tp) {
     return EndpointLayout{tp, all / tp, row.moe_ep > 1 ? all : 1};
   }
   if (layout.tp > 8) return std::nullopt;

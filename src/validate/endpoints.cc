@@ -128,10 +128,14 @@ EndpointRow row_of(const Row& row) {
   r.mode = row.text("mode");
   r.quantization = row.text("gemm_quant_mode");
   r.measured = row.text("measured");
-  const auto set = [&](double& value, const char* name) { value = row.number(name, 0); };
-  set(r.prompt, "isl");
-  set(r.output, "osl");
-  set(r.clients, "concurrency");
+  const auto set = [&](double& value, const char* name, double most = 1e4) {
+    value = row.number(name, 0);
+    if (value > most) throw BadField{fmt::format("{} is {}, more than {}", name, value, most)};
+  };
+  constexpr double kMostTokens = 1e7, kMostClients = 1e6;
+  set(r.prompt, "isl", kMostTokens);
+  set(r.output, "osl", kMostTokens);
+  set(r.clients, "concurrency", kMostClients);
   set(r.tp, "tp_size");
   set(r.pp, "pp_size");
   set(r.attention_dp, "attention_dp_size");

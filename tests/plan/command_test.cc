@@ -172,6 +172,22 @@ TEST_F(PlanCommand, ShowsMachinesOverTime) {
   EXPECT_EQ(curve[1].at("up"), curve[2].at("needed"));
 }
 
+TEST_F(PlanCommand, ClosedLoopCountsRequestsWhereAllAreSentAtOnce) {
+  const Json plan = json(
+      "-m llama-3-8b --stack vllm -M h100-sxm --clients 200 --count 100 --prompt 500 --output 50 "
+      "--ttft 100s");
+  const Json& candidate = plan.at("candidates").front();
+  EXPECT_EQ(candidate.at("meets"), true);
+  EXPECT_GT(candidate.at("ttft_s").get<double>(), 0);
+}
+
+TEST_F(PlanCommand, ReplicaFitsItsMachine) {
+  const Json plan = json("-m llama-3-8b -M h100-sxm --tp 8 --rate 1 --count 100 --ttft 1s");
+  EXPECT_TRUE(plan.at("best").is_null());
+  EXPECT_NE(plan.at("candidates").front().at("reason").get<std::string>().find("devices"),
+            std::string::npos);
+}
+
 TEST_F(PlanCommand, BadInputIsOneLine) {
   const std::string w = workload();
   EXPECT_NE(refused("-m llama-3-8b --rate 1").find("needs a target"), std::string::npos);
@@ -187,6 +203,9 @@ TEST_F(PlanCommand, BadInputIsOneLine) {
   refused("--simulate " + w + " --routing random");
   refused("--simulate " + w + " --requests /nowhere/out.csv");
   refused("--ttft -1s --rate 1 -M h100-sxm");
+  EXPECT_NE(refused("--ttft 500 --rate 1 -M h100-sxm").find("unit"), std::string::npos);
+  refused("--ttft 1s --rate 1 -M 8xh100-sxm --tp 1 --dp 2");
+  refused("--ttft 1s --rate 1 --count 500 -M h100-sxm --interval 1us");
   refused("--ttft 1s --rate 1 -M h100-sxm=x");
   refused("--ttft 1s --rate 1 -M h100-sxmm");
   refused("--ttft 1s --rate 1 --prompt 0 -M h100-sxm");
