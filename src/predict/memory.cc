@@ -12,7 +12,7 @@ constexpr double kDriverBytes = 0.5e9;
 
 std::optional<double> usable_bytes(const Machine& machine) {
   Maybe total = machine.memory().total_capacity();
-  if (total && machine.kind == MachineKind::gpu) *total -= kDriverBytes;
+  if (total && machine.kind == MachineKind::gpu) *total -= std::min(kDriverBytes, *total / 2);
   return total;
 }
 

@@ -35,8 +35,8 @@ constexpr Knob kKnobs[] = {{"step", &HostCosts::step, 1e-5, 5e-3},
                            {"first", &HostCosts::first, 2e-3, 0.4}};
 constexpr size_t kKnobCount = std::size(kKnobs);
 
-HostCosts with(const std::vector<double>& x) {
-  HostCosts host;
+// What is not fitted stays as it is in `host`.
+HostCosts with(HostCosts host, const std::vector<double>& x) {
   for (size_t i = 0; i < kKnobCount; ++i) {
     host.*kKnobs[i].member = kKnobs[i].low * std::pow(kKnobs[i].high / kKnobs[i].low, x[i]);
   }
@@ -64,9 +64,9 @@ double weight_of_first(const Endpoint& e) {
   return e.known_client ? kLoadedWeight : kLoadedWeight / 10;
 }
 
-double loss(const std::vector<double>& x, const std::vector<double>& prior,
+double loss(const HostCosts& start, const std::vector<double>& x, const std::vector<double>& prior,
             const std::vector<Sample>& samples, bool only_fit) {
-  const HostCosts host = with(x);
+  const HostCosts host = with(start, x);
   double sum = 0, weight = 0;
   for (const Sample& s : samples) {
     if (only_fit && s.held_out) continue;
@@ -84,9 +84,9 @@ double loss(const std::vector<double>& x, const std::vector<double>& prior,
 HostCosts fit(const HostCosts& start, const std::vector<Sample>& samples, bool only_fit) {
   const std::vector<double> prior = without(start);
   const auto objective = [&](const std::vector<double>& x) {
-    return loss(x, prior, samples, only_fit);
+    return loss(start, x, prior, samples, only_fit);
   };
-  return with(minimise(objective, prior, 0.2, 3000, 7).x);
+  return with(start, minimise(objective, prior, 0.2, 3000, 7).x);
 }
 
 struct Errors {
