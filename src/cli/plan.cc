@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "base/error.h"
@@ -58,8 +59,13 @@ struct PlanCommandOptions {
   bool csv = false, disaggregated = false;
 };
 
-// Enough requests for a p99 where nothing says how many.
-constexpr int kMadeRequests = 10'000;
+// Requests where nothing says how many: enough for a p99, for an overload to show (queues grow over
+// minutes), and for clients to send several times.
+int made_requests(const PlanCommandOptions& o) {
+  constexpr double kForPercentile = 10'000, kSeconds = 120, kEach = 8, kMost = 500'000;
+  const double needed = std::max({kForPercentile, o.rate * kSeconds, o.clients * kEach});
+  return static_cast<int>(std::min(needed, std::max(kMost, 2.0 * o.clients)));
+}
 
 // The options of a request that make sense for a whole endpoint.
 void add_plan_request_options(CLI::App& command, RequestOptions& options) {
@@ -105,7 +111,7 @@ Trace command_traffic(const PlanCommandOptions& o) {
   options.prefix_tokens = o.prefix_tokens;
   options.seed = o.seed;
   options.requests = o.count;
-  if (options.trace.empty() && o.count == 0) options.requests = kMadeRequests;
+  if (options.trace.empty() && o.count == 0) options.requests = made_requests(o);
   Trace traffic = make_traffic(options);
   return o.growth == 1 ? traffic : with_rate(std::move(traffic), o.growth);
 }
@@ -170,6 +176,9 @@ PlanTask plan_task(const PlanCommandOptions& o) {
   if (!task.targets.any()) {
     throw Error("ridge plan needs a target: --ttft 500ms, --itl 40ms or --e2e 10s");
   }
+  if (o.rate > 0 && o.clients > 0) {
+    throw OptionError("rate", "--rate and --clients are two kinds of traffic: leave out one");
+  }
   if (o.trace.empty() && o.rate == 0 && o.clients == 0) {
     throw Error("ridge plan needs traffic: --rate 5, --clients 64 or --trace FILE");
   }
@@ -217,8 +226,9 @@ void make_plan(const PlanCommandOptions& o, const Global& global) {
     answer.breaks = breaking_point(task, *best);
     answer.changes = sensitivities(task, *best);
     if (!o.interval.empty() && task.clients == 0) {
-      answer.curve = capacity_curve(task, *best, positive_time(o.interval, "interval"),
-                                    parse_seconds(o.start_up, "--start-up"));
+      const double interval = positive_time(o.interval, "interval");
+      if (interval < 1) throw OptionError("interval", "--interval must be a second or more");
+      answer.curve = capacity_curve(task, *best, interval, parse_seconds(o.start_up, "--start-up"));
     }
   }
   if (!o.svg.empty()) write_file(o.svg, draw_svg(plan_front_plot(answer.report)));
@@ -229,6 +239,18 @@ void make_plan(const PlanCommandOptions& o, const Global& global) {
   } else {
     fmt::print("{}", plan_text(task, answer));
   }
+}
+
+// Within bounds, which "nan" is not.
+CLI::Validator within(double low, double high) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (end != text.c_str() && *end == 0 && value >= low && value <= high) return {};
+        return fmt::format("'{}' is no number from {:g} to {:g}", text, low, high);
+      },
+      "NUMBER");
 }
 
 void add_traffic_options(CLI::App& command, PlanCommandOptions& o) {
@@ -243,13 +265,13 @@ void add_traffic_options(CLI::App& command, PlanCommandOptions& o) {
       ->excludes(simulate)
       ->group(kGroup);
   command.add_option("--rate", o.rate, "Requests a second; a trace is stretched to it")
-      ->check(CLI::Range(1e-6, 1e6))
+      ->check(within(1e-6, 1e6))
       ->group(kGroup);
   command.add_option("--clients", o.clients, "Clients that each send when answered (closed loop)")
       ->check(CLI::Range(1, 1 << 20))
       ->group(kGroup);
   command.add_option("--growth", o.growth, "Times the rate")
-      ->check(CLI::Range(1e-3, 1e3))
+      ->check(within(1e-3, 1e3))
       ->group(kGroup);
   command.add_option("-p,--prompt", o.prompt, "Tokens of a prompt, without a trace")
       ->capture_default_str()
@@ -258,7 +280,7 @@ void add_traffic_options(CLI::App& command, PlanCommandOptions& o) {
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--burstiness", o.burstiness, "Below 1: bursts; 1: Poisson; 10000: even gaps")
-      ->check(CLI::Range(0.01, 1e4))
+      ->check(within(0.01, 1e4))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--prefix-groups", o.prefix_groups, "Groups of prompts that share a prefix")
@@ -281,11 +303,11 @@ void add_target_options(CLI::App& command, PlanCommandOptions& o) {
   command.add_option("--itl", o.itl, "A request's mean time per output token: 40ms")->group(kGroup);
   command.add_option("--e2e", o.e2e, "Time to the last token: 10s")->group(kGroup);
   command.add_option("--percentile", o.percentile, "Percentile of requests that meets them")
-      ->check(CLI::Range(1., 99.99))
+      ->check(within(1, 99.99))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--headroom", o.headroom, "Percent of load that may be added")
-      ->check(CLI::Range(0., 1000.))
+      ->check(within(0, 1000))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--max-machines", o.max_machines, "Machines of a kind at most")

@@ -166,6 +166,9 @@ void solve_candidate(const PlanTask& task, const std::map<int, TaskRequests>& by
   outcome.meets = needed > 0;
   set_machines(task, outcome, needed > 0 ? needed : task.max_machines);
   try_small_budgets(task, requests, outcome);
+  // A simulation of minutes may not show a slow overload; the bound on the rate holds for ever.
+  const int least = std::min(int(std::ceil(machines * (1 + task.headroom))), task.max_machines);
+  if (outcome.machines < least) set_machines(task, outcome, least);
   serve_traffic(task, requests, outcome);
   if (!outcome.meets) outcome.reason = missed_words(task, outcome);
 }
@@ -199,13 +202,17 @@ void mark_front(std::vector<PlanOutcome>& outcomes) {
     }
     const PlanOutcome& best = outcomes.front();
     if (&outcome == &best) continue;
+    if (outcome.service.ttft_tail.value >= best.service.ttft_tail.value &&
+        outcome.service.itl_tail.value >= best.service.itl_tail.value) {
+      outcome.on_front = false;
+    }
     if (best.dollars_per_hour && !outcome.dollars_per_hour) {
       outcome.reason = "price unknown";
     } else if (plan_cost(outcome) > plan_cost(best)) {
       outcome.reason =
           fmt::format("costs {:.0f} % more", 100 * (plan_cost(outcome) / plan_cost(best) - 1));
     } else {
-      outcome.reason = "costs the same, answers later";
+      outcome.reason = "costs the same, whole answers later";
     }
   }
 }
@@ -257,6 +264,8 @@ int machines_needed(const PlanTask& task, const PlanOutcome& outcome,
                     const std::vector<SimulatedRequest>& requests, int clients, int guess,
                     int most) {
   const auto suffices = [&](int machines) {
+    // Prompts and answers cannot run on different replicas of one.
+    if (outcome.disaggregated && machines * outcome.replicas_per_machine() < 2) return false;
     return try_fleet(task, outcome, machines, requests, clients)
         .service.missed(task.targets)
         .empty();

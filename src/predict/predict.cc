@@ -216,6 +216,7 @@ Prediction predict(const Request& r) {
     const Load load = endpoint_load(r);
     if (endpoint_batch(r, load) > 0) {
       p.endpoint = estimate_endpoint(r, load);
+      if (r.rate) p.endpoint->tokens_per_s = *r.rate * r.output;  // no more than is asked for
     }
   }
 
