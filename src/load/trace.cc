@@ -27,6 +27,33 @@ constexpr double kEpoch = 1e8;  // seconds: later times count from 1970, not fro
 struct RawRow {
   std::optional<double> arrival_s, prompt, output, block_size;
   std::vector<int64_t> blocks;
+
+  // `unit`: seconds that a timestamp counts in.
+  void set(TraceField field, double value, double unit) {
+    switch (field) {
+      case TraceField::arrival_s:
+        arrival_s = value;
+        break;
+      case TraceField::arrival_ms:
+        arrival_s = value * 1e-3;
+        break;
+      case TraceField::timestamp:
+        arrival_s = value * unit;
+        break;
+      case TraceField::prompt:
+        prompt = value;
+        break;
+      case TraceField::output:
+        output = value;
+        break;
+      case TraceField::block_size:
+        block_size = value;
+        break;
+      case TraceField::blocks:
+      case TraceField::other:
+        break;
+    }
+  }
 };
 
 // Where a line is. The name is put together only for an error.
@@ -161,9 +188,8 @@ class RowReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (in_blocks_) row.blocks.push_back(int64_t(mix64(std::hash<std::string>()(value))));
-    if (depth_ != 1 || (field_ != TraceField::timestamp && field_ != TraceField::arrival_s)) {
-      return depth_ > 0;
-    }
+    if (depth_ != 1 || field_ == TraceField::other) return depth_ > 0;
+    if (field_ != TraceField::timestamp && field_ != TraceField::arrival_s) return false;
     row.arrival_s = parse_date(value);
     return row.arrival_s.has_value();
   }
@@ -191,28 +217,8 @@ class RowReader : public nlohmann::json_sax<nlohmann::json> {
   bool number(double value, int64_t id) {
     if (in_blocks_) row.blocks.push_back(id);
     if (depth_ != 1) return depth_ > 0;
-    switch (field_) {
-      case TraceField::arrival_s:
-        row.arrival_s = value;
-        break;
-      case TraceField::arrival_ms:
-      case TraceField::timestamp:
-        row.arrival_s = value / 1000;
-        break;
-      case TraceField::prompt:
-        row.prompt = value;
-        break;
-      case TraceField::output:
-        row.output = value;
-        break;
-      case TraceField::block_size:
-        row.block_size = value;
-        break;
-      case TraceField::blocks:
-        return false;
-      case TraceField::other:
-        break;
-    }
+    if (field_ == TraceField::blocks) return false;
+    row.set(field_, value, 1e-3);  // a timestamp is in milliseconds
     return true;
   }
 
@@ -304,23 +310,7 @@ void read_csv_field(RawRow& row, TraceField field, std::string_view text, const 
     if (!date) place.fail("\"{}\" is not a number", text.substr(0, 40));
     value = *date;
   }
-  switch (field) {
-    case TraceField::timestamp:
-    case TraceField::arrival_s:
-      row.arrival_s = value;
-      break;
-    case TraceField::arrival_ms:
-      row.arrival_s = value / 1000;
-      break;
-    case TraceField::prompt:
-      row.prompt = value;
-      break;
-    case TraceField::output:
-      row.output = value;
-      break;
-    default:
-      break;
-  }
+  row.set(field, value, 1);  // a timestamp is in seconds
 }
 
 Trace parse_table(std::string_view text, std::string_view where) {

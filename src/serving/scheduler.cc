@@ -6,13 +6,6 @@
 #include "base/error.h"
 
 namespace ridge {
-namespace {
-
-// A waiting request is held back while another computes a prefix of it, if that saves so many
-// tokens.
-constexpr int kMinSharedTokens = 32;
-
-}  // namespace
 
 struct ScheduledSequence : QueuedSequence {
   ScheduledSequence(Arrival&& from, PagePool& pool)

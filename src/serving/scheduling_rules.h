@@ -36,6 +36,10 @@
 
 namespace ridge {
 
+// A waiting request is held back while another computes a prefix of it, if that saves so many
+// tokens.
+inline constexpr int kMinSharedTokens = 32;
+
 // What the rules keep of a sequence.
 struct QueuedSequence {
   int prompt = 0, max_length = 0;  // tokens; max_length: of prompt and output together

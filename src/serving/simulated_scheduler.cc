@@ -4,13 +4,6 @@
 #include <cassert>
 
 namespace ridge {
-namespace {
-
-// As Scheduler: a waiting request is held back while another computes a prefix of it, if that saves
-// so many tokens.
-constexpr int kMinAwaitedTokens = 32;
-
-}  // namespace
 
 SimulatedScheduler::SimulatedScheduler(const ServingPolicy& policy, int pages)
     : SchedulingRules(policy), cache_(pages), entering_(size_t(policy.page_tokens), 0) {}
@@ -154,7 +147,7 @@ bool SimulatedScheduler::prefix_is_being_computed(const Sequence& s, int found) 
     const auto different =
         std::mismatch(first, first + static_cast<long>(most), other.blocks.begin()).first;
     const int shared = static_cast<int>(different - first);
-    return shared * policy_.page_tokens - found >= kMinAwaitedTokens && other.in_tree < shared;
+    return shared * policy_.page_tokens - found >= kMinSharedTokens && other.in_tree < shared;
   };
   const auto any = [&](std::span<Sequence* const> list) {
     return std::any_of(list.begin(), list.end(),

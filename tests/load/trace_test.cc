@@ -106,6 +106,11 @@ TEST(Trace, ErrorsNameTheLine) {
   }
 }
 
+TEST(Trace, AWordIsNoTime) {
+  EXPECT_THROW(parse_trace("{\"arrival_ms\": \"a\", \"prompt\": 5, \"output\": 1}\n", "t"), Error);
+  EXPECT_THROW(parse_trace("{\"arrival_s\": 1, \"prompt\": \"5\", \"output\": 1}\n", "t"), Error);
+}
+
 TEST(Trace, ReadsDates) {
   EXPECT_EQ(parse_date("1970-01-02 00:00:01.5"), 86401.5);
   EXPECT_EQ(parse_date("2000-03-01T00:00:00Z"), 951868800.);

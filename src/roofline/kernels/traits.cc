@@ -83,7 +83,7 @@ GpuTraits gpu_traits(const Machine& machine) {
   set(DType::fp8, half);  // without fp8 units the product runs in 16 bits
   set(DType::int8, half);
   set(DType::fp4, traits.peak_of(DType::fp8));
-  // Blackwell Ultra's dense fp4 peak is 6 times the 16-bit one, but products stay at the power
+  // Blackwell Ultra's dense fp4 peak is 6 times the 16-bit one, but GEMMs stay at the power
   // limit: measured shares of the peak fall as the peak rises. Four times is what B200 has.
   double& fp4 = traits.peak[static_cast<int>(DType::fp4)];
   fp4 = std::min(fp4, 4 * half);
