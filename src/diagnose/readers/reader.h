@@ -1,0 +1,47 @@
+// Readers of evidence. A file is recognised by its content, not by its name; each format is a file
+// of this folder.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "diagnose/evidence.h"
+
+namespace ridge {
+
+// What a person says about the files.
+struct ReadOptions {
+  double window_s = 0;     // between two snapshots; 0: from the files' timestamps
+  double wall_time_s = 0;  // that a kernel summary covers; 0: not known
+};
+
+// Reads all files of a case. Snapshots of one endpoint are joined to a window. A file that cannot
+// be read at all throws Error naming it; what cannot be read inside a file becomes a note.
+Evidence read_evidence(const std::vector<std::string>& paths, const ReadOptions& options);
+
+// --- One function per format: nullopt where the text is not of that format; Error "NAME: line 3:
+// ..." where it is, and nothing in it can be used. `name` is for messages.
+
+// Text that has a whole file's content. Called in this order by read_evidence().
+std::optional<EvidenceFile> read_nsight_compute(std::string_view text, const std::string& name);
+std::optional<EvidenceFile> read_nsight_systems_csv(std::string_view text, const std::string& name,
+                                                    const ReadOptions& options);
+std::optional<EvidenceFile> read_nvidia_smi(std::string_view text, const std::string& name);
+std::optional<EvidenceFile> read_benchmark_result(std::string_view text, const std::string& name);
+std::optional<EvidenceFile> read_llama_bench(std::string_view text, const std::string& name);
+std::optional<EvidenceFile> read_request_log(std::string_view text, const std::string& name);
+std::optional<EvidenceFile> read_engine_log(std::string_view text, const std::string& name);
+
+// Files that are too large or not text: given by path. Recognised by `head`, the first bytes (of
+// the unpacked content where the file is gzipped).
+bool is_sqlite(std::string_view head);
+EvidenceFile read_nsight_systems_sqlite(const std::string& path);
+bool is_pytorch_trace(std::string_view head);
+EvidenceFile read_pytorch_trace(const std::string& path);
+
+// Pages of Prometheus text have a parser and a comparison of their own: metrics_page.h,
+// metrics_window.h.
+
+}  // namespace ridge
