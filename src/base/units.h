@@ -20,6 +20,9 @@ std::string pretty_percent(double fraction);      // "43 %"
 
 // "28ms", "0.9 s", "280us", "3" (seconds) -> seconds. Throws Error naming `what`.
 double parse_seconds(std::string_view text, std::string_view what);
+// The same, but a number without a unit is refused, 0 aside: latencies are given in seconds as
+// often as in milliseconds.
+double parse_latency(std::string_view text, std::string_view what);
 // "280tok/s", "280" -> 280. "3.35TB/s", "80GB", "32k" with SI (k, M, G, T) or binary (Ki, Mi)
 // prefixes. Where `unit` is empty, "85%" -> 0.85.
 double parse_quantity(std::string_view text, std::string_view unit, std::string_view what);

@@ -124,6 +124,15 @@ double parse_seconds(std::string_view text, std::string_view what) {
   throw Error("{}: unknown unit '{}' in '{}'; write {}", what, number.rest, trim(text), kHint);
 }
 
+double parse_latency(std::string_view text, std::string_view what) {
+  const double seconds = parse_seconds(text, what);
+  const size_t last = text.find_last_not_of(" \t");
+  if (seconds != 0 && std::string_view("0123456789.").find(text[last]) != std::string_view::npos) {
+    throw Error("{}: '{}' has no unit; write {}ms or {}s", what, text, text, text);
+  }
+  return seconds;
+}
+
 double parse_quantity(std::string_view text, std::string_view unit, std::string_view what) {
   const std::string hint = fmt::format("a number such as 280{0} or 32k{0}", unit);
   const Leading number = leading_number(text, what, hint);

@@ -15,7 +15,6 @@
 #include "cli/command.h"
 #include "cli/plan_text.h"
 #include "plan/json.h"
-#include "predict/observe.h"
 
 namespace ridge {
 namespace {

@@ -8,20 +8,22 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/explain_text.h"
 #include "cli/options.h"
-#include "predict/observe.h"
+#include "diagnose/json.h"
 
 namespace ridge {
 namespace {
 
 constexpr const char* kReportExamples = R"(Examples:
   ridge report -o report.html -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
+  ridge report -o slow.html --explain metrics.prom dcgm.prom
   ridge report -o slow.html -m llama-3-70b -M 8xh100-sxm -b 8 --observed 280tok/s --gpu-util 0.38
 The file holds the whole page and needs neither Ridge nor a network. Machines and models by name.)";
 
 struct ReportOptions {
   RequestOptions request;
-  ObservedOptions seen;
+  ExplainOptions explain;  // files and numbers that were seen
   std::string file, target, compare;
 };
 
@@ -38,14 +40,34 @@ ApiOptions config_of(const ReportOptions& o) {
       config[name] = o.request.*option.value;
     }
   }
-  for (const ObservedOption& option : observed_options()) {
-    if (!(o.seen.*option.value).empty()) config[option.name] = o.seen.*option.value;
+  for (const QuantityInfo& about : all_quantities()) {
+    const std::string& text = o.explain.stated[about.quantity];
+    if (!text.empty()) config[about.option] = text;
   }
-  const bool observed = !o.seen.observed.empty() || !o.seen.itl.empty();
+  const bool observed =
+      config.contains("observed") || config.contains("itl") || !o.explain.files.empty();
   if (observed && config.contains("batch")) config["seen-batch"] = config["batch"];
   config["target"] = o.target;
   if (!o.compare.empty()) config["compare"] = o.compare;
   return config;
+}
+
+// The diagnosis of the files. What they say about model and machine becomes the report's, where the
+// options do not say otherwise.
+Json explain_files(ReportOptions& o, const CLI::App& command) {
+  o.explain.request = o.request;
+  if (command.count("--model") == 0) o.explain.request.model = kAuto;
+  if (command.count("--machine") == 0) o.explain.request.machine = kAuto;
+  if (o.request.batch != kAuto) o.explain.stated[Quantity::batch] = o.request.batch;
+  o.explain.request.batch = kAuto;
+  const Diagnosis d = explain(o.explain);
+  if (d.run.expected) {
+    const Request& r = d.run.expected->request;
+    o.request.model = r.model->name;
+    o.request.machine = r.system.name();
+    if (d.run.batch) o.request.batch = fmt::format("{:.0f}", *d.run.batch);
+  }
+  return to_json(d);
 }
 
 }  // namespace
@@ -57,20 +79,21 @@ void add_report_command(CLI::App& app, Global& global) {
       app.add_subcommand("report", "The page as one standalone file, to attach to a ticket");
   command->add_option("-o,--file", o->file, "HTML file to write")->required();
   add_request_options(*command, o->request, EndpointOptions::left_out);
-  for (const ObservedOption& option : observed_options()) {
-    if (std::string_view(option.name) == "batch") continue;  // --batch is both
-    command->add_option(std::string("--") + option.name, o->seen.*option.value, option.help)
-        ->group("What you see");
-  }
+  add_stated_options(*command, o->explain.stated, false);
+  command->add_option("--explain", o->explain.files,
+                      "Evidence to explain: files as ridge explain reads");
+  add_explain_files(*command, o->explain);
   command->add_option("--target", o->target, "Latency target, time per token")
       ->capture_default_str();
   command->add_option("--compare", o->compare, "Machines to compare with, comma-separated");
   command->footer(kReportExamples);
-  command->callback([o, &global] {
+  command->callback([o, command, &global] {
     check_writable(o->file);
+    std::optional<Json> explanation;
+    if (!o->explain.files.empty()) explanation = explain_files(*o, *command);
     const std::string made = fmt::format("{:%Y-%m-%d %H:%M} UTC, ridge {}",
                                          fmt::gmtime(std::time(nullptr)), RIDGE_VERSION);
-    const std::string html = report_html(config_of(*o), made);
+    const std::string html = report_html(config_of(*o), made, explanation);
     write_file(o->file, html);
     if (global.json) {
       fmt::print("{}\n", Json{{"path", o->file}, {"bytes", html.size()}}.dump(2));

@@ -123,41 +123,4 @@ Json to_json(const Request& r, const Prediction& p) {
   return json;
 }
 
-Json to_json(const Request& r, const Explanation& x) {
-  static constexpr std::string_view kBearings[] = {"supports", "contradicts", "missing"};
-  Json evidence = Json::array(), levers = Json::array();
-  for (const Evidence& e : x.evidence) {
-    evidence.push_back(Json{{"bearing", kBearings[static_cast<int>(e.bearing)]}, {"text", e.text}});
-  }
-  for (const Lever& l : x.levers) {
-    levers.push_back(Json{{"name", l.name},
-                          {"gain", l.gain},
-                          {"ttft_gain", l.ttft_gain},
-                          {"tpot_s", l.tpot_s},
-                          {"next_wall", wall_name(l.next_wall)},
-                          {"note", l.note}});
-  }
-  Request at = r;
-  at.batch = x.batch;
-  return Json{{"model", r.model->name},
-              {"machine", r.system.name()},
-              {"stack", r.stack.name},
-              {"verdict", verdict_name(x.verdict)},
-              {"wall", wall_name(x.wall)},
-              {"next_wall", wall_name(x.next_wall)},
-              {"sentence", x.sentence},
-              {"observed", Json{{"step_s", x.step_s},
-                                {"batch", x.batch},
-                                {"effective_batch", known(x.effective_batch)},
-                                {"share_of_roof", x.share_of_roof},
-                                {"over_expected", x.over_expected},
-                                {"mbu", x.mbu},
-                                {"mfu", known_share(x.mfu)}}},
-              {"useful_batch", x.useful_batch},
-              {"useful_tokens_per_s", x.useful_tokens_per_s},
-              {"evidence", evidence},
-              {"levers", levers},
-              {"prediction", to_json(at, x.prediction)}};
-}
-
 }  // namespace ridge

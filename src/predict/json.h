@@ -1,13 +1,11 @@
-// Predictions and explanations as JSON. docs/json.md documents every field.
+// Predictions as JSON. docs/json.md documents every field.
 #pragma once
 
 #include "base/json.h"
-#include "predict/explain.h"
 #include "predict/predict.h"
 
 namespace ridge {
 
 Json to_json(const Request& request, const Prediction& prediction);
-Json to_json(const Request& request, const Explanation& explanation);
 
 }  // namespace ridge

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "diagnose/explain_options.h"
+#include "diagnose/json.h"
 #include "machine/atlas.h"
 #include "machine/history.h"
 #include "machine/summary.h"
@@ -15,7 +17,6 @@
 #include "model/read.h"
 #include "plan/endpoint.h"
 #include "predict/json.h"
-#include "predict/observe.h"
 #include "predict/pyramid.h"
 #include "predict/roofline_view.h"
 #include "predict/sweep.h"
@@ -131,15 +132,21 @@ Json endpoint(const ApiOptions& given) {
   return json;
 }
 
+// Numbers only: a server reads no files for strangers. Model and machine are the page's defaults
+// where they are not given, as everywhere in this API.
 Json explanation(const ApiOptions& given) {
-  ObservedOptions seen;
-  for (const ObservedOption& option : observed_options()) {
-    if (const std::string* value = find(given, option.name)) seen.*option.value = *value;
+  ExplainOptions options;
+  for (const QuantityInfo& about : all_quantities()) {
+    if (!about.option) continue;
+    if (const std::string* value = find(given, about.option)) {
+      options.stated[about.quantity] = *value;
+    }
   }
   ApiOptions rest = given;
   for (const char* name : {"batch", "output"}) rest.erase(name);  // here they are what was seen
-  const Request request = request_of(rest, kDeepPredictions);
-  return to_json(request, explain(request, make_observation(seen), given.contains("context")));
+  request_of(rest, kDeepPredictions);
+  options.request = request_options_of(rest);
+  return to_json(explain(options, Sources::names_only));
 }
 
 Json roofline(const ApiOptions& given) {
@@ -266,8 +273,8 @@ const ApiEndpoint* find_api_endpoint(std::string_view path) {
 std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& endpoint) {
   std::vector<std::pair<std::string, std::string>> options;
   if (endpoint.set == OptionSet::explain) {
-    for (const ObservedOption& option : observed_options()) {
-      options.emplace_back(option.name, option.help);
+    for (const QuantityInfo& about : all_quantities()) {
+      if (about.option) options.emplace_back(about.option, about.help);
     }
   }
   if (endpoint.set == OptionSet::request || endpoint.set == OptionSet::explain) {

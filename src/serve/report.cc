@@ -69,13 +69,18 @@ std::string inside_script(std::string text) {
 
 }  // namespace
 
-std::string report_html(const ApiOptions& config, const std::string& made) {
+std::string report_html(const ApiOptions& config, const std::string& made,
+                        const std::optional<Json>& explanation) {
   const nlohmann::json views = parse_json(page_text("views.json"), "views.json");
   // What the headline shows must be there; this throws where it cannot be.
   answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
 
   Json frozen{{"config", config}, {"made", made}, {"views", Json::object()}};
   for (const auto& [name, view] : views.items()) {
+    if (name == "explain" && explanation) {
+      frozen["views"][name] = *explanation;
+      continue;
+    }
     frozen["views"][name] = answer_or_error(view.at("path"), options_for(view, config));
   }
   const std::string data = frozen.dump(-1, ' ', false, Json::error_handler_t::replace);

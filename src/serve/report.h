@@ -1,6 +1,7 @@
 // A report: the page with its answers inside, one file that needs neither server nor network.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "serve/api.h"
@@ -9,6 +10,9 @@ namespace ridge {
 
 // `config` holds options by the page's names ("batch", "target", "seen-batch"). Throws Error where
 // an option is wrong, the configuration cannot be predicted, or the build has no page.
-std::string report_html(const ApiOptions& config, const std::string& made);
+// `explanation` is what ridge explain says of files; without it the numbers in `config` are
+// explained.
+std::string report_html(const ApiOptions& config, const std::string& made,
+                        const std::optional<Json>& explanation = std::nullopt);
 
 }  // namespace ridge

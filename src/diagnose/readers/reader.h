@@ -2,6 +2,7 @@
 // of this folder.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,12 +14,15 @@ namespace ridge {
 
 // What a person says about the files.
 struct ReadOptions {
-  double window_s = 0;     // between two snapshots; 0: from the files' timestamps
-  double wall_time_s = 0;  // that a kernel summary covers; 0: not known
+  double window_s = 0;               // between two snapshots; 0: from the files' timestamps
+  double wall_time_s = 0;            // that a kernel summary covers; 0: not known
+  double sample_s = 30;              // how long a live endpoint is sampled
+  std::function<bool(double)> tick;  // called while sampling with the seconds gone; false ends it
 };
 
-// Reads all files of a case. Snapshots of one endpoint are joined to a window. A file that cannot
-// be read at all throws Error naming it; what cannot be read inside a file becomes a note.
+// Reads all files of a case; "http://HOST:PORT/metrics" samples a live endpoint. Snapshots of one
+// endpoint are joined to a window. A file that cannot be read at all throws Error naming it; what
+// cannot be read inside a file becomes a note.
 Evidence read_evidence(const std::vector<std::string>& paths, const ReadOptions& options);
 
 // --- One function per format: nullopt where the text is not of that format; Error "NAME: line 3:

@@ -1,4 +1,4 @@
-#include "predict/levers.h"
+#include "diagnose/levers.h"
 
 #include <fmt/format.h>
 
@@ -34,11 +34,11 @@ class Levers {
       lever.gain = p.tokens_per_s / now_.tokens_per_s * scale;
       lever.ttft_gain = now_.ttft_s() / p.ttft_s();
       lever.tpot_s = p.tpot_s();
-      lever.fits = p.memory.fits;
+      lever.predicted = true;
       lever.next_wall = (phase_ == Phase::prefill ? p.prefill : p.decode).wall;
       const double faster = now_.tpot_s() / lever.tpot_s;
       const bool gains = std::max({lever.gain, lever.ttft_gain, faster}) >= kLeastGain;
-      if (lever.fits && gains) levers_.push_back(std::move(lever));
+      if (p.memory.fits && gains) levers_.push_back(std::move(lever));
     } catch (const Error&) {
     }
   }

@@ -1,0 +1,50 @@
+#include "diagnose/explain_options.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "diagnose/readers/reader.h"
+
+namespace ridge {
+namespace {
+
+double duration_option(const std::string& text, const char* option, double otherwise) {
+  if (text.empty()) return otherwise;
+  double seconds = 0;
+  try {
+    seconds = parse_latency(text, std::string("--") + option);
+  } catch (const Error& error) {
+    throw OptionError(option, error.what());
+  }
+  if (!(seconds > 0 && seconds <= 86400)) {
+    throw OptionError(option, std::string("--") + option + " must be positive, at most a day");
+  }
+  return seconds;
+}
+
+// Drafts per step, where a person states them; a list is refused by identify().
+int stated_drafts(const RequestOptions& request) {
+  const bool number = !request.speculate.empty() && request.speculate.size() < 4 &&
+                      request.speculate.find_first_not_of("0123456789") == std::string::npos;
+  return number ? std::stoi(request.speculate) : 0;
+}
+
+}  // namespace
+
+Diagnosis explain(const ExplainOptions& options, Sources sources) {
+  EvidenceFile stated = stated_evidence(options.stated, stated_drafts(options.request));
+  ReadOptions read;
+  read.window_s = duration_option(options.window, "window", 0);
+  read.sample_s = duration_option(options.sample, "for", read.sample_s);
+  read.tick = options.tick;
+  for (const Observed& o : stated.observed) {
+    if (o.quantity == Quantity::wall_time) read.wall_time_s = o.value;
+  }
+  Evidence evidence;
+  if (!options.files.empty()) evidence = read_evidence(options.files, read);
+  if (!stated.observed.empty()) evidence.files.push_back(std::move(stated));
+  Observations seen = combine(std::move(evidence));
+  Identified identified = identify(options.request, seen, sources);
+  return diagnose(std::move(seen), std::move(identified));
+}
+
+}  // namespace ridge
