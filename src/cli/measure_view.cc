@@ -44,7 +44,7 @@ std::vector<Reading> grouped(const std::vector<Reading>& readings) {
   return sorted;
 }
 
-Plot curves_plot(const Report& report, Quantity quantity, const char* title, const char* unit) {
+Plot curves_plot(const Report& report, Dimension quantity, const char* title, const char* unit) {
   Plot plot;
   plot.title = fmt::format("{}: {}", report.base.title, title);
   plot.x.label = "working set, bytes";
@@ -151,8 +151,8 @@ nlohmann::json drift_json(const std::vector<Drift>& drifts) {
 
 std::string report_svg(const Report& report) {
   const Plot plots[] = {
-      curves_plot(report, Quantity::bandwidth, "bandwidth over working set", "bytes/s"),
-      curves_plot(report, Quantity::time, "latency over working set", "s"), roofline_plot(report)};
+      curves_plot(report, Dimension::bandwidth, "bandwidth over working set", "bytes/s"),
+      curves_plot(report, Dimension::time, "latency over working set", "s"), roofline_plot(report)};
   std::string inner;
   int height = 0;
   for (const Plot& plot : plots) {

@@ -15,32 +15,32 @@ namespace {
 constexpr double kLeastConfidence = 0.4;
 constexpr double kMostConfidence = 0.97;
 
-std::vector<Candidate> candidates_of(const Case& c) {
-  std::vector<Candidate> all;
+std::vector<Hypothesis> hypotheses_of(const Case& c) {
+  std::vector<Hypothesis> all;
   for (const std::span<const Rule> rules :
        {soundness_rules(), scheduler_rules(), prompt_rules(), step_rules(), profile_rules()}) {
     for (const Rule rule : rules) {
-      if (std::optional<Candidate> found = rule(c)) all.push_back(*std::move(found));
+      if (std::optional<Hypothesis> found = rule(c)) all.push_back(*std::move(found));
     }
   }
   // Ties stay in the order of judgement.
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+  std::stable_sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) {
     return a.belief.value() > b.belief.value();
   });
   return all;
 }
 
-std::string unknown_sentence(const std::vector<Candidate>& all) {
+std::string unknown_sentence(const std::vector<Hypothesis>& all) {
   if (all.empty()) return "Not enough evidence for a verdict.";
   return fmt::format("Not enough evidence for a verdict. Most likely {}, but little speaks for it.",
                      verdict_name(all.front().verdict));
 }
 
-void decide(Diagnosis& d, std::vector<Candidate> all) {
+void decide(Diagnosis& d, std::vector<Hypothesis> all) {
   const bool known = !all.empty() && all.front().belief.value() >= kLeastConfidence;
   size_t second = 0;
   if (known) {
-    Candidate& best = all.front();
+    Hypothesis& best = all.front();
     d.verdict = best.verdict;
     d.healthy = best.healthy;
     d.wall = best.wall;
@@ -53,7 +53,7 @@ void decide(Diagnosis& d, std::vector<Candidate> all) {
   }
   while (second < all.size() && all[second].verdict == d.verdict) ++second;
   if (second >= all.size() || all[second].belief.value() < 0.15) return;
-  const Candidate& other = all[second];
+  const Hypothesis& other = all[second];
   d.runner_up = other.verdict;
   d.runner_up_confidence = std::min(kMostConfidence, other.belief.value());
   // What nearly won speaks against certainty.
@@ -187,7 +187,7 @@ Diagnosis diagnose(Observations seen, Identified identified) {
   d.run = reconstruct(d.seen, identified.request);
   const Machine* machine = identified.request ? &identified.request->system.device : nullptr;
   const Case c{d.seen, d.run, counter_roofs(machine, d.seen.setup.device)};
-  decide(d, candidates_of(c));
+  decide(d, hypotheses_of(c));
   find_next_wall(d);
   compare_first_token(d);
   describe_reconstruction(d);

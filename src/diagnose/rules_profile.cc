@@ -32,10 +32,10 @@ double unfused_share(const KernelProfile& p) {
   return share;
 }
 
-std::optional<Candidate> judge_gaps(const Case& c) {
+std::optional<Hypothesis> judge_gaps(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->serialized || p->launches < 1) return std::nullopt;
-  Candidate x{Verdict::host_bound, {}, Wall::launch, "", false};
+  Hypothesis x{Verdict::host_bound, {}, Wall::launch, "", false};
   const double gaps = gap_share(*p), mean_s = p->kernel_s / p->launches;
   if (gaps > thresholds::kGapShare) {
     x.belief.supports(std::min(0.85, 0.45 + gaps),
@@ -71,14 +71,14 @@ std::optional<Candidate> judge_gaps(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_exposed(const Case& c) {
+std::optional<Hypothesis> judge_exposed(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->serialized || p->kernel_s <= 0) return std::nullopt;
   const double span = p->busy_s > 0 ? p->busy_s : p->kernel_s;
   const double exposed =
       p->busy_s > 0 ? p->exposed_collective_s : p->family_s(KernelFamily::collective);
   if (exposed < thresholds::kExposedShare * span) return std::nullopt;
-  Candidate x{Verdict::interconnect, {}, Wall::interconnect, "", false};
+  Hypothesis x{Verdict::interconnect, {}, Wall::interconnect, "", false};
   x.belief.supports(
       p->busy_s > 0 ? 0.8 : 0.6,
       fmt::format("collectives run alone for {} of {}", pretty_time(exposed), pretty_time(span)));
@@ -92,7 +92,7 @@ std::optional<Candidate> judge_exposed(const Case& c) {
 }
 
 // Nsight Compute: each kernel with its own shares of the ceilings.
-std::optional<Candidate> judge_kernel_counters(const Case& c) {
+std::optional<Hypothesis> judge_kernel_counters(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->kernels.empty()) return std::nullopt;
   double memory = 0, compute = 0, seconds = 0;
@@ -113,11 +113,11 @@ std::optional<Candidate> judge_kernel_counters(const Case& c) {
       "{}: memory throughput {}, SM throughput {} of the peak",
       p->kernels.size() == 1 ? first.name : fmt::format("{} kernels", p->kernels.size()),
       pretty_percent(memory), pretty_percent(compute));
-  Candidate x{by_memory ? Verdict::memory_bound : Verdict::compute_bound,
-              {},
-              by_memory ? Wall::memory : Wall::compute,
-              "",
-              high >= thresholds::kNearRoof};
+  Hypothesis x{by_memory ? Verdict::memory_bound : Verdict::compute_bound,
+               {},
+               by_memory ? Wall::memory : Wall::compute,
+               "",
+               high >= thresholds::kNearRoof};
   if (high < thresholds::kQuietShare) {
     // Neither is near: too little work in flight.
     x.verdict = Verdict::slow_kernel;
@@ -147,14 +147,14 @@ std::optional<Candidate> judge_kernel_counters(const Case& c) {
 }
 
 // Operators that only move data: what fusion would keep on chip.
-std::optional<Candidate> judge_unfused(const Case& c) {
+std::optional<Hypothesis> judge_unfused(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->kernel_s <= 0 || p->kernels.empty() || p->kernels.front().memory_share) {
     return std::nullopt;
   }
   const double share = unfused_share(*p);
   if (share < 0.35) return std::nullopt;
-  Candidate x{Verdict::memory_bound, {}, Wall::memory, "", false};
+  Hypothesis x{Verdict::memory_bound, {}, Wall::memory, "", false};
   x.belief.supports(
       share >= thresholds::kDominant ? 0.7 : 0.45,
       fmt::format("{} of the kernels' time are unfused element-wise operators, copies "
@@ -172,7 +172,7 @@ std::optional<Candidate> judge_unfused(const Case& c) {
 }
 
 // GEMMs and attention with many tokens are arithmetic, with few they are reads of the weights.
-std::optional<Candidate> judge_dominant(const Case& c) {
+std::optional<Hypothesis> judge_dominant(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->kernel_s <= 0 || p->kernels.empty() || p->kernels.front().memory_share) {
     return std::nullopt;
@@ -192,11 +192,11 @@ std::optional<Candidate> judge_dominant(const Case& c) {
   // Reading the largest matrix of a layer takes well under 0.3 ms on any of today's accelerators.
   const bool long_kernels = longest > 300e-6;
   if (!prefill && !decode) prefill = long_kernels;
-  Candidate x{prefill ? Verdict::compute_bound : Verdict::memory_bound,
-              {},
-              prefill ? Wall::compute : Wall::memory,
-              "",
-              gap_share(*p) <= thresholds::kGapShare};
+  Hypothesis x{prefill ? Verdict::compute_bound : Verdict::memory_bound,
+               {},
+               prefill ? Wall::compute : Wall::memory,
+               "",
+               gap_share(*p) <= thresholds::kGapShare};
   x.belief.supports(gemm + attention > 0.8 ? 0.6 : 0.5,
                     fmt::format("GEMMs take {} and attention {} of the kernels' time",
                                 pretty_percent(gemm), pretty_percent(attention)));
@@ -220,7 +220,7 @@ std::optional<Candidate> judge_dominant(const Case& c) {
 }
 
 // One family far above its expected time while the others are not.
-std::optional<Candidate> judge_slow_operator(const Case& c) {
+std::optional<Hypothesis> judge_slow_operator(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->serialized || !c.run.expected || !c.run.batch) return std::nullopt;
   const std::vector<OperatorTime> rows = operator_times(*p, &*c.run.expected);
@@ -236,7 +236,7 @@ std::optional<Candidate> judge_slow_operator(const Case& c) {
   }
   if (!worst || excess < 0.2 * p->kernel_s) return std::nullopt;
   const std::string name = kernel_family_name(worst->family);
-  Candidate x{Verdict::slow_kernel, {}, c.run.predicted().wall, "", false};
+  Hypothesis x{Verdict::slow_kernel, {}, c.run.predicted().wall, "", false};
   x.belief.supports(
       0.7, fmt::format("{} takes {}, {:.1f}x the expected {}", name, pretty_time(worst->seconds),
                        worst->seconds / worst->expected_s, pretty_time(worst->expected_s)));
@@ -253,10 +253,10 @@ std::optional<Candidate> judge_slow_operator(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_copies(const Case& c) {
+std::optional<Hypothesis> judge_copies(const Case& c) {
   const KernelProfile* p = c.seen.profile;
   if (!p || p->wall_s <= 0 || p->host_to_device_s < 0.3 * p->wall_s) return std::nullopt;
-  Candidate x{Verdict::host_weights, {}, Wall::host_link, "", false};
+  Hypothesis x{Verdict::host_weights, {}, Wall::host_link, "", false};
   x.belief.supports(0.6, fmt::format("copies from host memory take {} of {}",
                                      pretty_time(p->host_to_device_s), pretty_time(p->wall_s)));
   if (p->host_to_device_bytes > 1e9) {

@@ -24,13 +24,13 @@ double prompt_per_output(const Observations& seen) {
   return output > 0 ? seen.value_or(Quantity::prompt, 0) / output : 0;
 }
 
-std::optional<Candidate> judge_interference(const Case& c) {
+std::optional<Hypothesis> judge_interference(const Case& c) {
   const Observations& seen = c.seen;
   const double p50 = seen.value_or(Quantity::itl_p50, 0), p99 = seen.value_or(Quantity::itl_p99, 0);
   const double mean = seen.value_or(Quantity::itl, 0);
   const double prompt = std::max(seen.value_or(Quantity::prompt, 0),
                                  c.run.expected ? c.run.expected->request.prompt : 0.0);
-  Candidate x{Verdict::prefill_interference, {}, Wall::compute, "", false};
+  Hypothesis x{Verdict::prefill_interference, {}, Wall::compute, "", false};
   if (p50 > 0 && p99 > thresholds::kStalls * p50) {
     x.belief.supports(0.6, fmt::format("inter-token latency: 99th percentile {}, {:.0f}x the "
                                        "median of {}",
@@ -67,9 +67,9 @@ std::optional<Candidate> judge_interference(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_prefill_bound(const Case& c) {
+std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
   const Observations& seen = c.seen;
-  Candidate x{Verdict::prefill_bound, {}, Wall::compute, "", false};
+  Hypothesis x{Verdict::prefill_bound, {}, Wall::compute, "", false};
   const double share = prefill_share(c), ratio = prompt_per_output(seen);
   if (share > thresholds::kPrefillShare) {
     x.belief.supports(0.7, fmt::format("{}/s prompts of {} tokens take {} of the device's time",
@@ -106,7 +106,7 @@ std::optional<Candidate> judge_prefill_bound(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_prefix_miss(const Case& c) {
+std::optional<Hypothesis> judge_prefix_miss(const Case& c) {
   const Observations& seen = c.seen;
   const bool off = seen.setup.prefix_caching.has_value() && !*seen.setup.prefix_caching;
   const bool few = seen.value_or(Quantity::prompt_hit, 1) < thresholds::kFewHits;
@@ -115,7 +115,7 @@ std::optional<Candidate> judge_prefix_miss(const Case& c) {
                                                             ? c.run.expected->request.prompt
                                                             : 0);
   if (prompt < 256 && seen.trust(Quantity::prompt_hit) != Trust::stated) return std::nullopt;
-  Candidate x{Verdict::prefix_miss, {}, Wall::compute, "", false};
+  Hypothesis x{Verdict::prefix_miss, {}, Wall::compute, "", false};
   if (few) {
     const bool typed = seen.trust(Quantity::prompt_hit) == Trust::stated;
     x.belief.supports(typed ? 0.5 : 0.3,
@@ -145,7 +145,7 @@ std::optional<Candidate> judge_prefix_miss(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_drafts(const Case& c) {
+std::optional<Hypothesis> judge_drafts(const Case& c) {
   const Observations& seen = c.seen;
   if (!seen.has(Quantity::accepted)) return std::nullopt;
   const double accepted = *seen[Quantity::accepted];
@@ -153,7 +153,7 @@ std::optional<Candidate> judge_drafts(const Case& c) {
   const std::string rate =
       drafted > 0 ? fmt::format("{:.2g} of {:.2g} draft tokens are accepted", accepted, drafted)
                   : fmt::format("a step yields {:.2f} tokens", 1 + accepted);
-  Candidate x{Verdict::drafts_too_long, {}, std::nullopt, "", false};
+  Hypothesis x{Verdict::drafts_too_long, {}, std::nullopt, "", false};
   double gain = 0;
   if (c.run.expected && drafted >= 0.5) {
     Request plain = c.run.expected->request;

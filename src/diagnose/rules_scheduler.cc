@@ -42,13 +42,13 @@ bool batch_is_useful(const Case& c) {
   return c.run.expected && c.run.batch && *c.run.batch >= c.run.expected->useful_batch;
 }
 
-std::optional<Candidate> judge_kv_full(const Case& c) {
+std::optional<Hypothesis> judge_kv_full(const Case& c) {
   const Observations& seen = c.seen;
   const double kv = seen.value_or(Quantity::kv_usage, 0);
   const double preempted = seen.value_or(Quantity::preemptions, 0);
   const double requests = seen.value_or(Quantity::requests, 0);
   const bool often = preempted > 0 && preempted >= thresholds::kRarePreemption * requests;
-  Candidate x{Verdict::kv_full, {}, Wall::capacity, "", false};
+  Hypothesis x{Verdict::kv_full, {}, Wall::capacity, "", false};
   if (kv >= thresholds::kKvFull) {
     const double weight = c.waits() || often ? 0.75 : queues_long(c) ? 0.6 : 0.2;
     x.belief.supports(weight, fmt::format("the KV cache is {} full", pretty_percent(kv)));
@@ -79,7 +79,7 @@ bool round_limit(double running) {
   return n >= 1 && ((n & (n - 1)) == 0 || (n >= 10 && n % 50 == 0) || n == 48 || n == 96);
 }
 
-std::optional<Candidate> judge_admission(const Case& c) {
+std::optional<Hypothesis> judge_admission(const Case& c) {
   const Observations& seen = c.seen;
   const bool room = seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom;
   if (!c.waits() && !(queues_long(c) && room)) return std::nullopt;
@@ -87,7 +87,7 @@ std::optional<Candidate> judge_admission(const Case& c) {
   if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull && !at_limit(c)) {
     return std::nullopt;
   }
-  Candidate x{Verdict::admission_limit, {}, std::nullopt, "", false};
+  Hypothesis x{Verdict::admission_limit, {}, std::nullopt, "", false};
   const std::string who = c.waits() ? waiting_words(c) : queue_words(c);
   if (room) {
     const double kv = *seen[Quantity::kv_usage];
@@ -129,10 +129,10 @@ std::optional<Candidate> judge_admission(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_capacity(const Case& c) {
+std::optional<Hypothesis> judge_capacity(const Case& c) {
   const Observations& seen = c.seen;
   if (!c.waits() && !queues_long(c)) return std::nullopt;
-  Candidate x{Verdict::queue_capacity, {}, std::nullopt, "", false};
+  Hypothesis x{Verdict::queue_capacity, {}, std::nullopt, "", false};
   if (c.run.expected) x.wall = c.run.predicted().wall;
   if (c.waits()) {
     x.belief.supports(0.4, waiting_words(c));
@@ -189,7 +189,7 @@ bool single_user(const Case& c) {
   return local && c.running() <= 1;
 }
 
-void compare_useful_batch(const Case& c, Candidate& x) {
+void compare_useful_batch(const Case& c, Hypothesis& x) {
   const Expected& e = *c.run.expected;
   const bool far = c.run.under_batched(thresholds::kFarUnderBatched);
   x.belief.supports(
@@ -210,11 +210,11 @@ void compare_useful_batch(const Case& c, Candidate& x) {
   }
 }
 
-std::optional<Candidate> judge_under_batched(const Case& c) {
+std::optional<Hypothesis> judge_under_batched(const Case& c) {
   const Observations& seen = c.seen;
   if (!c.run.batch || c.run.phase == Phase::prefill || c.running() < 0.05) return std::nullopt;
   const double batch = *c.run.batch;
-  Candidate x{Verdict::under_batched, {}, Wall::memory, "", false};
+  Hypothesis x{Verdict::under_batched, {}, Wall::memory, "", false};
   if (c.run.expected) {
     const Wall wall = c.run.predicted().wall;
     const bool batch_helps = wall == Wall::memory || wall == Wall::launch;

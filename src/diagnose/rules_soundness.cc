@@ -9,7 +9,7 @@ namespace ridge {
 namespace {
 
 // Little's law ties batch, rate and latency together.
-std::optional<Candidate> judge_contradiction(const Case& c) {
+std::optional<Hypothesis> judge_contradiction(const Case& c) {
   const Observations& seen = c.seen;
   if (!seen.has(Quantity::batch) || !seen.is_recent(Quantity::tokens_per_s) ||
       !seen.has(Quantity::itl)) {
@@ -17,7 +17,7 @@ std::optional<Candidate> judge_contradiction(const Case& c) {
   }
   const double decoding = *seen[Quantity::tokens_per_s] * *seen[Quantity::itl];
   if (decoding <= thresholds::kDisagree * *seen[Quantity::batch]) return std::nullopt;
-  Candidate x{Verdict::impossible, {}, std::nullopt, "", false};
+  Hypothesis x{Verdict::impossible, {}, std::nullopt, "", false};
   x.belief.supports(0.9, fmt::format("{} tok/s x {} per token are {} sequences at once, not {}",
                                      pretty_number(*seen[Quantity::tokens_per_s]),
                                      pretty_time(*seen[Quantity::itl]), pretty_number(decoding),
@@ -36,8 +36,8 @@ bool weights_exceed_memory(const Case& c) {
 
 // A model that does not fit runs all the same when part of its weights stays in host memory, at
 // the host link's pace.
-std::optional<Candidate> judge_host_weights(const Case& c) {
-  Candidate x{Verdict::host_weights, {}, Wall::host_link, "", false};
+std::optional<Hypothesis> judge_host_weights(const Case& c) {
+  Hypothesis x{Verdict::host_weights, {}, Wall::host_link, "", false};
   const double offloaded =
       c.seen.setup.offloaded.value_or(c.run.expected ? c.run.expected->request.plan.offload : 0);
   double share = offloaded;
@@ -78,13 +78,13 @@ std::optional<Candidate> judge_host_weights(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_too_large(const Case& c) {
+std::optional<Hypothesis> judge_too_large(const Case& c) {
   if (!c.run.expected || !c.run.batch) return std::nullopt;
   const Expected& e = *c.run.expected;
   const MemoryFit& memory = e.prediction.memory;
   // An engine's share of the memory is a setting: only what exceeds the device is impossible.
   if (!memory.capacity || memory.used() <= *memory.capacity) return std::nullopt;
-  Candidate x{Verdict::impossible, {}, Wall::capacity, "", false};
+  Hypothesis x{Verdict::impossible, {}, Wall::capacity, "", false};
   const std::string system = e.request.system.name();
   if (weights_exceed_memory(c)) {
     if (e.request.plan.offload > 0) return std::nullopt;
@@ -114,12 +114,12 @@ std::optional<Candidate> judge_too_large(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_faster_than_roof(const Case& c) {
+std::optional<Hypothesis> judge_faster_than_roof(const Case& c) {
   // The engine's own bytes need no model: they must fit the memory's bandwidth.
   if (!c.run.compares() || c.run.in_band() || c.run.is_slow()) return std::nullopt;
   const Expected& e = *c.run.expected;
   const StepEstimate& predicted = c.run.predicted();
-  Candidate x{Verdict::impossible, {}, predicted.wall, "", false};
+  Hypothesis x{Verdict::impossible, {}, predicted.wall, "", false};
   const double possible = c.run.batch.value_or(1) * c.run.tokens_per_step / predicted.roof_s;
   x.belief.supports(0.9, fmt::format("a step of {} is below the roof of {}: {} cannot move {} "
                                      "through device memory in less time",
@@ -133,13 +133,13 @@ std::optional<Candidate> judge_faster_than_roof(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_idle(const Case& c) {
+std::optional<Hypothesis> judge_idle(const Case& c) {
   const Observations& seen = c.seen;
   const auto zero = [&](Quantity q) { return seen.has(q) && *seen[q] < 0.05; };
   const bool produces =
       seen.is_recent(Quantity::tokens_per_s) && *seen[Quantity::tokens_per_s] > 0.05;
   if (produces || c.waits() || seen.profile) return std::nullopt;
-  Candidate x{Verdict::idle, {}, std::nullopt, "", true};
+  Hypothesis x{Verdict::idle, {}, std::nullopt, "", true};
   if (zero(Quantity::running)) {
     x.belief.supports(0.7, "no request is running");
     if (zero(Quantity::waiting)) x.belief.supports(0.5, "no request waits");

@@ -61,7 +61,7 @@ double outside_engine(const Case& c) {
   return *seen[Quantity::ttft] - *seen[Quantity::queue_time] - *seen[Quantity::prefill_time];
 }
 
-void weigh_host_signs(const Case& c, Candidate& x) {
+void weigh_host_signs(const Case& c, Hypothesis& x) {
   const Observations& seen = c.seen;
   if (seen.value_or(Quantity::cpu, 0) >= thresholds::kCpuBusy) {
     x.belief.supports(
@@ -88,10 +88,10 @@ void weigh_host_signs(const Case& c, Candidate& x) {
   }
 }
 
-std::optional<Candidate> judge_host(const Case& c) {
+std::optional<Hypothesis> judge_host(const Case& c) {
   const Observations& seen = c.seen;
   if (seen.profile) return std::nullopt;  // the time line itself decides
-  Candidate x{Verdict::host_bound, {}, Wall::launch, "", false};
+  Hypothesis x{Verdict::host_bound, {}, Wall::launch, "", false};
   weigh_host_signs(c, x);
   const bool busy = c.dram_busy() || c.tensor_busy();
   const bool work = c.running() > thresholds::kVerySmallBatch || c.waits();
@@ -141,10 +141,10 @@ std::optional<Candidate> judge_host(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_interconnect(const Case& c) {
+std::optional<Hypothesis> judge_interconnect(const Case& c) {
   const Observations& seen = c.seen;
   if (seen.profile || !parallel(c)) return std::nullopt;
-  Candidate x{Verdict::interconnect, {}, Wall::interconnect, "", false};
+  Hypothesis x{Verdict::interconnect, {}, Wall::interconnect, "", false};
   const double share = link_share(c);
   if (c.run.expected && share > thresholds::kLinkShare) {
     x.belief.supports(0.5, fmt::format("{} of the expected step are collectives over {} ranks",
@@ -179,12 +179,12 @@ std::optional<Candidate> judge_interconnect(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_slow_kernel(const Case& c) {
+std::optional<Hypothesis> judge_slow_kernel(const Case& c) {
   const Observations& seen = c.seen;
   if (seen.profile || !c.run.is_slow()) return std::nullopt;
   const bool busy = seen.value_or(Quantity::gpu_util, 0) >= thresholds::kFullUtil ||
                     seen.value_or(Quantity::gr_active, 0) >= thresholds::kFullUtil;
-  Candidate x{Verdict::slow_kernel, {}, c.run.predicted().wall, "", false};
+  Hypothesis x{Verdict::slow_kernel, {}, c.run.predicted().wall, "", false};
   if (c.dram_quiet() && c.tensor_quiet() &&
       (seen.value_or(Quantity::sm_active, 0) >= 0.7 || (busy && !parallel(c)))) {
     x.belief.supports(0.5, counter_words(c) + ", yet kernels run all the time");
@@ -210,9 +210,9 @@ std::optional<Candidate> judge_slow_kernel(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_power(const Case& c) {
+std::optional<Hypothesis> judge_power(const Case& c) {
   const Observations& seen = c.seen;
-  Candidate x{Verdict::power, {}, Wall::power, "", false};
+  Hypothesis x{Verdict::power, {}, Wall::power, "", false};
   std::optional<double> limit = seen[Quantity::power_limit];
   if (!limit && c.run.expected) limit = c.run.expected->request.system.device.power;
   std::optional<double> boost = seen[Quantity::max_sm_clock];
@@ -268,7 +268,7 @@ std::string healthy_words(const Case& c, const char* what) {
       pretty_percent(c.run.expected->share_of_roof), what);
 }
 
-void weigh_step(const Case& c, Candidate& x, Wall wall) {
+void weigh_step(const Case& c, Hypothesis& x, Wall wall) {
   if (!c.run.in_band()) return;
   if (c.run.predicted().wall == wall) {
     x.belief.supports(0.55, step_words(c));
@@ -279,9 +279,9 @@ void weigh_step(const Case& c, Candidate& x, Wall wall) {
   }
 }
 
-std::optional<Candidate> judge_memory(const Case& c) {
+std::optional<Hypothesis> judge_memory(const Case& c) {
   const Observations& seen = c.seen;
-  Candidate x{Verdict::memory_bound, {}, Wall::memory, "", false};
+  Hypothesis x{Verdict::memory_bound, {}, Wall::memory, "", false};
   weigh_step(c, x, Wall::memory);
   if (c.dram_busy()) {
     x.belief.supports(0.55, counter_words(c) + ": memory bandwidth limits");
@@ -307,8 +307,8 @@ std::optional<Candidate> judge_memory(const Case& c) {
   return x;
 }
 
-std::optional<Candidate> judge_compute(const Case& c) {
-  Candidate x{Verdict::compute_bound, {}, Wall::compute, "", false};
+std::optional<Hypothesis> judge_compute(const Case& c) {
+  Hypothesis x{Verdict::compute_bound, {}, Wall::compute, "", false};
   weigh_step(c, x, Wall::compute);
   if (c.tensor_busy()) {
     x.belief.supports(0.65, counter_words(c) + ": arithmetic limits");
@@ -327,10 +327,10 @@ std::optional<Candidate> judge_compute(const Case& c) {
 }
 
 // A late first token, and nothing else known: the prompt waits for its turn, or runs slowly.
-std::optional<Candidate> judge_late_prefill(const Case& c) {
+std::optional<Hypothesis> judge_late_prefill(const Case& c) {
   if (c.run.phase != Phase::prefill || !c.run.is_slow()) return std::nullopt;
   if (c.seen.has(Quantity::queue_time)) return std::nullopt;
-  Candidate x{Verdict::queue_capacity, {}, std::nullopt, "", false};
+  Hypothesis x{Verdict::queue_capacity, {}, std::nullopt, "", false};
   const double own = c.run.predicted().expected_s;
   x.belief.supports(c.run.expected->over_expected > 3 ? 0.5 : 0.42,
                     fmt::format("the prompt's own work takes {}; {} pass before or around it",

@@ -78,7 +78,7 @@ class Belief {
   double value_ = 0;
 };
 
-struct Candidate {
+struct Hypothesis {
   Verdict verdict = Verdict::unknown;
   Belief belief;
   std::optional<Wall> wall;  // of the device, where the evidence names one
@@ -86,7 +86,7 @@ struct Candidate {
   bool healthy = false;      // nothing is wrong
 };
 
-using Rule = std::optional<Candidate> (*)(const Case& c);
+using Rule = std::optional<Hypothesis> (*)(const Case& c);
 // In the order of judgement, which decides ties: is it sound, who asks, who waits, then the step.
 std::span<const Rule> soundness_rules();  // impossible, idle
 std::span<const Rule> scheduler_rules();  // under-batched, queueing, admission, KV

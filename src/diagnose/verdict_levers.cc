@@ -109,7 +109,8 @@ void add_fp8_kv(VerdictLevers& to, const Diagnosis& d) {
 void add_kv_room(VerdictLevers& to, const Diagnosis& d) {
   add_fp8_kv(to, d);
   to.add("more memory for the KV cache", "what the engine leaves unused", Change::kv_room);
-  to.add("a shorter longest sequence", "fewer tokens are reserved or kept", Change::less_reservation);
+  to.add("a shorter longest sequence", "fewer tokens are reserved or kept",
+         Change::less_reservation);
   to.add("fewer running sequences", "no preemption: nothing is computed twice",
          Change::more_sequences);
   to.add("weights fp8", "frees memory for the cache", Change::quantized_weights, [](Request& r) {

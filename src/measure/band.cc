@@ -89,7 +89,7 @@ Judgement against(const Reading& reading, const Rule& rule, double reference) {
   judgement.typical_low = rule.low;
   judgement.typical_high = rule.high;
   const double share = reading.value / reference;
-  const bool smaller_is_better = reading.quantity == Quantity::time;
+  const bool smaller_is_better = reading.quantity == Dimension::time;
   if (share < rule.least || share > rule.most) {
     judgement.verdict = ReadingVerdict::implausible;
     judgement.reason = fmt::format("{:.3g} of the reference; possible is {:g} to {:g}", share,
@@ -110,12 +110,12 @@ Judgement judge_cpu_level(const Reading& reading, const Machine& base) {
   for (const CoreLimits& limits : kCoreLimits) {
     if (!reading.id.starts_with(limits.level)) continue;
     const double clock = base.clock.value_or(kAssumedClock);
-    if (reading.quantity == Quantity::time) {
+    if (reading.quantity == Dimension::time) {
       const double clocks = reading.value * clock;
       if (clocks >= limits.least_clocks && clocks <= limits.most_clocks) return judgement;
       judgement.reason = fmt::format("{:.3g} clocks; possible is {:g} to {:g}", clocks,
                                      limits.least_clocks, limits.most_clocks);
-    } else if (reading.quantity == Quantity::bandwidth) {
+    } else if (reading.quantity == Dimension::bandwidth) {
       const bool one_core = reading.id.ends_with(".core");
       const double cores = one_core ? 1 : base.units.value_or(1);
       const double per_clock = reading.value / clock / cores;
@@ -139,7 +139,7 @@ Judgement judge(const Reading& reading, const Machine& base) {
   if (!(reading.value > 0)) {  // NaN too
     return {ReadingVerdict::implausible, {}, 0, 0, "not a positive number"};
   }
-  if (reading.quantity == Quantity::size || reading.quantity == Quantity::clock) return {};
+  if (reading.quantity == Dimension::size || reading.quantity == Dimension::clock) return {};
   const bool cpu = base.kind == MachineKind::cpu;
   for (const Rule& rule : kRules) {
     if (!reading.id.starts_with(rule.prefix)) continue;

@@ -25,8 +25,8 @@ std::vector<Drift> compare(const std::vector<Reading>& before, const std::vector
     if (!then || then->quantity != now.quantity || then->value <= 0 || now.value <= 0) continue;
     Drift drift{now.id, now.quantity, then->value, now.value, 0, false};
     drift.change =
-        now.quantity == Quantity::time ? then->value / now.value - 1 : now.value / then->value - 1;
-    const bool ceiling = now.quantity != Quantity::size && now.quantity != Quantity::clock;
+        now.quantity == Dimension::time ? then->value / now.value - 1 : now.value / then->value - 1;
+    const bool ceiling = now.quantity != Dimension::size && now.quantity != Dimension::clock;
     const bool sure = then->doubt.empty() && now.doubt.empty();
     drift.fell = ceiling && sure && drift.change < -tolerance;
     drifts.push_back(drift);

@@ -11,7 +11,7 @@ namespace ridge {
 
 struct Drift {
   std::string id;
-  Quantity quantity;
+  Dimension quantity;
   double before, after;
   double change;  // relative; positive is better: more bandwidth, less latency
   bool fell;      // worse by more than the tolerance

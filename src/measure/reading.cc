@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
   return percentile(values, 0.5);
 }
 
-Reading summarize(std::string id, std::string path, Quantity quantity, std::vector<double> samples,
+Reading summarize(std::string id, std::string path, Dimension quantity, std::vector<double> samples,
                   std::string how) {
   assert(!samples.empty());
   std::sort(samples.begin(), samples.end());
@@ -51,17 +51,17 @@ const Reading* Report::find(std::string_view id) const {
   return found == readings.end() ? nullptr : &*found;
 }
 
-std::string quantity_text(Quantity quantity, double value) {
+std::string quantity_text(Dimension quantity, double value) {
   switch (quantity) {
-    case Quantity::bandwidth:
+    case Dimension::bandwidth:
       return pretty_rate(value);
-    case Quantity::rate:
+    case Dimension::rate:
       return pretty_flop_rate(value);
-    case Quantity::time:
+    case Dimension::time:
       return pretty_time(value);
-    case Quantity::size:
+    case Dimension::size:
       return pretty_binary(value);
-    case Quantity::clock:
+    case Dimension::clock:
       return fmt::format("{:.2f} GHz", value / 1e9);
   }
   return "?";

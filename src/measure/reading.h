@@ -13,12 +13,12 @@
 
 namespace ridge {
 
-enum class Quantity : uint8_t { bandwidth, rate, time, size, clock };  // bytes/s, ops/s, s, B, Hz
+enum class Dimension : uint8_t { bandwidth, rate, time, size, clock };  // bytes/s, ops/s, s, B, Hz
 
 struct Reading {
   std::string id;    // stable over runs and versions: "DRAM.copy", "peak.fp32.AVX2"
   std::string path;  // the number of Machine that it measures; empty: it stands beside them
-  Quantity quantity = Quantity::bandwidth;
+  Dimension quantity = Dimension::bandwidth;
   double value = 0;          // median of the samples
   double low = 0, high = 0;  // their 10th and 90th percentile
   int samples = 0;
@@ -29,14 +29,14 @@ struct Reading {
 };
 
 // Median and percentiles of samples that are already rates, times or sizes. At least one sample.
-Reading summarize(std::string id, std::string path, Quantity quantity, std::vector<double> samples,
+Reading summarize(std::string id, std::string path, Dimension quantity, std::vector<double> samples,
                   std::string how);
 double median(std::vector<double> values);  // of at least one
 
 struct Curve {
   std::string id;         // "latency.huge", "read.all"
   std::string label;      // "random chase, huge pages"
-  Quantity quantity;      // of y
+  Dimension quantity;     // of y
   std::vector<double> x;  // working set, bytes
   std::vector<double> y;
 };
@@ -64,6 +64,6 @@ nlohmann::json report_to_json(const Report& report, const std::string& date, Eff
 // The readings of such a file. A plain machine file gives its numbers, without spread.
 std::vector<Reading> readings_from_json(const nlohmann::json& file, std::string_view where);
 
-std::string quantity_text(Quantity quantity, double value);  // "4.65 TB/s", "98 ns"
+std::string quantity_text(Dimension quantity, double value);  // "4.65 TB/s", "98 ns"
 
 }  // namespace ridge

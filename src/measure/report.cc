@@ -69,9 +69,9 @@ json reading_to_json(const Reading& reading, const Judgement& judgement) {
   return item;
 }
 
-Quantity quantity_from_name(const std::string& name, const std::string& where) {
+Dimension quantity_from_name(const std::string& name, const std::string& where) {
   for (size_t i = 0; i < std::size(kQuantities); ++i) {
-    if (name == kQuantities[i]) return static_cast<Quantity>(i);
+    if (name == kQuantities[i]) return static_cast<Dimension>(i);
   }
   throw Error("{}: quantity must be one of {}, not \"{}\"", where, fmt::join(kQuantities, ", "),
               name);
@@ -94,12 +94,12 @@ Reading reading_from_json(const json& item, const std::string& where) {
   return reading;
 }
 
-Quantity quantity_of_path(const std::string& path) {
-  if (path.ends_with("bandwidth")) return Quantity::bandwidth;
-  if (path.ends_with("latency") || path.starts_with("launch.")) return Quantity::time;
-  if (path.ends_with("capacity")) return Quantity::size;
-  if (path == "clock") return Quantity::clock;
-  return Quantity::rate;
+Dimension quantity_of_path(const std::string& path) {
+  if (path.ends_with("bandwidth")) return Dimension::bandwidth;
+  if (path.ends_with("latency") || path.starts_with("launch.")) return Dimension::time;
+  if (path.ends_with("capacity")) return Dimension::size;
+  if (path == "clock") return Dimension::clock;
+  return Dimension::rate;
 }
 
 }  // namespace

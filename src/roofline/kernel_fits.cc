@@ -36,7 +36,7 @@ double kernel_distance(std::string_view wanted, const KernelFit& fit) {
     return has(fit.kernel, "eager") || has(fit.kernel, "nongated") ? 0.5 : 0;
   }
   if (wanted == fit.kernel || fit.kernel == "pooled") return 0;
-  if (fit.family == KernelFamily::nccl) return 8;  // another collective
+  if (fit.family == KernelKind::nccl) return 8;  // another collective
   double distance = 0.1;
   for (std::string_view word : kLibraries)
     if (has(wanted, word) != has(fit.kernel, word)) distance += 0.3;
@@ -90,7 +90,7 @@ KernelMatch find_fit(const KernelFits& fits, const KernelKey& key) {
     distance += kArchDistance[static_cast<int>(key.arch)][static_cast<int>(fit.arch)];
     distance += kernel_distance(key.kernel, fit);
     // NCCL is the same library in every stack.
-    if (key.family != KernelFamily::nccl && key.stack != fit.stack) distance += 0.8;
+    if (key.family != KernelKind::nccl && key.stack != fit.stack) distance += 0.8;
     if (key.head_dim > 0 && !fit.head_dims.empty() &&
         std::find(fit.head_dims.begin(), fit.head_dims.end(), key.head_dim) == fit.head_dims.end())
       distance += 0.6;

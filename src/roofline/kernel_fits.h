@@ -25,7 +25,7 @@ struct Band {
 
 struct KernelFit {
   std::string stack;  // "vllm"
-  KernelFamily family = KernelFamily::gemm;
+  KernelKind family = KernelKind::gemm;
   Arch arch = Arch::other;
   std::string dtype;   // as the tables name it; attention: "math/cache"; "any" where it is moot
   std::string kernel;  // what the stack ran
@@ -43,7 +43,7 @@ using KernelFits = std::vector<KernelFit>;
 
 // The kernel to be timed. Empty kernel name: the one the stack runs most. Head width 0: any.
 struct KernelKey {
-  KernelFamily family = KernelFamily::gemm;
+  KernelKind family = KernelKind::gemm;
   std::string_view stack, dtype, kernel;
   Arch arch = Arch::other;
   double head_dim = 0;

@@ -6,17 +6,17 @@
 namespace ridge {
 namespace {
 
-KernelParams default_params(KernelFamily family) {
+KernelParams default_params(KernelKind family) {
   switch (family) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return GemmParams{};
-    case KernelFamily::context_attention:
-    case KernelFamily::context_mla:
+    case KernelKind::context_attention:
+    case KernelKind::context_mla:
       return PrefillParams{};
-    case KernelFamily::generation_attention:
-    case KernelFamily::generation_mla:
+    case KernelKind::generation_attention:
+    case KernelKind::generation_mla:
       return DecodeParams{};
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return MoeParams{};
     default:
       return CollectiveParams{};

@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-KernelTime timed(const KernelMatch& match, KernelFamily family, const KernelCall& call,
+KernelTime timed(const KernelMatch& match, KernelKind family, const KernelCall& call,
                  const GpuTraits& gpu) {
   return {kernel_seconds(*match.fit, call, gpu), band_of(match, stratum_of(family, call))};
 }
@@ -28,7 +28,7 @@ std::optional<KernelTime> gemm_time(const Op& op, const MatchedKernels& k) {
   call.out_bytes = 2;
   call.outputs_kept = 1;
   call.quantize = dtype_bits(op.math) <= 8;
-  return timed(match, KernelFamily::gemm, call, k.gpu);
+  return timed(match, KernelKind::gemm, call, k.gpu);
 }
 
 // How unlike the experts' popularity is in real texts (see Routing). Fitted to endpoints: it gives
@@ -51,7 +51,7 @@ std::optional<KernelTime> moe_time(const Op& op, const MatchedKernels& k) {
   MoeCall call{*block};
   const Routing routing{block->experts, block->top_k, kPopularity};
   call.load = routed_load(routing, block->tokens, block->ranks);
-  KernelTime time = timed(match, KernelFamily::moe, call, k.gpu);
+  KernelTime time = timed(match, KernelKind::moe, call, k.gpu);
   time.seconds *= op.block_share;
   return time;
 }
@@ -67,12 +67,11 @@ std::optional<KernelTime> attention_time(const Op& op, const MatchedKernels& k) 
   call.length = prefill ? span.fresh : span.past + span.fresh;
   call.past = prefill ? span.past : 0;
   call.resident = false;  // other layers' caches pass through in between
-  KernelFamily family =
-      prefill ? KernelFamily::context_attention : KernelFamily::generation_attention;
+  KernelKind family = prefill ? KernelKind::context_attention : KernelKind::generation_attention;
   const KernelMatch* match =
       prefill ? (narrow ? &k.prefill_narrow : &k.prefill) : (narrow ? &k.decode_narrow : &k.decode);
   if (batched->shape.kv_rank > 0) {
-    family = prefill ? KernelFamily::context_mla : KernelFamily::generation_mla;
+    family = prefill ? KernelKind::context_mla : KernelKind::generation_mla;
     match = prefill ? &k.mla_prefill : (narrow ? &k.mla_decode_narrow : &k.mla_decode);
     call = prefill ? mla_prefill_call(call) : mla_decode_call(call);
   }
@@ -94,7 +93,7 @@ std::optional<KernelTime> collective_time(const Op& op, const MatchedKernels& k)
   const KernelMatch& match = own ? k.all_reduce : k.nccl[static_cast<int>(w.collective)];
   if (!match.fit) return std::nullopt;
   const CollectiveCall call{w.collective, w.message_bytes, double(w.ranks)};
-  return timed(match, own ? KernelFamily::custom_allreduce : KernelFamily::nccl, call, k.gpu);
+  return timed(match, own ? KernelKind::custom_allreduce : KernelKind::nccl, call, k.gpu);
 }
 
 // The tables' names for the type that GEMMs run in.
@@ -142,7 +141,7 @@ std::optional<MatchedKernels> match_kernels(const Machine& machine, const Stack&
   } catch (const Error&) {
     return std::nullopt;  // too little is known of the GPU to move fits to it
   }
-  const auto find = [&](KernelFamily family, std::string_view dtype, std::string_view kernel = {}) {
+  const auto find = [&](KernelKind family, std::string_view dtype, std::string_view kernel = {}) {
     KernelKey key;
     key.family = family;
     key.stack = stack.name;
@@ -153,30 +152,30 @@ std::optional<MatchedKernels> match_kernels(const Machine& machine, const Stack&
   };
   for (int i = 0; i < kDTypeCount; ++i) {
     const std::string_view dtype = table_dtype(static_cast<DType>(i));
-    k.gemm[i] = find(KernelFamily::gemm, dtype);
-    k.moe[i] = find(KernelFamily::moe, dtype == "fp8" ? "fp8_block" : dtype);
+    k.gemm[i] = find(KernelKind::gemm, dtype);
+    k.moe[i] = find(KernelKind::moe, dtype == "fp8" ? "fp8_block" : dtype);
   }
-  k.gemm_weight_only = find(KernelFamily::gemm, "int4_wo");
+  k.gemm_weight_only = find(KernelKind::gemm, "int4_wo");
   // Blackwell multiplies 4-bit weights with 8-bit activations.
   const bool blackwell = k.gpu.arch == Arch::blackwell;
-  k.moe_weight_only = find(KernelFamily::moe, blackwell ? "w4a8_mxfp4_mxfp8" : "w4a16_mxfp4");
-  k.prefill = find(KernelFamily::context_attention, "bfloat16/bfloat16");
-  k.prefill_narrow = find(KernelFamily::context_attention, "bfloat16/fp8");
-  k.decode = find(KernelFamily::generation_attention, "bfloat16/bfloat16");
-  k.decode_narrow = find(KernelFamily::generation_attention, "bfloat16/fp8");
-  k.mla_prefill = find(KernelFamily::context_mla, "bfloat16/bfloat16");
-  k.mla_decode = find(KernelFamily::generation_mla, "bfloat16/bfloat16");
-  k.mla_decode_narrow = find(KernelFamily::generation_mla, "bfloat16/fp8");
-  k.all_reduce = find(KernelFamily::custom_allreduce, "any");
+  k.moe_weight_only = find(KernelKind::moe, blackwell ? "w4a8_mxfp4_mxfp8" : "w4a16_mxfp4");
+  k.prefill = find(KernelKind::context_attention, "bfloat16/bfloat16");
+  k.prefill_narrow = find(KernelKind::context_attention, "bfloat16/fp8");
+  k.decode = find(KernelKind::generation_attention, "bfloat16/bfloat16");
+  k.decode_narrow = find(KernelKind::generation_attention, "bfloat16/fp8");
+  k.mla_prefill = find(KernelKind::context_mla, "bfloat16/bfloat16");
+  k.mla_decode = find(KernelKind::generation_mla, "bfloat16/bfloat16");
+  k.mla_decode_narrow = find(KernelKind::generation_mla, "bfloat16/fp8");
+  k.all_reduce = find(KernelKind::custom_allreduce, "any");
   constexpr std::string_view kNames[] = {
       "", "all_reduce", "all_gather", "reduce_scatter", "alltoall", ""};
-  for (int i = 1; i < 5; ++i) k.nccl[i] = find(KernelFamily::nccl, "any", kNames[i]);
+  for (int i = 1; i < 5; ++i) k.nccl[i] = find(KernelKind::nccl, "any", kNames[i]);
   if (stack.fused_quantization) fuse_quantization(k);
   if (blackwell && !stack.whole_experts_kernel.empty()) {
-    k.moe_whole = find(KernelFamily::moe, "fp8_block", stack.whole_experts_kernel);
+    k.moe_whole = find(KernelKind::moe, "fp8_block", stack.whole_experts_kernel);
   }
   if (blackwell && !stack.few_tokens_experts_kernel.empty()) {
-    k.moe_few = find(KernelFamily::moe, "nvfp4", stack.few_tokens_experts_kernel);
+    k.moe_few = find(KernelKind::moe, "nvfp4", stack.few_tokens_experts_kernel);
   }
   return k;
 }

@@ -38,8 +38,8 @@ class FitCache {
     const double dim = attention ? attention->head_dim : 0;
     Entry& entry = entries_[{row.dtype, row.kernel, dim}];
     if (!entry) {
-      const bool plain = file_.table == KernelFamily::context_attention ||
-                         file_.table == KernelFamily::generation_attention;
+      const bool plain = file_.table == KernelKind::context_attention ||
+                         file_.table == KernelKind::generation_attention;
       entry = find_fit(
           all_, {file_.table, file_.framework, row.dtype, row.kernel, arch_, plain ? dim : 0});
     }

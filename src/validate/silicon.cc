@@ -12,15 +12,15 @@ namespace ridge {
 bool is_defective(const SiliconFile& file, const Measurement& row) {
   const bool vllm = file.framework == "vllm";
   switch (file.table) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return vllm && row.dtype == "fp8_block";
-    case KernelFamily::context_mla:
-    case KernelFamily::generation_mla:
+    case KernelKind::context_mla:
+    case KernelKind::generation_mla:
       return vllm;
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return vllm && row.dtype == "fp8" && (file.gpu == "h100_sxm" || file.gpu == "h200_sxm");
-    case KernelFamily::nccl:
-    case KernelFamily::custom_allreduce:
+    case KernelKind::nccl:
+    case KernelKind::custom_allreduce:
       return file.gpu == "l40s" && std::get<CollectiveCall>(row.call).ranks > 2;
     default:
       return false;
@@ -43,14 +43,13 @@ std::vector<SiliconFile> find_silicon(const std::string& folder,
     const size_t dot = name.find('.');
     const std::string table = name.substr(0, dot);
     int family = 0;
-    while (family < kFamilyCount && family_name(static_cast<KernelFamily>(family)) != table)
-      ++family;
+    while (family < kFamilyCount && family_name(static_cast<KernelKind>(family)) != table) ++family;
     if (dot == std::string::npos || family == kFamilyCount) {
       ignored.push_back(it->path().string());
       continue;
     }
     files.push_back({it->path().string(), it->path().parent_path().filename().string(),
-                     name.substr(dot + 1), static_cast<KernelFamily>(family)});
+                     name.substr(dot + 1), static_cast<KernelKind>(family)});
   }
   std::sort(files.begin(), files.end(),
             [](const SiliconFile& a, const SiliconFile& b) { return a.path < b.path; });

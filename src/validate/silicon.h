@@ -23,7 +23,7 @@ struct Measurement {
 
 struct SiliconFile {
   std::string path, gpu, framework;
-  KernelFamily table = KernelFamily::gemm;
+  KernelKind table = KernelKind::gemm;
 };
 // All tables below a folder, sorted by path. Tables this version does not know are left out and
 // named in `ignored`. Throws Error when the folder is missing.

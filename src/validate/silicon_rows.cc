@@ -253,19 +253,19 @@ double positive_field(const CsvReader& csv, int column) { return positive(csv, c
 RowReader row_reader(const CsvReader& csv, const SiliconFile& file, const GpuTraits& gpu) {
   const Columns columns(csv, file.path);
   switch (file.table) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return gemm_rows(columns, file, gpu);
-    case KernelFamily::context_attention:
+    case KernelKind::context_attention:
       return attention_rows(columns, false);
-    case KernelFamily::generation_attention:
+    case KernelKind::generation_attention:
       return attention_rows(columns, true);
-    case KernelFamily::context_mla:
+    case KernelKind::context_mla:
       return mla_rows(columns, false);
-    case KernelFamily::generation_mla:
+    case KernelKind::generation_mla:
       return mla_rows(columns, true);
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return moe_rows(columns);
-    case KernelFamily::nccl:
+    case KernelKind::nccl:
       return collective_rows(columns, true);
     default:
       return collective_rows(columns, false);

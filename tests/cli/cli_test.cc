@@ -200,7 +200,7 @@ TEST_F(Cli, OptionsWithoutEffectAreRefused) {
   EXPECT_EQ(run("predict -m llama-3-8b,mixtral-8x7b --expert-skew 1").code, 0);
   refused("explain --itl 9ms --clients 4");
   EXPECT_TRUE(has(refused("explain --itl 9ms --levers -1"), "--levers"));
-  EXPECT_EQ(json("explain --itl 9ms --levers 2")["levers"].size(), 2u);
+  EXPECT_EQ(json("explain -m llama-3-8b -M h100-sxm --itl 9ms --levers 2")["levers"].size(), 2u);
   EXPECT_TRUE(has(refused("run x --seed -1"), "--seed"));
   EXPECT_TRUE(has(refused("run x -i"), "not both"));
   EXPECT_TRUE(has(refused("run x --prompt-file " + write("p", "y")), "not both"));
@@ -329,8 +329,9 @@ TEST_F(Cli, JsonParsesForEveryCommand) {
 }
 
 TEST_F(Cli, OutputIsPlainWhereNobodyWatches) {
-  for (const char* command : {"predict --ops --roofline", "explain --itl 9ms --batch 16", "tiles",
-                              "predict -M m4-max --roofline", "predict -b 1,2,4..64"}) {
+  for (const char* command :
+       {"predict --ops --roofline", "explain -m llama-3-8b -M h100-sxm --itl 9ms --batch 16",
+        "tiles", "predict -M m4-max --roofline", "predict -b 1,2,4..64"}) {
     const Ran ran = run(command);
     EXPECT_EQ(ran.code, 0) << command;
     EXPECT_EQ(ran.error, "") << command;

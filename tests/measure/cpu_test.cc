@@ -134,7 +134,7 @@ TEST(Plausibility, RealReadsPassAndBrokenOnesDoNot) {
   const KernelSet& real = kernel_sets().front();
   const auto judged = [&](const KernelSet& kernels) {
     const Rates rates = measure_bandwidth(team, set, 16384, Access::read, kernels, kShort);
-    Reading reading = summarize("L1.read.core", "", Quantity::bandwidth, rates.bytes_per_s, "");
+    Reading reading = summarize("L1.read.core", "", Dimension::bandwidth, rates.bytes_per_s, "");
     reading.doubt = rates.doubt;
     return std::pair(judge(reading, machine).verdict, reading.doubt);
   };
@@ -163,7 +163,7 @@ TEST(Plausibility, MergedChainsAreCaught) {
   // Twelve equal chains are one chain to a compiler: the count of operations is twelve times true.
   const Samples samples = sample(team, kShort, [&](int, long repeats) { set.fma32(repeats / 12); });
   const double rate = set.fma32_ops() / median(samples.seconds);
-  const Reading reading = summarize("peak.fp32.test", "peak.fp32", Quantity::rate, {rate}, "");
+  const Reading reading = summarize("peak.fp32.test", "peak.fp32", Dimension::rate, {rate}, "");
   EXPECT_EQ(judge(reading, machine).verdict, ReadingVerdict::implausible);
 }
 

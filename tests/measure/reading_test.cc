@@ -13,13 +13,13 @@
 namespace ridge {
 namespace {
 
-Reading reading(const std::string& id, const std::string& path, Quantity quantity, double value) {
+Reading reading(const std::string& id, const std::string& path, Dimension quantity, double value) {
   return summarize(id, path, quantity, {value}, "test");
 }
 
 TEST(Reading, TakesMedianAndPercentiles) {
   const Reading found =
-      summarize("x", "", Quantity::time, {5, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11}, "test");
+      summarize("x", "", Dimension::time, {5, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11}, "test");
   EXPECT_EQ(found.value, 6);
   EXPECT_EQ(found.low, 2);
   EXPECT_EQ(found.high, 10);
@@ -31,7 +31,8 @@ TEST(Reading, TakesMedianAndPercentiles) {
 TEST(Band, HoldsAReadingAgainstTheDatasheet) {
   const Machine h200 = find_machine("h200");
   const auto verdict = [&](double value) {
-    return judge(reading("HBM.read", "levels.HBM.read_bandwidth", Quantity::bandwidth, value), h200)
+    return judge(reading("HBM.read", "levels.HBM.read_bandwidth", Dimension::bandwidth, value),
+                 h200)
         .verdict;
   };
   EXPECT_EQ(verdict(4.65e12), ReadingVerdict::good);
@@ -40,7 +41,7 @@ TEST(Band, HoldsAReadingAgainstTheDatasheet) {
   EXPECT_EQ(verdict(0.1e12), ReadingVerdict::implausible);
   EXPECT_EQ(verdict(0), ReadingVerdict::implausible);
   const auto launch = [&](double value) {
-    return judge(reading("launch.graph", "launch.graph", Quantity::time, value), h200).verdict;
+    return judge(reading("launch.graph", "launch.graph", Dimension::time, value), h200).verdict;
   };
   EXPECT_EQ(launch(550e-9), ReadingVerdict::good);
   EXPECT_EQ(launch(2e-6), ReadingVerdict::slow);
@@ -48,10 +49,10 @@ TEST(Band, HoldsAReadingAgainstTheDatasheet) {
 
 TEST(Band, NamesLevelsThatContradictEachOther) {
   Report report;
-  report.readings = {reading("L2.read", "", Quantity::bandwidth, 1e11),
-                     reading("DRAM.read", "", Quantity::bandwidth, 2e11),
-                     reading("L2.latency", "", Quantity::time, 4e-9),
-                     reading("DRAM.latency", "", Quantity::time, 1e-9)};
+  report.readings = {reading("L2.read", "", Dimension::bandwidth, 1e11),
+                     reading("DRAM.read", "", Dimension::bandwidth, 2e11),
+                     reading("L2.latency", "", Dimension::time, 4e-9),
+                     reading("DRAM.latency", "", Dimension::time, 1e-9)};
   EXPECT_EQ(contradictions(report).size(), 2u);
   report.readings[1].value = report.readings[1].low = report.readings[1].high = 5e10;
   EXPECT_EQ(contradictions(report).size(), 1u);
@@ -61,13 +62,13 @@ Report sample_report() {
   Report report;
   report.base = find_machine("h200");
   report.readings = {
-      reading("HBM.read", "levels.HBM.read_bandwidth", Quantity::bandwidth, 4.7e12),
-      reading("HBM.copy", "", Quantity::bandwidth, 4.2e12),
-      reading("L2.read", "levels.L2.read_bandwidth", Quantity::bandwidth, 99e12),  // impossible
-      reading("launch.graph", "launch.graph", Quantity::time, 500e-9),
-      reading("gemm.bf16.sustained", "sustained.bf16", Quantity::rate, 7.2e14),
-      reading("host.to_device", "levels.host.read_bandwidth", Quantity::bandwidth, 55e9)};
-  report.curves = {{"latency", "chase", Quantity::time, {1024, 2048}, {1e-9, 2e-9}}};
+      reading("HBM.read", "levels.HBM.read_bandwidth", Dimension::bandwidth, 4.7e12),
+      reading("HBM.copy", "", Dimension::bandwidth, 4.2e12),
+      reading("L2.read", "levels.L2.read_bandwidth", Dimension::bandwidth, 99e12),  // impossible
+      reading("launch.graph", "launch.graph", Dimension::time, 500e-9),
+      reading("gemm.bf16.sustained", "sustained.bf16", Dimension::rate, 7.2e14),
+      reading("host.to_device", "levels.host.read_bandwidth", Dimension::bandwidth, 55e9)};
+  report.curves = {{"latency", "chase", Dimension::time, {1024, 2048}, {1e-9, 2e-9}}};
   report.missing = {"disk: no"};
   return report;
 }
@@ -125,13 +126,13 @@ TEST(Report, BrokenFilesAreRefusedWithTheirPlace) {
 
 TEST(Compare, FindsWhatFellAndOnlyThat) {
   const std::vector<Reading> before = {
-      reading("a", "", Quantity::bandwidth, 100), reading("b", "", Quantity::time, 1),
-      reading("c", "", Quantity::rate, 100), reading("d", "", Quantity::clock, 100),
-      reading("e", "", Quantity::bandwidth, 100)};
+      reading("a", "", Dimension::bandwidth, 100), reading("b", "", Dimension::time, 1),
+      reading("c", "", Dimension::rate, 100), reading("d", "", Dimension::clock, 100),
+      reading("e", "", Dimension::bandwidth, 100)};
   std::vector<Reading> after = {
-      reading("a", "", Quantity::bandwidth, 90), reading("b", "", Quantity::time, 1.2),
-      reading("c", "", Quantity::rate, 97),      reading("d", "", Quantity::clock, 50),
-      reading("e", "", Quantity::bandwidth, 50), reading("new", "", Quantity::bandwidth, 1)};
+      reading("a", "", Dimension::bandwidth, 90), reading("b", "", Dimension::time, 1.2),
+      reading("c", "", Dimension::rate, 97),      reading("d", "", Dimension::clock, 50),
+      reading("e", "", Dimension::bandwidth, 50), reading("new", "", Dimension::bandwidth, 1)};
   after[4].doubt = "noisy";
   const std::vector<Drift> drifts = compare(before, after, 0.05);
   ASSERT_EQ(drifts.size(), 5u);

@@ -61,8 +61,7 @@ TEST(GemmKernel, NeverFasterThanTheRoofWithColdWeights) {
     for (double n : {512.0, 4096.0, 28672.0})
       for (double k : {512.0, 4096.0, 14336.0}) {
         const GemmCall call = product(m, n, k);
-        EXPECT_GE(gemm_seconds(call, gpu, params),
-                  0.85 * roof_seconds(KernelFamily::gemm, call, gpu))
+        EXPECT_GE(gemm_seconds(call, gpu, params), 0.85 * roof_seconds(KernelKind::gemm, call, gpu))
             << m << "x" << n << "x" << k;
       }
 }
@@ -170,9 +169,9 @@ TEST(AttentionKernel, NeverFasterThanTheRoofWithAColdCache) {
     for (double length : {128.0, 2048.0, 32768.0}) {
       const AttentionCall call = attention(batch, length);
       EXPECT_GE(decode_seconds(call, gpu, {}),
-                0.9 * roof_seconds(KernelFamily::generation_attention, call, gpu));
+                0.9 * roof_seconds(KernelKind::generation_attention, call, gpu));
       EXPECT_GE(prefill_seconds(call, gpu, {}),
-                0.9 * roof_seconds(KernelFamily::context_attention, call, gpu));
+                0.9 * roof_seconds(KernelKind::context_attention, call, gpu));
     }
 }
 
@@ -219,7 +218,7 @@ TEST(MoeKernel, MoreTokensTakeLonger) {
     const MoeCall call = experts(tokens);
     const double t = moe_seconds(call, gpu, {});
     EXPECT_GE(t, last * 0.98) << tokens;
-    EXPECT_GE(t, 0.85 * roof_seconds(KernelFamily::moe, call, gpu)) << tokens;
+    EXPECT_GE(t, 0.85 * roof_seconds(KernelKind::moe, call, gpu)) << tokens;
     last = t;
   }
 }
@@ -231,7 +230,7 @@ TEST(CollectiveKernel, LatencyThenBandwidth) {
     const CollectiveCall call{Collective::all_reduce, bytes, 8};
     const double t = collective_kernel_seconds(call, gpu, {});
     EXPECT_GE(t, last);
-    EXPECT_GE(t, roof_seconds(KernelFamily::nccl, call, gpu));
+    EXPECT_GE(t, roof_seconds(KernelKind::nccl, call, gpu));
     last = t;
   }
 }
@@ -250,20 +249,20 @@ TEST(KernelFits, EveryBuiltInFitReadsBack) {
 
 TEST(KernelFits, TheNearestFitIsTheObviousOne) {
   const KernelFits& all = builtin_fits();
-  const auto find = [&](KernelFamily family, const char* stack, const char* dtype, Arch arch) {
+  const auto find = [&](KernelKind family, const char* stack, const char* dtype, Arch arch) {
     return find_fit(all, {family, stack, dtype, "", arch, 0});
   };
   // Fitted: the stack's own numbers on the GPU's own architecture.
-  const KernelMatch own = find(KernelFamily::gemm, "vllm", "bfloat16", Arch::hopper);
+  const KernelMatch own = find(KernelKind::gemm, "vllm", "bfloat16", Arch::hopper);
   EXPECT_EQ(own.fit->stack, "vllm");
   EXPECT_EQ(own.fit->arch, Arch::hopper);
   EXPECT_EQ(own.distance, 0);
   // SGLang was never measured on Ada: another stack's numbers there beat its own elsewhere.
-  const KernelMatch ada = find(KernelFamily::gemm, "sglang", "bfloat16", Arch::ada);
+  const KernelMatch ada = find(KernelKind::gemm, "sglang", "bfloat16", Arch::ada);
   EXPECT_EQ(ada.fit->arch, Arch::ada);
   EXPECT_GT(ada.distance, 0);
   // Blackwell RTX follows Ada.
-  EXPECT_EQ(find(KernelFamily::gemm, "vllm", "fp8", Arch::blackwell_rtx).fit->arch, Arch::ada);
+  EXPECT_EQ(find(KernelKind::gemm, "vllm", "fp8", Arch::blackwell_rtx).fit->arch, Arch::ada);
   const Band near = band_of(own, 0), far = band_of({own.fit, 2}, 0);
   EXPECT_LT(far.low, near.low);
   EXPECT_GT(far.high, near.high);

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "diagnose/explain_options.h"
+#include "diagnose/json.h"
 #include "predict/json.h"
-#include "predict/observe.h"
 #include "serve/page.h"
 #include "serve/report.h"
 #include "support.h"
@@ -46,13 +47,12 @@ TEST(Api, PredictsWhatTheCommandLinePredicts) {
 }
 
 TEST(Api, ExplainsWhatTheCommandLineExplains) {
-  RequestOptions options;
-  options.context = "4096";
-  ObservedOptions seen;
-  seen.observed = "280tok/s";
-  seen.batch = "8";
-  const Request request = make_request(options);
-  const Json expected = to_json(request, explain(request, make_observation(seen), true));
+  ExplainOptions options;
+  options.request = RequestOptions();
+  options.request.context = "4096";
+  options.stated[Quantity::tokens_per_s] = "280tok/s";
+  options.stated[Quantity::batch] = "8";
+  const Json expected = to_json(explain(options));
   EXPECT_EQ(ask("/api/explain", {{"context", "4096"}, {"observed", "280tok/s"}, {"batch", "8"}}),
             expected);
 }

@@ -62,7 +62,7 @@ std::string predicted_us(double m, double n, double k, double factor) {
   call.n = n;
   call.k = k;
   call.reuse_bytes = 6 * n * k * 2;
-  const KernelMatch match = find_fit(builtin_fits(), {KernelFamily::gemm, "vllm", "bfloat16",
+  const KernelMatch match = find_fit(builtin_fits(), {KernelKind::gemm, "vllm", "bfloat16",
                                                       "torch.nn.functional.linear", gpu.arch, 0});
   return fmt::format("bfloat16,torch.nn.functional.linear,{},{},{},{}\n", m, n, k,
                      kernel_seconds(*match.fit, call, gpu) * 1e6 * factor);

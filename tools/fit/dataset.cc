@@ -40,7 +40,7 @@ Dataset load_dataset(const std::string& folder, const std::string& only) {
         [&](const Measurement& row) {
           if (is_defective(file, row)) return;
           // A collective moves bytes whatever they encode.
-          const std::string dtype = file.table == KernelFamily::nccl ? "any" : row.dtype;
+          const std::string dtype = file.table == KernelKind::nccl ? "any" : row.dtype;
           const Arch arch = data.traits[gpu].arch;
           FitGroup& group = groups[fmt::format("{}|{}|{}|{}|{}", family_name(file.table),
                                                file.framework, arch_name(arch), dtype, row.kernel)];
@@ -51,8 +51,8 @@ Dataset load_dataset(const std::string& folder, const std::string& only) {
             group.family = file.table;
             group.arch = arch;
           }
-          if (file.table == KernelFamily::context_attention ||
-              file.table == KernelFamily::generation_attention) {
+          if (file.table == KernelKind::context_attention ||
+              file.table == KernelKind::generation_attention) {
             const double dim = std::get<AttentionCall>(row.call).head_dim;
             auto& dims = group.head_dims;
             const auto place = std::lower_bound(dims.begin(), dims.end(), dim);
@@ -74,8 +74,8 @@ Dataset load_dataset(const std::string& folder, const std::string& only) {
 std::vector<FitGroup> pooled_groups(const Dataset& data) {
   std::map<std::string, std::vector<const FitGroup*>> pools;
   for (const FitGroup& group : data.groups)
-    if (group.family == KernelFamily::gemm && group.dtype == "bfloat16" &&
-        group.arch != Arch::ada && group.arch != Arch::blackwell_rtx)
+    if (group.family == KernelKind::gemm && group.dtype == "bfloat16" && group.arch != Arch::ada &&
+        group.arch != Arch::blackwell_rtx)
       pools[group.stack + "|" + group.dtype].push_back(&group);
   std::vector<FitGroup> out;
   for (const auto& [key, parts] : pools) {

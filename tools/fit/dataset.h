@@ -19,7 +19,7 @@ struct FitRow {
 
 struct FitGroup {
   std::string stack, dtype, kernel;
-  KernelFamily family = KernelFamily::gemm;
+  KernelKind family = KernelKind::gemm;
   Arch arch = Arch::other;
   std::vector<double> head_dims;
   std::vector<FitRow> rows;

@@ -126,18 +126,18 @@ P fit(const std::vector<const FitRow*>& all, const std::vector<GpuTraits>& gpus,
 
 }  // namespace
 
-KernelParams fit_params(KernelFamily family, const std::vector<const FitRow*>& rows,
+KernelParams fit_params(KernelKind family, const std::vector<const FitRow*>& rows,
                         const std::vector<GpuTraits>& gpus, const FitEffort& effort) {
   switch (family) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return fit<GemmParams>(rows, gpus, effort);
-    case KernelFamily::context_attention:
-    case KernelFamily::context_mla:
+    case KernelKind::context_attention:
+    case KernelKind::context_mla:
       return fit<PrefillParams>(rows, gpus, effort);
-    case KernelFamily::generation_attention:
-    case KernelFamily::generation_mla:
+    case KernelKind::generation_attention:
+    case KernelKind::generation_mla:
       return fit<DecodeParams>(rows, gpus, effort);
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return fit<MoeParams>(rows, gpus, effort);
     default:
       return fit<CollectiveParams>(rows, gpus, effort);

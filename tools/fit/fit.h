@@ -13,7 +13,7 @@ struct FitEffort {
 // Parameters that minimise the mean error over the rows (mean of relative and logarithmic error,
 // capped), with a weak pull towards the defaults so that numbers the rows do not determine stay
 // plausible. Deterministic.
-KernelParams fit_params(KernelFamily family, const std::vector<const FitRow*>& rows,
+KernelParams fit_params(KernelKind family, const std::vector<const FitRow*>& rows,
                         const std::vector<GpuTraits>& gpus, const FitEffort& effort);
 
 }  // namespace ridge

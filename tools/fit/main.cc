@@ -58,7 +58,7 @@ Band band_from(std::vector<double> ratios, const Band& otherwise, double tail) {
 }
 
 using Residuals = std::array<std::vector<double>, kMostStrata>;
-std::vector<Band> bands_from(const Residuals& residuals, KernelFamily family, double tail) {
+std::vector<Band> bands_from(const Residuals& residuals, KernelKind family, double tail) {
   std::vector<double> all;
   for (const auto& part : residuals) all.insert(all.end(), part.begin(), part.end());
   const Band whole = band_from(all, {0.7, 1.4}, tail);
@@ -72,7 +72,7 @@ std::vector<Band> bands_from(const Residuals& residuals, KernelFamily family, do
 struct Coverage {
   double inside = 0, rows = 0;
 };
-Coverage cover(const std::array<Residuals, 2>& halves, KernelFamily family, double tail) {
+Coverage cover(const std::array<Residuals, 2>& halves, KernelKind family, double tail) {
   Coverage out;
   for (size_t fold = 0; fold < 2; ++fold) {
     const std::vector<Band> bands = bands_from(halves[1 - fold], family, tail);
@@ -89,7 +89,7 @@ Coverage cover(const std::array<Residuals, 2>& halves, KernelFamily family, doub
 // family, those with which bands from one half hold 80 % of the other.
 void set_bands(KernelFits& fits, const std::vector<std::array<Residuals, 2>>& residuals) {
   for (int f = 0; f < kFamilyCount; ++f) {
-    const auto family = static_cast<KernelFamily>(f);
+    const auto family = static_cast<KernelKind>(f);
     double best_tail = 0.1, best_share = 0;
     for (double tail = 0.12; tail >= 0.03; tail -= 0.005) {
       Coverage sum;

@@ -91,12 +91,13 @@ bool take_metric_labels(std::string_view& text, MetricSample& sample) {
     } else {
       key = take_metric_name(text);
     }
+    if (key.empty()) return false;
     skip_page_blanks(text);
     if (sample.name.empty() && !text.starts_with('=')) {  // {"name",label="value"}
       sample.name = std::move(key);
       sample.labels.pop_back();
     } else {
-      if (key.empty() || !text.starts_with('=')) return false;
+      if (!text.starts_with('=')) return false;
       text.remove_prefix(1);
       skip_page_blanks(text);
       if (!take_quoted_label(text, value)) return false;

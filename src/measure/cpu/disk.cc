@@ -108,7 +108,7 @@ Reading measure_disk(const std::string& folder, double bytes, int passes) {
   }
   close(file);
   Reading reading = summarize(
-      "disk.read", "levels.disk.read_bandwidth", Quantity::bandwidth, rates,
+      "disk.read", "levels.disk.read_bandwidth", Dimension::bandwidth, rates,
       fmt::format("{} readers, 4 MiB direct reads over a file of {} in {}; a virtual disk may "
                   "answer from its host's memory",
                   kReaders, pretty_bytes(static_cast<double>(blocks * kBlock)), folder));

@@ -56,7 +56,7 @@ Reading measure_latency(ThreadTeam& one, const MappedBuffer& buffer, double byte
   std::vector<double> times;
   for (const double seconds : samples.seconds) times.push_back(seconds / kLoadsPerStep);
   Reading reading =
-      summarize("latency", "", Quantity::time, times,
+      summarize("latency", "", Dimension::time, times,
                 fmt::format("random ring of 64-byte nodes over {}, one load at a time",
                             pretty_binary(static_cast<double>(ring.nodes() * kLine))));
   reading.doubt = samples.doubt;

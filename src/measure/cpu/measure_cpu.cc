@@ -118,7 +118,7 @@ class CpuRun {
       }
     }
     report_.base.clock = clock_;
-    add(summarize("clock", "clock", Quantity::clock, hertz,
+    add(summarize("clock", "clock", Dimension::clock, hertz,
                   fmt::format("chain of dependent additions on {} cores at once", team.size())));
   }
 
@@ -153,7 +153,7 @@ class CpuRun {
     const Samples barriers = sample(team, settings_.sampling, [&](int, long repeats) {
       for (long i = 0; i < repeats; ++i) team.barrier();
     });
-    add(summarize("launch.barrier", "launch.persistent", Quantity::time, barriers.seconds,
+    add(summarize("launch.barrier", "launch.persistent", Dimension::time, barriers.seconds,
                   fmt::format("spinning barrier of {} pinned threads", team.size())),
         barriers.doubt);
     constexpr int kRuns = 2000;
@@ -164,7 +164,7 @@ class CpuRun {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
       joins.push_back(spent.count() / kRuns);
     }
-    add(summarize("launch.fork_join", "launch.stream", Quantity::time, joins,
+    add(summarize("launch.fork_join", "launch.stream", Dimension::time, joins,
                   "an empty function run on all threads, from the call to the last return"));
   }
 
@@ -251,7 +251,7 @@ class CpuRun {
                                  ? fmt::format("levels.{}.read_bandwidth", name)
                                  : "";
     add(summarize(fmt::format("{}.{}{}", name, access_name(access), suffix), path,
-                  Quantity::bandwidth, rates.bytes_per_s,
+                  Dimension::bandwidth, rates.bytes_per_s,
                   fmt::format("{} x {}, {}; counted {}", team.size(), pretty_binary(bytes),
                               kernel_sets().front().isa, counting(access))),
         rates.doubt);
@@ -259,7 +259,7 @@ class CpuRun {
 
   void curve(ThreadTeam& team, const WorkingSet& set, const std::string& id,
              const std::string& label) {
-    Curve line{id, label, Quantity::bandwidth, {}, {}};
+    Curve line{id, label, Dimension::bandwidth, {}, {}};
     for (double part = 4096; part <= set.part_bytes(); part *= settings_.curve_step) {
       progress_(fmt::format("{} {}", label, pretty_binary(part)));
       const Rates rates =
@@ -301,7 +301,7 @@ class CpuRun {
   const Curve& latency_curve(ThreadTeam& one, const MappedBuffer& buffer, double limit, bool huge) {
     Curve line{huge ? "latency.huge" : "latency.4k",
                huge ? "random chase, huge pages" : "random chase, 4 KB pages",
-               Quantity::time,
+               Dimension::time,
                {},
                {}};
     for (double bytes = 8192; bytes <= limit; bytes *= settings_.curve_step) {
@@ -353,7 +353,7 @@ class CpuRun {
       const double share =
           std::log(step / line.y[after - 1]) / std::log(*crossed / line.y[after - 1]);
       const double bytes = line.x[after - 1] * std::pow(line.x[after] / line.x[after - 1], share);
-      Reading knee = summarize(fmt::format("{}.knee", names[i]), "", Quantity::size, {bytes},
+      Reading knee = summarize(fmt::format("{}.knee", names[i]), "", Dimension::size, {bytes},
                                fmt::format("where the latency climbs to {}; the topology says {}",
                                            names[i + 1], pretty_binary(*at->capacity)));
       if (bytes > 2.5 * *at->capacity || bytes < *at->capacity / 2.5) {

@@ -17,7 +17,7 @@ Reading measure_one(ThreadTeam& team, const Sampling& sampling, double clock, st
   });
   std::vector<double> rates;
   for (const double seconds : samples.seconds) rates.push_back(ops * team.size() / seconds);
-  Reading reading = summarize(std::move(id), "", Quantity::rate, rates, "");
+  Reading reading = summarize(std::move(id), "", Dimension::rate, rates, "");
   reading.how =
       fmt::format("{}, independent chains on {}: {:.1f} operations per clock and core", isa,
                   team.size() == 1 ? "one core" : "all cores", reading.value / team.size() / clock);

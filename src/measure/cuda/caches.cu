@@ -116,7 +116,7 @@ void own_bandwidth(CudaRun& run, const uint4* data, const char* id, const char* 
   for (const uint32_t value : out.host()) right = right && value == 4;  // four words of one
   const double bytes = double{kOwnBytes} * kPasses * run.sms();
   Reading reading =
-      summarize(id, path, Quantity::bandwidth, rates(bytes, seconds),
+      summarize(id, path, Dimension::bandwidth, rates(bytes, seconds),
                 fmt::format("{}: {:.1f} bytes per clock and SM", how,
                             run.clock > 0 ? bytes / median(seconds) / run.sms() / run.clock : 0));
   if (!right) reading.doubt = "wrong sum: not everything was read";
@@ -174,14 +174,14 @@ void measure_caches(CudaRun& run) {
   run.progress("L2 read");
   Rotation found = rotate(run, data.data(), l2, checksum.data(), run.full() ? 15 : 7);
   Reading reading = summarize(
-      "L2.read", "levels.L2.read_bandwidth", Quantity::bandwidth, found.samples,
+      "L2.read", "levels.L2.read_bandwidth", Dimension::bandwidth, found.samples,
       fmt::format("{} in chunks of 64 KB, each read by one SM at a time, past L1: {:.0f} bytes a "
                   "clock",
                   pretty_binary(l2), run.clock > 0 ? found.rate / run.clock : 0));
   if (!found.right) reading.doubt = "checksum wrong: not everything was read";
   run.add(std::move(reading));
 
-  Curve curve{"read.all", "read past L1, all SMs", Quantity::bandwidth, {}, {}};
+  Curve curve{"read.all", "read past L1, all SMs", Dimension::bandwidth, {}, {}};
   const double step = run.full() ? 1.4142135623730951 : 2;
   // From where each block has a chunk of its own.
   for (double bytes = round; bytes <= limit; bytes *= step) {

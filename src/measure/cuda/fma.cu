@@ -50,11 +50,11 @@ void one_type(CudaRun& run, const char* id, const char* path, const char* name) 
     for (const long long each : cycles.host()) longest = std::max(longest, double(each));
     // The whole launch is a little longer than its loops; at 10 ms that is far under 1 %.
     run.clock = longest / median(seconds);
-    run.add("clock", "clock", Quantity::clock, rates(longest, seconds),
+    run.add("clock", "clock", Dimension::clock, rates(longest, seconds),
             "cycles of the longest block over the time of the launch, all SMs busy");
   }
   Reading reading = summarize(
-      id, path, Quantity::rate, rates(ops, seconds),
+      id, path, Dimension::rate, rates(ops, seconds),
       fmt::format("{} chains x {} threads per SM, {:.1f} operations per clock and SM", kChains,
                   kThreads * kBlocksPerSm, ops / median(seconds) / run.sms() / run.clock));
   if (!right) reading.doubt = "wrong result: the chains did not all run";

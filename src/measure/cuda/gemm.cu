@@ -190,7 +190,7 @@ class Bench {
 
 void burst(CudaRun& run, Bench& bench, const char* name) {
   const std::vector<double> seconds = bench.time(run.full() ? 15 : 5, kBurst, kRest);
-  run.add(fmt::format("gemm.{}", name), "", Quantity::rate, rates(Bench::ops(), seconds),
+  run.add(fmt::format("gemm.{}", name), "", Dimension::rate, rates(Bench::ops(), seconds),
           fmt::format("cuBLASLt, {0} x {0} x {0}, random numbers, bursts of {1}, best of {2} "
                       "algorithms",
                       kSize, kBurst, bench.algorithms()));
@@ -206,8 +206,8 @@ void sustained(CudaRun& run, Bench& bench, const char* name) {
     spent += (kRepeats + 1) * one;
     if (spent > total / 2) seconds.push_back(one);
   }
-  run.add(fmt::format("gemm.{}.sustained", name), fmt::format("sustained.{}", name), Quantity::rate,
-          rates(Bench::ops(), seconds),
+  run.add(fmt::format("gemm.{}.sustained", name), fmt::format("sustained.{}", name),
+          Dimension::rate, rates(Bench::ops(), seconds),
           fmt::format("cuBLASLt, {0} x {0} x {0}, random numbers for {1:.1f} s, second half", kSize,
                       spent));
   run.note_conditions(fmt::format("after {:.1f} s of {} products", spent, name));

@@ -52,10 +52,10 @@ void measure_host_link(CudaRun& run) {
   const auto to_host = [&](cudaStream_t stream) {
     cudaMemcpyAsync(out.get(), down.data(), kBytes, cudaMemcpyDeviceToHost, stream);
   };
-  run.add("host.to_device", "levels.host.read_bandwidth", Quantity::bandwidth,
+  run.add("host.to_device", "levels.host.read_bandwidth", Dimension::bandwidth,
           rates(bytes, run.time(samples, 4, [&] { to_device(run.stream); })),
           "256 MiB pinned, copy engine");
-  run.add("host.from_device", "", Quantity::bandwidth,
+  run.add("host.from_device", "", Dimension::bandwidth,
           rates(bytes, run.time(samples, 4, [&] { to_host(run.stream); })),
           "256 MiB pinned, copy engine");
   const SecondStream other;
@@ -82,10 +82,10 @@ void measure_host_link(CudaRun& run) {
     pageable_up.push_back(paged_up);
     pageable_down.push_back(paged_down);
   }
-  run.add("link.both_ways", "", Quantity::bandwidth, both, "pinned, both directions added");
-  run.add("link.pageable.to_device", "", Quantity::bandwidth, pageable_up,
+  run.add("link.both_ways", "", Dimension::bandwidth, both, "pinned, both directions added");
+  run.add("link.pageable.to_device", "", Dimension::bandwidth, pageable_up,
           "256 MiB of ordinary memory, through the driver's staging");
-  run.add("link.pageable.from_device", "", Quantity::bandwidth, pageable_down,
+  run.add("link.pageable.from_device", "", Dimension::bandwidth, pageable_down,
           "256 MiB into ordinary memory");
   if (out.get()[kBytes - 1] != 2 || landing.back() != 2) {
     run.report.readings.back().doubt = "wrong bytes arrived";

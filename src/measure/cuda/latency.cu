@@ -137,7 +137,7 @@ class Chaser {
 
 void add_chase(CudaRun& run, const char* id, const char* path, const Chase& found,
                const std::string& how) {
-  run.add(id, path, Quantity::time, found.seconds,
+  run.add(id, path, Dimension::time, found.seconds,
           fmt::format("{}: {:.0f} clocks", how, found.cycles));
 }
 
@@ -173,10 +173,10 @@ void near_and_far(CudaRun& run, const Chaser& chaser) {
   const auto seconds = [&](double share) {
     return sorted[static_cast<size_t>(share * (kLines - 1))] / run.clock;
   };
-  run.add("L2.latency.near", "", Quantity::time, {seconds(0.1)},
+  run.add("L2.latency.near", "", Dimension::time, {seconds(0.1)},
           fmt::format("10th percentile of {} lines, each by itself: {:.0f} clocks", kLines,
                       seconds(0.1) * run.clock));
-  run.add("L2.latency.far", "", Quantity::time, {seconds(0.9)},
+  run.add("L2.latency.far", "", Dimension::time, {seconds(0.9)},
           fmt::format("90th percentile of {} lines, each by itself: {:.0f} clocks", kLines,
                       seconds(0.9) * run.clock));
 }
@@ -207,7 +207,7 @@ void measure_latency(CudaRun& run) {
     add_chase(run, "HBM.latency.tlb", "", chaser.over(limit, Through::l2, samples),
               fmt::format("random ring over {}, to find where the TLB ends", pretty_binary(limit)));
   }
-  Curve curve{"latency", "random chase", Quantity::time, {}, {}};
+  Curve curve{"latency", "random chase", Dimension::time, {}, {}};
   const double step = run.full() ? 1.4142135623730951 : 2;
   for (double bytes = 16 << 10; bytes <= limit * 1.0001; bytes *= step) {
     run.progress(fmt::format("latency over {}", pretty_binary(bytes)));

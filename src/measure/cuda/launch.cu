@@ -124,11 +124,11 @@ void stream_launches(CudaRun& run) {
     }
     round_trip.push_back((now() - first) / kTrips);
   }
-  run.add("launch.stream", "launch.stream", Quantity::time, each,
+  run.add("launch.stream", "launch.stream", Dimension::time, each,
           "2000 empty kernels launched back to back, host time over their number");
-  run.add("launch.round_trip", "", Quantity::time, round_trip,
+  run.add("launch.round_trip", "", Dimension::time, round_trip,
           "launch of an empty kernel and wait for its end, host time");
-  run.add("launch.queued", "", Quantity::time,
+  run.add("launch.queued", "", Dimension::time,
           run.time(run.full() ? 21 : 9, 200, [&] { nothing<<<1, 32, 0, run.stream>>>(nullptr); }),
           "the same kernels already queued: what the GPU itself needs between two");
 }
@@ -147,7 +147,7 @@ void barrier_costs(CudaRun& run) {
   };
   const dim3 grid(static_cast<unsigned>(run.sms())), block(kThreads);
   // A cooperative launch promises that all blocks are on the chip together.
-  run.add("launch.grid_barrier", "launch.persistent", Quantity::time, cost([&](int count) {
+  run.add("launch.grid_barrier", "launch.persistent", Dimension::time, cost([&](int count) {
             cudaMemsetAsync(counter.data(), 0, sizeof(unsigned), run.stream);
             unsigned* at = counter.data();
             void* arguments[] = {&at, &count};
@@ -155,7 +155,7 @@ void barrier_costs(CudaRun& run) {
                                         arguments, 0, run.stream);
           }),
           fmt::format("one counter, {} blocks of {} threads", run.sms(), kThreads));
-  run.add("launch.grid_sync", "", Quantity::time, cost([&](int count) {
+  run.add("launch.grid_sync", "", Dimension::time, cost([&](int count) {
             void* arguments[] = {&count};
             cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(grid_syncs), grid, block,
                                         arguments, 0, run.stream);
@@ -174,7 +174,7 @@ void atomic_rates(CudaRun& run) {
       atomics<<<blocks, kThreads, 0, run.stream>>>(counters.data(), spread, kRepeats);
     });
     const uint32_t first = counters.host()[0];
-    Reading reading = summarize(spread ? "atomics.spread" : "atomics.one", "", Quantity::rate,
+    Reading reading = summarize(spread ? "atomics.spread" : "atomics.one", "", Dimension::rate,
                                 rates(operations, seconds),
                                 spread ? "32-bit additions, each thread its own word"
                                        : "32-bit additions, all to one word");
@@ -192,10 +192,10 @@ void measure_launches(CudaRun& run) {
   run.progress("launches");
   stream_launches(run);
   run.progress("graph edges");
-  run.add("launch.graph", "launch.graph", Quantity::time, graph_edge(run, false),
+  run.add("launch.graph", "launch.graph", Dimension::time, graph_edge(run, false),
           "one more empty kernel in a chain of a CUDA graph: 1100 nodes less 100");
   if (run.properties.major >= 9) {
-    run.add("launch.graph.pdl", "", Quantity::time, graph_edge(run, true),
+    run.add("launch.graph.pdl", "", Dimension::time, graph_edge(run, true),
             "the same with programmatic dependent launch");
   }
   run.progress("grid barrier");

@@ -111,7 +111,8 @@ uint32_t checksum_of(CudaRun& run, Arrays& arrays, const std::function<void()>& 
 
 void add_rate(CudaRun& run, const char* id, const char* path, double bytes,
               const std::vector<double>& seconds, std::string how, bool right) {
-  Reading reading = summarize(id, path, Quantity::bandwidth, rates(bytes, seconds), std::move(how));
+  Reading reading =
+      summarize(id, path, Dimension::bandwidth, rates(bytes, seconds), std::move(how));
   if (!right) reading.doubt = "checksum wrong: not every byte was moved";
   run.add(std::move(reading));
 }
@@ -134,7 +135,7 @@ void read_by_ring(CudaRun& run, Arrays& arrays, uint32_t expected) {
                        pretty_binary(kChunk), pretty_bytes(bytes)),
            right);
   const double best = bytes / median(seconds);
-  Curve curve{"HBM.in_flight", "HBM read over bytes in flight", Quantity::bandwidth, {}, {}};
+  Curve curve{"HBM.in_flight", "HBM read over bytes in flight", Dimension::bandwidth, {}, {}};
   double enough = 0;
   for (const int chunk : {2048, 4096, 8192, 16384, 32768}) {
     for (const int stages : {2, 4, 6}) {
@@ -147,7 +148,7 @@ void read_by_ring(CudaRun& run, Arrays& arrays, uint32_t expected) {
     }
   }
   if (enough > 0) {
-    run.add("HBM.in_flight.90", "", Quantity::size, {enough},
+    run.add("HBM.in_flight.90", "", Dimension::size, {enough},
             fmt::format("fewest bytes in flight, all SMs, that reach 90 % of the ring's rate: {} "
                         "a SM",
                         pretty_binary(enough / run.sms())));

@@ -86,7 +86,7 @@ void CudaRun::add(Reading reading) {
   report.readings.push_back(std::move(reading));
 }
 
-void CudaRun::add(std::string id, std::string path, Quantity quantity, std::vector<double> values,
+void CudaRun::add(std::string id, std::string path, Dimension quantity, std::vector<double> values,
                   std::string how) {
   add(summarize(std::move(id), std::move(path), quantity, std::move(values), std::move(how)));
 }

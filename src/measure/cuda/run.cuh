@@ -75,7 +75,7 @@ struct CudaRun {
   std::vector<double> time(int samples, int repeats, const std::function<void()>& launch,
                            double rest = 0);
   void add(Reading reading);
-  void add(std::string id, std::string path, Quantity quantity, std::vector<double> values,
+  void add(std::string id, std::string path, Dimension quantity, std::vector<double> values,
            std::string how);
   void note_conditions(const std::string& when);  // clock, power and limits at this moment
 

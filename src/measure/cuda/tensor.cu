@@ -65,7 +65,7 @@ void measure_mma(CudaRun& run, const uint32_t* operands) {
   const double ops = 2.0 * 16 * 8 * k * kMmaChains * kRepeats * (kMmaThreads / 32) * blocks;
   // With a path only where nothing better drives the tensor cores.
   run.add(fmt::format("mma.{}", tensor_name(kType)),
-          run.hopper() ? "" : fmt::format("peak.{}", tensor_name(kType)), Quantity::rate,
+          run.hopper() ? "" : fmt::format("peak.{}", tensor_name(kType)), Dimension::rate,
           rates(ops, run.time(5, 1,
                               [&] {
                                 mma_loop<kType><<<blocks, kMmaThreads, 0, run.stream>>>(
@@ -151,7 +151,7 @@ void add_burst(CudaRun& run, Wgmma& kernel, TensorType type, bool zeros, bool ri
   const std::string name = tensor_name(type);
   Reading reading = summarize(
       zeros ? fmt::format("mma.{}.zeros", name) : fmt::format("peak.{}.wgmma", name),
-      zeros ? "" : "peak." + name, Quantity::rate, rates(kernel.ops(kBurstTiles), seconds),
+      zeros ? "" : "peak." + name, Dimension::rate, rates(kernel.ops(kBurstTiles), seconds),
       fmt::format("wgmma m64n256 from shared memory on {}, burst of {:.2f} ms: {:.0f} operations a "
                   "clock and SM",
                   zeros ? "zeros" : "random numbers", median(seconds) * 1e3, per_clock));
@@ -171,7 +171,7 @@ void add_sustained(CudaRun& run, Wgmma& kernel, TensorType type, double total) {
     if (spent > total / 2) seconds.push_back(one);
   }
   run.note_conditions(fmt::format("after {:.0f} s of {} tensor work", spent, tensor_name(type)));
-  run.add(fmt::format("mma.{}.sustained", tensor_name(type)), "", Quantity::rate,
+  run.add(fmt::format("mma.{}.sustained", tensor_name(type)), "", Dimension::rate,
           rates(kernel.ops(kTiles), seconds),
           fmt::format("wgmma on random numbers for {:.1f} s, second half", spent));
 }

@@ -42,15 +42,15 @@ double moe_roof(const MoeCall& call, const GpuTraits& gpu) {
 
 }  // namespace
 
-std::string_view family_name(KernelFamily family) { return kNames[static_cast<size_t>(family)]; }
+std::string_view family_name(KernelKind family) { return kNames[static_cast<size_t>(family)]; }
 
-KernelFamily family_from_name(std::string_view name) {
+KernelKind family_from_name(std::string_view name) {
   const auto at = std::find(kNames.begin(), kNames.end(), name);
   if (at == kNames.end()) throw Error("unknown kernel family '{}'", name);
-  return static_cast<KernelFamily>(at - kNames.begin());
+  return static_cast<KernelKind>(at - kNames.begin());
 }
 
-const std::vector<std::string>& stratum_names(KernelFamily family) {
+const std::vector<std::string>& stratum_names(KernelKind family) {
   static const std::vector<std::string> rows = {"m<=64", "64<m<2048", "m>=2048"};
   static const std::vector<std::string> prompt = {"isl<=512", "512<isl<=4k", "isl>4k"};
   static const std::vector<std::string> decode = {"b<=4 ctx<=1k",  "b<=4 ctx<=8k",  "b<=4 ctx>8k",
@@ -61,34 +61,34 @@ const std::vector<std::string>& stratum_names(KernelFamily family) {
                                                    "64<T<2048 power-law", "T>=2048 power-law"};
   static const std::vector<std::string> message = {"<=64KB", "64KB-4MB", ">4MB"};
   switch (family) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return rows;
-    case KernelFamily::context_attention:
-    case KernelFamily::context_mla:
+    case KernelKind::context_attention:
+    case KernelKind::context_mla:
       return prompt;
-    case KernelFamily::generation_attention:
-    case KernelFamily::generation_mla:
+    case KernelKind::generation_attention:
+    case KernelKind::generation_mla:
       return decode;
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return experts;
     default:
       return message;
   }
 }
 
-int stratum_of(KernelFamily family, const KernelCall& call) {
+int stratum_of(KernelKind family, const KernelCall& call) {
   switch (family) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return range(std::get<GemmCall>(call).m, 64, 2047);
-    case KernelFamily::context_attention:
-    case KernelFamily::context_mla:
+    case KernelKind::context_attention:
+    case KernelKind::context_mla:
       return range(std::get<AttentionCall>(call).length, 512, 4096);
-    case KernelFamily::generation_attention:
-    case KernelFamily::generation_mla: {
+    case KernelKind::generation_attention:
+    case KernelKind::generation_mla: {
       const AttentionCall& a = std::get<AttentionCall>(call);
       return 3 * range(a.batch, 4, 32) + range(a.length, 1024, 8192);
     }
-    case KernelFamily::moe: {
+    case KernelKind::moe: {
       const MoeCall& m = std::get<MoeCall>(call);
       return range(m.tokens, 64, 2047) + (m.skewed ? 3 : 0);
     }
@@ -97,17 +97,17 @@ int stratum_of(KernelFamily family, const KernelCall& call) {
   }
 }
 
-double roof_seconds(KernelFamily family, const KernelCall& call, const GpuTraits& gpu) {
+double roof_seconds(KernelKind family, const KernelCall& call, const GpuTraits& gpu) {
   switch (family) {
-    case KernelFamily::gemm:
+    case KernelKind::gemm:
       return gemm_roof(std::get<GemmCall>(call), gpu);
-    case KernelFamily::context_attention:
-    case KernelFamily::context_mla:
+    case KernelKind::context_attention:
+    case KernelKind::context_mla:
       return attention_roof(std::get<AttentionCall>(call), false, gpu);
-    case KernelFamily::generation_attention:
-    case KernelFamily::generation_mla:
+    case KernelKind::generation_attention:
+    case KernelKind::generation_mla:
       return attention_roof(std::get<AttentionCall>(call), true, gpu);
-    case KernelFamily::moe:
+    case KernelKind::moe:
       return moe_roof(std::get<MoeCall>(call), gpu);
     default: {
       const CollectiveCall& c = std::get<CollectiveCall>(call);

@@ -15,7 +15,7 @@
 namespace ridge {
 
 // Named as the measured tables are.
-enum class KernelFamily : uint8_t {
+enum class KernelKind : uint8_t {
   gemm,
   context_attention,
   generation_attention,
@@ -26,19 +26,19 @@ enum class KernelFamily : uint8_t {
   custom_allreduce,
   kCount
 };
-inline constexpr int kFamilyCount = static_cast<int>(KernelFamily::kCount);
-std::string_view family_name(KernelFamily family);
-KernelFamily family_from_name(std::string_view name);  // throws Error
+inline constexpr int kFamilyCount = static_cast<int>(KernelKind::kCount);
+std::string_view family_name(KernelKind family);
+KernelKind family_from_name(std::string_view name);  // throws Error
 
 using KernelCall = std::variant<GemmCall, AttentionCall, MoeCall, CollectiveCall>;
 
 // Sizes that behave alike; errors and bands are kept per stratum.
 inline constexpr int kMostStrata = 9;
-const std::vector<std::string>& stratum_names(KernelFamily family);
-int stratum_of(KernelFamily family, const KernelCall& call);
+const std::vector<std::string>& stratum_names(KernelKind family);
+int stratum_of(KernelKind family, const KernelCall& call);
 
 // What no software can beat: each operation and each byte once at the datasheet's rates, from
 // cost/. Measured kernels may still be faster where their data was left in a cache.
-double roof_seconds(KernelFamily family, const KernelCall& call, const GpuTraits& gpu);
+double roof_seconds(KernelKind family, const KernelCall& call, const GpuTraits& gpu);
 
 }  // namespace ridge
