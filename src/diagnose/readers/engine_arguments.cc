@@ -132,11 +132,22 @@ void apply_engine_arguments(const EngineArguments& arguments, RunSetup& setup,
 
 EngineArguments parse_arguments(std::string_view text) {
   EngineArguments arguments;
-  for (size_t i = text.find('='); i < text.size(); i = text.find('=', i)) {
-    size_t begin = i;
+  for (size_t i = text.find_first_of("=:"); i < text.size(); i = text.find_first_of("=:", i)) {
+    // name=value, 'name': value and "name": value
+    size_t end = i;
+    if (text[i] == ':') {
+      const bool quoted = i > 0 && (text[i - 1] == '\'' || text[i - 1] == '"');
+      if (!quoted) {
+        ++i;
+        continue;
+      }
+      --end;
+    }
+    size_t begin = end;
     while (begin > 0 && is_argument_character(text[begin - 1])) --begin;
-    const std::string name(text.substr(begin, std::min<size_t>(i - begin, 64)));
+    const std::string name(text.substr(begin, std::min<size_t>(end - begin, 64)));
     ++i;
+    if (i < text.size() && text[i] == ' ') ++i;
     if (name.empty() || (i < text.size() && text[i] == '=')) continue;
     arguments.emplace(name, take_argument_value(text, i));
   }

@@ -19,8 +19,8 @@ using EngineArguments = std::map<std::string, std::string, std::less<>>;
 void apply_engine_arguments(const EngineArguments& arguments, RunSetup& setup,
                             const std::function<void(Quantity, double, std::string_view)>& add);
 
-// The arguments in "model='a/b', tensor_parallel_size=2, ..", whichever line they stand in: quotes
-// are removed, and braces and parentheses keep their commas.
+// The arguments in "model='a/b', tensor_parallel_size=2, .." or "{'model': 'a/b', ..}", whichever
+// line they stand in: quotes are removed, and values in brackets keep their commas.
 EngineArguments parse_arguments(std::string_view text);
 
 // "fp8_e4m3", "awq_marlin", "torch.bfloat16" -> a name that format_from_name() knows; empty where
