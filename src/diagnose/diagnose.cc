@@ -118,10 +118,10 @@ void describe_reconstruction(Diagnosis& d) {
   }
 }
 
-void list_missing(Diagnosis& d, bool context_known) {
+void list_missing(Diagnosis& d) {
   const Observations& seen = d.seen;
   const auto need = [&](std::string text) { d.missing.push_back(std::move(text)); };
-  if (d.run.expected && !context_known) {
+  if (d.run.expected && !d.run.context_known) {
     need(fmt::format("--context: {:.0f} tokens per sequence were assumed",
                      d.run.expected->request.context));
   }
@@ -184,14 +184,16 @@ Diagnosis diagnose(Observations seen, Identified identified) {
   d.seen = std::move(seen);
   d.missing = std::move(identified.missing);
   d.taken = std::move(identified.taken);
-  d.run = reconstruct(d.seen, identified.request);
-  const Machine* machine = identified.request ? &identified.request->system.device : nullptr;
-  const Case c{d.seen, d.run, counter_roofs(machine, d.seen.setup.device)};
+  d.run = reconstruct(d.seen, identified.request, identified.context_known);
+  const Machine* machine = identified.request  ? &identified.request->system.device
+                           : identified.system ? &identified.system->device
+                                               : nullptr;
+  const Case c{d.seen, d.run, counter_roofs(machine, d.seen.setup.device), machine};
   decide(d, hypotheses_of(c));
   find_next_wall(d);
   compare_first_token(d);
   describe_reconstruction(d);
-  list_missing(d, identified.context_known);
+  list_missing(d);
   if (d.seen.profile) {
     d.operators = operator_times(*d.seen.profile, d.run.expected ? &*d.run.expected : nullptr);
   }

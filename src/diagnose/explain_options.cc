@@ -32,6 +32,16 @@ int stated_drafts(const RequestOptions& request) {
 
 Diagnosis explain(const ExplainOptions& options, Sources sources) {
   EvidenceFile stated = stated_evidence(options.stated, stated_drafts(options.request));
+  // Lengths that a person gives are observations as well.
+  const std::string& prompt = options.request.prompt;
+  if (prompt != kAuto && prompt.find(',') == std::string::npos) {
+    try {
+      stated.add(Quantity::prompt, parse_quantity(prompt, "", "--prompt"), Trust::stated,
+                 "--prompt");
+    } catch (const Error& error) {
+      throw OptionError("prompt", error.what());
+    }
+  }
   ReadOptions read;
   read.window_s = duration_option(options.window, "window", 0);
   read.sample_s = duration_option(options.sample, "for", read.sample_s);

@@ -172,6 +172,9 @@ Identified identify(const RequestOptions& options, const Observations& seen, Sou
   fill_stack(o, seen.setup, sources);
   fill_lengths(o, seen, found);
   fill_techniques(o, seen);
+  if (o.machine != kAuto && o.machine.find(',') == std::string::npos) {
+    found.system = find_system(o.machine, sources);
+  }
   if (o.model == kAuto || o.machine == kAuto) {
     // The rest of the options must be sound all the same.
     RequestOptions probe = options;

@@ -13,6 +13,7 @@ namespace ridge {
 
 struct Identified {
   std::optional<Request> request;    // none where the model or the machine is not known
+  std::optional<System> system;      // known even where the model is not
   std::vector<std::string> taken;    // what came from the files: "model llama-3.1-8b (...)"
   std::vector<std::string> missing;  // what is not known, and the option that says it
   bool context_known = false;        // given, or computed from the lengths that were observed

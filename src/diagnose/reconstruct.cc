@@ -109,6 +109,31 @@ void take_off_prompts(Reconstruction& run, const Observations& seen) {
   run.step_s = *run.step_s - prompts_s;
 }
 
+// The cache's usage says how long the sequences are.
+void infer_context(Reconstruction& run, const Observations& seen) {
+  Request& r = run.expected->request;
+  const double usage = seen.value_or(Quantity::kv_usage, 0);
+  if (!run.batch || usage < 0.02) return;
+  double tokens = seen.value_or(Quantity::kv_tokens, 0);
+  if (tokens <= 0) {
+    const MemoryFit memory = predict(r).memory;
+    if (!memory.capacity) return;
+    tokens = memory.max_batch * r.context;
+  }
+  const double context = std::round(usage * tokens / *run.batch);
+  if (context < 16 || context > 1e6) return;
+  r.context = context;
+  run.context_known = true;
+}
+
+void find_floor(Reconstruction& run) {
+  run.floor_s = run.predicted().roof_s;
+  if (run.context_known || run.phase == Phase::prefill) return;
+  Request empty = run.expected->request;
+  empty.context = 1;
+  run.floor_s = predict(empty).decode.roof_s;
+}
+
 void compare(Reconstruction& run, const Observations& seen) {
   Expected& x = *run.expected;
   if (seen.is_recent(Quantity::tokens_per_s)) {
@@ -125,16 +150,23 @@ void compare(Reconstruction& run, const Observations& seen) {
 
 }  // namespace
 
+bool Reconstruction::is_slow() const {
+  return compares() &&
+         *step_s > predicted().high_s * (context_known ? 1 : thresholds::kContextSlack);
+}
+
 bool Reconstruction::in_band() const {
-  return compares() && !is_slow() && *step_s >= thresholds::kRoofSlack * predicted().roof_s;
+  return compares() && !is_slow() && *step_s >= thresholds::kRoofSlack * floor_s;
 }
 
 bool Reconstruction::under_batched(double share) const {
   return expected && batch && *batch < share * expected->useful_batch;
 }
 
-Reconstruction reconstruct(const Observations& seen, const std::optional<Request>& request) {
+Reconstruction reconstruct(const Observations& seen, const std::optional<Request>& request,
+                           bool context_known) {
   Reconstruction run;
+  run.context_known = context_known;
   const bool decodes = seen.has(Quantity::itl) || seen.has(Quantity::decode_step) ||
                        seen.value_or(Quantity::tokens_per_s, 0) > 0 || seen.has(Quantity::running);
   run.phase = !decodes && seen.has(Quantity::ttft) ? Phase::prefill : Phase::decode;
@@ -147,8 +179,10 @@ Reconstruction reconstruct(const Observations& seen, const std::optional<Request
     Expected& x = *run.expected;
     x.request = *request;
     x.request.batch = run.batch.value_or(1);
+    if (!context_known) infer_context(run, seen);
     x.prediction = predict(x.request);
     find_useful_batch(x);
+    find_floor(run);
     if (run.batch) take_off_prompts(run, seen);
     compare(run, seen);
   }

@@ -31,17 +31,23 @@ struct Reconstruction {
   double prompts_s = 0;          // taken off the time per token: prompts of other requests
   double tokens_per_step = 1;    // of a sequence, above 1 with speculation
   std::optional<Expected> expected;
+  // The context was given or follows from what was seen. Otherwise a step may be shorter or longer
+  // than predicted because the sequences are.
+  bool context_known = false;
+  double floor_s =
+      0;  // no step is faster: the roof, of an empty cache where the context is unknown
 
   const StepEstimate& predicted() const {
     const Prediction& p = expected->prediction;
     return phase == Phase::decode ? p.decode : p.prefill;
   }
   bool compares() const { return expected && step_s; }
-  bool is_slow() const { return compares() && *step_s > predicted().high_s; }
+  bool is_slow() const;
   bool in_band() const;  // neither slow nor faster than the roof
   bool under_batched(double share) const;
 };
 
-Reconstruction reconstruct(const Observations& seen, const std::optional<Request>& request);
+Reconstruction reconstruct(const Observations& seen, const std::optional<Request>& request,
+                           bool context_known);
 
 }  // namespace ridge

@@ -118,7 +118,7 @@ std::optional<Hypothesis> judge_prefix_miss(const Case& c) {
   Hypothesis x{Verdict::prefix_miss, {}, Wall::compute, "", false};
   if (few) {
     const bool typed = seen.trust(Quantity::prompt_hit) == Trust::stated;
-    x.belief.supports(typed ? 0.5 : 0.3,
+    x.belief.supports(typed ? 0.6 : 0.3,
                       fmt::format("{} of the prompt tokens are found in the prefix cache",
                                   pretty_percent(*seen[Quantity::prompt_hit])));
   } else {

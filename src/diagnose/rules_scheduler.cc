@@ -104,14 +104,17 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
                          fmt::format("{} of at most {} sequences run", pretty_number(c.running()),
                                      pretty_number(*seen[Quantity::max_running])));
   } else if (c.running() >= 1 && round_limit(c.running())) {
-    x.belief.supports(0.25, fmt::format("{} sequences run: such a round number is a setting",
-                                        pretty_number(c.running())));
+    const double n = std::round(c.running());
+    const bool common = n == 256 || n == 512 || n == 1024;  // defaults of max_num_seqs
+    x.belief.supports(common ? 0.5 : 0.25,
+                      fmt::format("{} sequences run: such a round number is a setting",
+                                  pretty_number(c.running())));
   }
   if (c.device_idles()) {
     x.belief.supports(0.2, "the device has time to spare");
   }
   if (batch_is_useful(c)) {
-    x.belief.contradicts(0.6, fmt::format("{:.0f} sequences already yield what the device can: a "
+    x.belief.contradicts(0.7, fmt::format("{:.0f} sequences already yield what the device can: a "
                                           "higher limit moves the wait from queue to decode",
                                           *c.run.batch));
   }
@@ -140,7 +143,12 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
       x.belief.supports(0.15, fmt::format("more than the {} that run", pretty_number(c.running())));
     }
   }
-  if (queues_long(c)) x.belief.supports(0.45, queue_words(c));
+  if (queues_long(c)) {
+    const double queue = *seen[Quantity::queue_time];
+    const bool most = queue > 0.5 * seen.value_or(Quantity::e2e, 1e9) ||
+                      queue > 0.7 * seen.value_or(Quantity::ttft, 1e9);
+    x.belief.supports(most ? 0.6 : 0.45, queue_words(c));
+  }
   if (batch_is_useful(c)) {
     x.belief.supports(
         0.5, fmt::format("{:.0f} sequences already run: more would not yield more", *c.run.batch));
@@ -180,13 +188,6 @@ std::string batch_advice(const Expected& e, double batch) {
       " Raise the batch before adding devices: {:.0f} -> {:.0f} yields about {:.{}f}x the "
       "tokens/s.",
       batch, e.useful_batch, gain, gain < 9.95 ? 1 : 0);
-}
-
-// One user of a local engine has no second request to batch: a small batch is how it is meant.
-bool single_user(const Case& c) {
-  const bool local = c.seen.setup.engine == "llama.cpp" || c.seen.setup.engine == "ollama" ||
-                     (c.run.expected && c.run.expected->request.stack.name == "llama.cpp");
-  return local && c.running() <= 1;
 }
 
 void compare_useful_batch(const Case& c, Hypothesis& x) {
@@ -243,9 +244,15 @@ std::optional<Hypothesis> judge_under_batched(const Case& c) {
   }
   if (c.waits()) {
     x.belief.contradicts(0.3, waiting_words(c) + ": there is demand for a larger batch");
+  } else if (queues_long(c)) {
+    x.belief.contradicts(0.4, queue_words(c));
   }
-  if (single_user(c)) x.belief.contradicts(0.6, "a local engine with one user has one sequence");
+  if (c.single_user()) x.belief.contradicts(0.4, "a local engine with one user has one sequence");
   if (c.tensor_busy()) x.belief.contradicts(0.3, "the tensor cores are busy");
+  if (c.run.expected &&
+      seen.value_or(Quantity::ttft, 0) > c.run.expected->prediction.prefill.high_s) {
+    x.belief.contradicts(0.8, "the first token is late, which more sequences do not mend");
+  }
   x.sentence = "Under-batched: each step carries too few sequences to use the device.";
   if (c.run.expected) {
     x.sentence = fmt::format("Under-batched: {}.{}",

@@ -101,7 +101,7 @@ std::optional<Hypothesis> judge_too_large(const Case& c) {
     return x;
   }
   // A cache that was seen full, or not full, holds what it holds: lengths or formats differ.
-  const bool seen_cache = c.seen.has(Quantity::kv_usage);
+  const bool seen_cache = c.seen.has(Quantity::kv_usage) || !c.run.context_known;
   x.belief.supports(seen_cache || c.run.batch_from != "as observed" ? 0.35 : 0.8,
                     fmt::format("per device: {} of weights and {} of KV cache, {} of memory",
                                 pretty_bytes(memory.weights), pretty_bytes(memory.kv),
@@ -114,16 +114,33 @@ std::optional<Hypothesis> judge_too_large(const Case& c) {
   return x;
 }
 
+// Bytes that were counted need no model: they must fit the memory's bandwidth.
+std::optional<Hypothesis> judge_bytes(const Case& c) {
+  const double rate = c.seen.value_or(Quantity::bytes_per_s, 0);
+  const Maybe bandwidth = c.machine ? c.machine->memory().read_bandwidth : Maybe();
+  if (!bandwidth || rate < 1.05 * *bandwidth || c.seen.setup.devices.value_or(1) > 1) {
+    return std::nullopt;
+  }
+  Hypothesis x{Verdict::impossible, {}, Wall::memory, "", false};
+  x.belief.supports(0.8, fmt::format("{} is more than the {} of {}", pretty_rate(rate),
+                                     pretty_rate(*bandwidth), c.machine->title));
+  x.sentence = fmt::format(
+      "This cannot be: {} a second is more than the memory of {} can read. Another device, or not "
+      "all weights are read for each token (a mixture of experts, several devices).",
+      pretty_bytes(rate), c.machine->title);
+  return x;
+}
+
 std::optional<Hypothesis> judge_faster_than_roof(const Case& c) {
-  // The engine's own bytes need no model: they must fit the memory's bandwidth.
   if (!c.run.compares() || c.run.in_band() || c.run.is_slow()) return std::nullopt;
   const Expected& e = *c.run.expected;
+  if (e.request.plan.offload > 0) return std::nullopt;  // the CPU may compute what stays there
   const StepEstimate& predicted = c.run.predicted();
   Hypothesis x{Verdict::impossible, {}, predicted.wall, "", false};
-  const double possible = c.run.batch.value_or(1) * c.run.tokens_per_step / predicted.roof_s;
+  const double possible = c.run.batch.value_or(1) * c.run.tokens_per_step / c.run.floor_s;
   x.belief.supports(0.9, fmt::format("a step of {} is below the roof of {}: {} cannot move {} "
                                      "through device memory in less time",
-                                     pretty_time(*c.run.step_s), pretty_time(predicted.roof_s),
+                                     pretty_time(*c.run.step_s), pretty_time(c.run.floor_s),
                                      e.request.system.name(), pretty_bytes(predicted.bytes)));
   x.sentence = fmt::format(
       "Impossible as described: {} per step is faster than the roof allows ({}, {} tok/s at "
@@ -160,9 +177,9 @@ std::optional<Hypothesis> judge_idle(const Case& c) {
   const double queue = seen.value_or(Quantity::queue_time, 0);
   const double served = seen.value_or(Quantity::requests, 0);
   if (queue > 0.2 && served > 20) {
-    x.belief.contradicts(0.6, fmt::format("{:.0f} requests were served before, after {} in the "
-                                          "queue each",
-                                          served, pretty_time(queue)));
+    x.belief.contradicts(0.45, fmt::format("{:.0f} requests were served before, after {} in the "
+                                           "queue each",
+                                           served, pretty_time(queue)));
   }
   x.sentence = fmt::format(
       "Idle: there is nothing to do, so nothing can be judged{}. Look again under load: ridge "
@@ -171,8 +188,8 @@ std::optional<Hypothesis> judge_idle(const Case& c) {
   return x;
 }
 
-constexpr Rule kSoundnessRules[] = {judge_contradiction, judge_faster_than_roof, judge_host_weights,
-                                    judge_too_large, judge_idle};
+constexpr Rule kSoundnessRules[] = {judge_contradiction, judge_faster_than_roof, judge_bytes,
+                                    judge_host_weights,  judge_too_large,        judge_idle};
 
 }  // namespace
 

@@ -122,7 +122,8 @@ std::optional<Hypothesis> judge_host(const Case& c) {
     x.belief.contradicts(0.5, "kernels run without gaps");
   }
   if (c.run.in_band() && c.run.phase == Phase::decode) {
-    x.belief.contradicts(outside_engine(c) > 0.05 ? 0.8 : 0.4, step_words(c));
+    const bool quiet = c.dram_quiet() && c.tensor_quiet();
+    x.belief.contradicts(outside_engine(c) > 0.05 || quiet ? 0.8 : 0.4, step_words(c));
   }
   if (parallel(c)) {
     x.belief.contradicts(slow_link(c) ? 0.6 : 0.85,
@@ -271,11 +272,27 @@ std::string healthy_words(const Case& c, const char* what) {
 void weigh_step(const Case& c, Hypothesis& x, Wall wall) {
   if (!c.run.in_band()) return;
   if (c.run.predicted().wall == wall) {
-    x.belief.supports(0.55, step_words(c));
+    x.belief.supports(0.65, step_words(c));
     x.healthy = true;
   }
   if (wall == Wall::memory && c.run.predicted().wall == Wall::launch && c.dram_busy()) {
     x.healthy = true;
+  }
+}
+
+// Weights read each step x steps/s, or the engine's own count, against the device's bandwidth.
+void weigh_bytes(const Case& c, Hypothesis& x) {
+  const double rate = c.seen.value_or(Quantity::bytes_per_s, 0);
+  const Maybe bandwidth = c.machine ? c.machine->memory().read_bandwidth : Maybe();
+  if (rate <= 0 || !bandwidth) return;
+  const double share = rate / *bandwidth;
+  const std::string text = fmt::format("{} of the device's {} ({})", pretty_rate(rate),
+                                       pretty_rate(*bandwidth), pretty_percent(share));
+  if (share >= thresholds::kBusyShare && share < 1.05) {
+    x.belief.supports(0.5, text);
+    x.healthy = x.healthy || !c.run.compares();
+  } else if (share < thresholds::kQuietShare) {
+    x.belief.contradicts(0.7, text);
   }
 }
 
@@ -287,6 +304,7 @@ std::optional<Hypothesis> judge_memory(const Case& c) {
     x.belief.supports(0.55, counter_words(c) + ": memory bandwidth limits");
     if (seen.has(Quantity::tensor_active) && !c.tensor_busy()) x.belief.supports(0.2, "");
   }
+  weigh_bytes(c, x);
   if (x.belief.value() == 0) return std::nullopt;
   if (c.run.compares() && c.run.phase == Phase::decode && c.run.expected->mfu < 0.1) {
     x.belief.supports(
@@ -294,6 +312,12 @@ std::optional<Hypothesis> judge_memory(const Case& c) {
                        pretty_percent(c.run.expected->mfu), pretty_percent(c.run.expected->mbu)));
   }
   if (c.tensor_busy()) x.belief.contradicts(0.5, "the tensor cores are busy, too");
+  if (c.run.under_batched(thresholds::kUnderBatched) && !c.single_user()) {
+    x.belief.contradicts(0.5, fmt::format("{:.0f} sequences are few: {:.0f} would use the device",
+                                          *c.run.batch, c.run.expected->useful_batch));
+  }
+  if (c.waits()) x.belief.contradicts(0.7, "requests wait");
+  if (c.device_idles()) x.belief.contradicts(0.4, "the device is often idle");
   if (c.dram_quiet()) {
     x.belief.contradicts(0.7, fmt::format("DRAM active only {}: is the counter averaged over idle "
                                           "time?",
@@ -316,6 +340,7 @@ std::optional<Hypothesis> judge_compute(const Case& c) {
   }
   if (x.belief.value() == 0) return std::nullopt;
   if (c.tensor_quiet()) x.belief.contradicts(0.5, counter_words(c));
+  if (c.device_idles()) x.belief.contradicts(0.4, "the device is often idle");
   if (c.run.is_slow()) {
     x.belief.contradicts(0.8, step_words(c) + ": longer prompts or a larger batch than given?");
   }

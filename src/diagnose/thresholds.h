@@ -33,6 +33,8 @@ inline constexpr double kQueueShare = 0.5;  // of the time to first token spent 
 inline constexpr double kVerySmallBatch = 4, kSmallBatch = 16;  // ours
 
 // --- The step against its prediction.
+// Above the expected band by so much a step is slow even where the context is not known (ours).
+inline constexpr double kContextSlack = 1.3;
 inline constexpr double kRoofSlack = 0.97;    // clocks, sampling, rounding (ours)
 inline constexpr double kUnderBatched = 0.5;  // of the useful batch (ours)
 inline constexpr double kFarUnderBatched = 0.25;

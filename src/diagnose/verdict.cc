@@ -52,6 +52,12 @@ bool Case::device_idles() const {
          seen.value_or(Quantity::gr_active, 1) < thresholds::kIdleUtil;
 }
 
+bool Case::single_user() const {
+  const bool local = seen.setup.engine == "llama.cpp" || seen.setup.engine == "ollama" ||
+                     (run.expected && run.expected->request.stack.name == "llama.cpp");
+  return local && running() <= 1;
+}
+
 double Case::running() const {
   return std::max(seen.value_or(Quantity::running, 0), run.batch.value_or(0));
 }

@@ -55,6 +55,7 @@ struct Case {
   const Observations& seen;
   const Reconstruction& run;
   CounterRoofs roofs;
+  const Machine* machine;  // nullptr: not known
 
   bool dram_busy() const;
   bool dram_quiet() const;  // known, and far from its roof
@@ -62,6 +63,7 @@ struct Case {
   bool tensor_quiet() const;
   bool waits() const;         // requests wait in the queue
   bool device_idles() const;  // utilisation is known and low
+  bool single_user() const;   // a local engine with one request: a batch of 1 is meant so
   double running() const;     // requests running or sequences decoding; 0: not known
 };
 

@@ -27,6 +27,7 @@ inline Diagnosis judged(const std::optional<Request>& request, const Stated& val
                         RunSetup setup = {}) {
   Identified identified;
   identified.request = request;
+  identified.context_known = true;
   return diagnose(stated(values, std::move(setup)), std::move(identified));
 }
 
