@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 32 << 10;
 constexpr size_t kMaxAnswerBytes = 16 << 20;  // of ask()
+constexpr double kConnectWait = 5;            // s, for each address of the host
 
 Clock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -123,7 +124,14 @@ struct HttpClient::Impl {
             address.to_string());
       }
       tcp::socket probe(context);
-      probe.connect(entry.endpoint(), error);
+      error = asio::error::timed_out;
+      probe.async_connect(entry.endpoint(), [&error](error_code result) { error = result; });
+      context.run_for(to_duration(kConnectWait));
+      probe.close();
+      context.restart();
+      context.run();  // the handler of a connection that was given up
+      context.restart();
+      if (error == asio::error::operation_aborted) error = asio::error::timed_out;
       if (error) continue;
       endpoint = entry.endpoint();
       return;

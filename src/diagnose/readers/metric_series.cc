@@ -57,15 +57,15 @@ std::optional<double> bucket_end(const MetricSample& sample) {
   return std::isnan(end) ? std::nullopt : std::optional(end);
 }
 
-// Of a counter; negative values count for nothing.
+// Of a counter; NaN where it is negative, which no counter is.
 double series_increase(const MetricSeries::Series& series, size_t begin, bool lifetime) {
   if (series.points.empty()) return 0;
-  const double last = std::max(0., series.points.back().value);
+  const double last = series.points.back().value;
   const MetricSeries::Point& first = series.points.front();
+  if (last < 0 || first.value < 0) return std::nan("");
   // A series that is not on the first page began at zero: engines create them when first used.
   if (lifetime || first.page > begin) return last;
-  const double base = std::max(0., first.value);
-  return last >= base ? last - base : last;
+  return last >= first.value ? last - first.value : last;
 }
 
 }  // namespace

@@ -163,14 +163,15 @@ uint64_t series_hash(const MetricSample& sample) {
 std::optional<double> parse_worded_date(std::string_view text) {
   constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
   std::string_view year, day, time;
-  size_t month = std::string_view::npos;
+  size_t month = 12;
   while (!text.empty()) {
     const std::string_view word = take_page_word(text);
     const bool digits = !word.empty() && word.find_first_not_of("0123456789") == word.npos;
     if (digits && word.size() == 4) year = word;
     if (digits && word.size() <= 2) day = word;
     if (word.size() == 8 && word[2] == ':' && word[5] == ':') time = word;
-    if (word.size() == 3 && kMonths.find(word) % 3 == 0) month = kMonths.find(word) / 3;
+    const size_t at = word.size() == 3 ? kMonths.find(word) : kMonths.npos;
+    if (at != kMonths.npos && at % 3 == 0) month = at / 3;
   }
   if (year.empty() || day.empty() || time.empty() || month >= 12) return std::nullopt;
   return parse_date(
@@ -205,7 +206,9 @@ class PageBuilder {
   }
   // The declaration of a metric precedes its samples: one that occurs again begins a page.
   void add_type(std::string_view name, std::string_view type) {
-    if (!types_.insert(std::hash<std::string_view>()(name)).second) begin(false);
+    const uint64_t hash = std::hash<std::string_view>()(name);
+    if (types_.contains(hash)) begin(false);
+    types_.insert(hash);
     page().types.emplace_back(name, type);
   }
   // A time between samples is that of the page which follows it.

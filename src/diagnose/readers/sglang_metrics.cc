@@ -10,6 +10,7 @@ using Q = Quantity;
 // Known, and of no use here.
 const std::set<std::string_view> kSglangIgnored{
     "num_grammar_queue_reqs",
+    "cache_hit_rate",
     "full_token_usage",
     "swa_token_usage",
     "mamba_usage",
