@@ -78,7 +78,7 @@ std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
                                        pretty_percent(std::min(1.0, share))));
   }
   if (ratio >= thresholds::kPromptHeavy) {
-    x.belief.supports(share > 0 ? 0.2 : 0.4,
+    x.belief.supports(share > 0 ? 0.2 : 0.5,
                       fmt::format("{} prompt tokens for each output token", pretty_number(ratio)));
   }
   const double prefill = seen.value_or(Quantity::prefill_time, 0);

@@ -25,6 +25,12 @@ bool queues_long(const Case& c) {
          (ttft == 0 && e2e > 0 && queue > 0.3 * e2e) || (ttft == 0 && e2e == 0 && queue > 0.5);
 }
 
+bool mostly_queue(const Case& c) {
+  const double queue = c.seen.value_or(Quantity::queue_time, 0);
+  return queue > 0.5 * c.seen.value_or(Quantity::e2e, 1e9) ||
+         queue > 0.7 * c.seen.value_or(Quantity::ttft, 1e9);
+}
+
 std::string queue_words(const Case& c) {
   const double ttft = c.seen.value_or(Quantity::ttft, 0);
   return fmt::format("a request spends {} in the queue{}",
@@ -79,6 +85,12 @@ bool round_limit(double running) {
   return n >= 1 && ((n & (n - 1)) == 0 || (n >= 10 && n % 50 == 0) || n == 48 || n == 96);
 }
 
+// Defaults of vLLM's max_num_seqs, now and before.
+bool is_default_limit(double running) {
+  const double n = std::round(running);
+  return n == 256 || n == 512 || n == 1024;
+}
+
 std::optional<Hypothesis> judge_admission(const Case& c) {
   const Observations& seen = c.seen;
   const bool room = seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom;
@@ -104,9 +116,7 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
                          fmt::format("{} of at most {} sequences run", pretty_number(c.running()),
                                      pretty_number(*seen[Quantity::max_running])));
   } else if (c.running() >= 1 && round_limit(c.running())) {
-    const double n = std::round(c.running());
-    const bool common = n == 256 || n == 512 || n == 1024;  // defaults of max_num_seqs
-    x.belief.supports(common ? 0.5 : 0.25,
+    x.belief.supports(is_default_limit(c.running()) ? 0.5 : 0.25,
                       fmt::format("{} sequences run: such a round number is a setting",
                                   pretty_number(c.running())));
   }
@@ -144,22 +154,24 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
     }
   }
   if (queues_long(c)) {
-    const double queue = *seen[Quantity::queue_time];
-    const bool most = queue > 0.5 * seen.value_or(Quantity::e2e, 1e9) ||
-                      queue > 0.7 * seen.value_or(Quantity::ttft, 1e9);
-    x.belief.supports(most ? 0.6 : 0.45, queue_words(c));
+    x.belief.supports(mostly_queue(c) ? 0.6 : 0.45, queue_words(c));
   }
   if (batch_is_useful(c)) {
     x.belief.supports(
         0.5, fmt::format("{:.0f} sequences already run: more would not yield more", *c.run.batch));
   } else if (c.run.under_batched(thresholds::kUnderBatched)) {
-    x.belief.contradicts(0.5, fmt::format("only {:.0f} sequences run, {:.0f} would be useful",
-                                          *c.run.batch, c.run.expected->useful_batch));
+    x.belief.contradicts(mostly_queue(c) ? 0.75 : 0.5,
+                         fmt::format("only {:.0f} sequences run, {:.0f} would be useful",
+                                     *c.run.batch, c.run.expected->useful_batch));
   }
   if (c.tensor_busy() || c.dram_busy()) {
     x.belief.supports(0.3, c.tensor_busy() ? "the tensor cores are busy" : "device memory is busy");
   }
   if (c.device_idles()) x.belief.contradicts(0.4, "the device has time to spare");
+  if (is_default_limit(c.running()) && !seen.has(Quantity::max_running)) {
+    x.belief.contradicts(
+        0.85, fmt::format("{} sequences: a default limit of engines", pretty_number(c.running())));
+  }
   const bool room = seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom;
   if (room && c.waits() && !batch_is_useful(c) && !c.tensor_busy()) {
     x.belief.contradicts(0.75, "the KV cache has room: a limit may hold requests back");

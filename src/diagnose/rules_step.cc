@@ -97,11 +97,12 @@ std::optional<Hypothesis> judge_host(const Case& c) {
   const bool work = c.running() > thresholds::kVerySmallBatch || c.waits();
   if (c.device_idles() && work && !busy) {
     x.belief.supports(
-        0.55, fmt::format("the device is busy {} of the time only, though {}",
-                          pretty_percent(std::min(seen.value_or(Quantity::gpu_util, 1),
-                                                  seen.value_or(Quantity::gr_active, 1))),
-                          c.waits() ? "requests wait"
-                                    : fmt::format("{} sequences run", pretty_number(c.running()))));
+        c.waits() ? 0.7 : 0.55,
+        fmt::format("the device is busy {} of the time only, though {}",
+                    pretty_percent(std::min(seen.value_or(Quantity::gpu_util, 1),
+                                            seen.value_or(Quantity::gr_active, 1))),
+                    c.waits() ? "requests wait"
+                              : fmt::format("{} sequences run", pretty_number(c.running()))));
   } else if (seen.value_or(Quantity::engine_busy, 1) < thresholds::kIdleUtil && work) {
     x.belief.supports(0.5, fmt::format("a forward pass runs {} of the time only",
                                        pretty_percent(*seen[Quantity::engine_busy])));
@@ -123,7 +124,8 @@ std::optional<Hypothesis> judge_host(const Case& c) {
   }
   if (c.run.in_band() && c.run.phase == Phase::decode) {
     const bool quiet = c.dram_quiet() && c.tensor_quiet();
-    x.belief.contradicts(outside_engine(c) > 0.05 || quiet ? 0.8 : 0.4, step_words(c));
+    x.belief.contradicts(outside_engine(c) > 0.05 || quiet || c.device_idles() ? 0.75 : 0.4,
+                         step_words(c));
   }
   if (parallel(c)) {
     x.belief.contradicts(slow_link(c) ? 0.6 : 0.85,
