@@ -28,10 +28,15 @@ int stated_drafts(const RequestOptions& request) {
   return number ? std::stoi(request.speculate) : 0;
 }
 
+bool is_engine(const std::string& stack) {
+  return stack == "vllm" || stack == "sglang" || stack == "trtllm" || stack == "llama.cpp";
+}
+
 }  // namespace
 
 Diagnosis explain(const ExplainOptions& options, Sources sources) {
   EvidenceFile stated = stated_evidence(options.stated, stated_drafts(options.request));
+  if (is_engine(options.request.stack)) stated.setup.engine = options.request.stack;
   // Lengths that a person gives are observations as well.
   const std::string& prompt = options.request.prompt;
   if (prompt != kAuto && prompt.find(',') == std::string::npos) {
@@ -51,7 +56,8 @@ Diagnosis explain(const ExplainOptions& options, Sources sources) {
   }
   Evidence evidence;
   if (!options.files.empty()) evidence = read_evidence(options.files, read);
-  if (!stated.observed.empty()) evidence.files.push_back(std::move(stated));
+  if (!stated.observed.empty() || !stated.setup.engine.empty())
+    evidence.files.push_back(std::move(stated));
   Observations seen = combine(std::move(evidence));
   Identified identified = identify(options.request, seen, sources);
   return diagnose(std::move(seen), std::move(identified));

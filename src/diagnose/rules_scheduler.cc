@@ -158,7 +158,7 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   }
   if (batch_is_useful(c)) {
     x.belief.supports(
-        0.5, fmt::format("{:.0f} sequences already run: more would not yield more", *c.run.batch));
+        0.3, fmt::format("{:.0f} sequences already run: more would not yield more", *c.run.batch));
   } else if (c.run.under_batched(thresholds::kUnderBatched)) {
     x.belief.contradicts(mostly_queue(c) ? 0.75 : 0.5,
                          fmt::format("only {:.0f} sequences run, {:.0f} would be useful",

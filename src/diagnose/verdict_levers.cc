@@ -57,8 +57,14 @@ class VerdictLevers {
     lever.next_wall = next;
   }
 
+  // Where the engine is not known, the two most used ones' words.
   std::string setting(Change change) const {
-    return std::string(engine_setting(d_.seen.setup.engine, change));
+    const std::string& engine = d_.seen.setup.engine;
+    if (!engine.empty()) return std::string(engine_setting(engine, change));
+    const std::string_view vllm = engine_setting("vllm", change);
+    const std::string_view sglang = engine_setting("sglang", change);
+    if (vllm == sglang || sglang.empty()) return std::string(vllm);
+    return fmt::format("{} (vLLM), {} (SGLang)", vllm, sglang);
   }
   std::vector<Lever> take() { return std::move(levers_); }
 
@@ -111,8 +117,10 @@ void add_kv_room(VerdictLevers& to, const Diagnosis& d) {
   to.add("more memory for the KV cache", "what the engine leaves unused", Change::kv_room);
   to.add("a shorter longest sequence", "fewer tokens are reserved or kept",
          Change::less_reservation);
-  to.add("fewer running sequences", "no preemption: nothing is computed twice",
-         Change::more_sequences);
+  if (d.seen.value_or(Quantity::preemptions, 0) > 0) {
+    to.add("fewer running sequences", "no preemption: nothing is computed twice",
+           Change::more_sequences);
+  }
   to.add("weights fp8", "frees memory for the cache", Change::quantized_weights, [](Request& r) {
     const double bits = (r.plan.weights ? *r.plan.weights : main_weight_format(*r.model)).bits;
     if (bits < 9) throw Error("already");
@@ -254,6 +262,10 @@ void add_targeted(VerdictLevers& to, const Diagnosis& d) {
       add_close_the_gap(to, d);
       break;
     default:
+      if (!d.healthy && d.seen.profile) {
+        to.add("fused kernels",
+               "intermediates stay on chip: torch.compile, or an inference engine");
+      }
       if (!d.healthy) add_close_the_gap(to, d);
   }
 }
