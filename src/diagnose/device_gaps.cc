@@ -104,8 +104,7 @@ bool HostCalls::is_graph(uint32_t correlation) const {
 }
 
 DeviceTimes measure_device(const std::vector<DeviceInterval>& intervals, const HostCalls& calls,
-                           const SpanUnion& steps, bool marked,
-                           const std::vector<bool>& is_collective) {
+                           const SpanUnion& steps, bool marked, const KernelTotals& names) {
   DeviceTimes times;
   if (intervals.empty()) return times;
   const int64_t first = intervals.front().span.start;
@@ -122,7 +121,7 @@ DeviceTimes measure_device(const std::vector<DeviceInterval>& intervals, const H
       attribute_gap({end, span.start}, interval, calls, steps, marked, times);
     times.busy_ns += std::max<int64_t>(0, span.end - std::max(end, span.start));
     end = std::max(end, span.end);
-    if (!is_collective[interval.name]) {
+    if (!names.is_collective(interval.name)) {
       compute_ns += std::max<int64_t>(0, span.end - std::max(compute_end, span.start));
       compute_end = std::max(compute_end, span.end);
     }

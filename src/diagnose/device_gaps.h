@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "diagnose/kernel_profile.h"
+#include "diagnose/kernel_totals.h"
 
 namespace ridge {
 
@@ -70,9 +71,8 @@ struct DeviceTimes {
 };
 
 // `intervals` are sorted by start. `steps` covers the marked steps of the engine; `marked`: there
-// are such. `is_collective[name]` says what a name is.
+// are such. `names` says which are collectives.
 DeviceTimes measure_device(const std::vector<DeviceInterval>& intervals, const HostCalls& calls,
-                           const SpanUnion& steps, bool marked,
-                           const std::vector<bool>& is_collective);
+                           const SpanUnion& steps, bool marked, const KernelTotals& names);
 
 }  // namespace ridge

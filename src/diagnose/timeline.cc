@@ -1,23 +1,12 @@
 #include "diagnose/timeline.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-
-#include "diagnose/kernel_names.h"
 
 namespace ridge {
 namespace {
 
 constexpr double kNanosecond = 1e-9;
-constexpr size_t kMostNames = 65536;
-constexpr size_t kMostListedKernels = 40;
-
-void keep_longest_kernels(std::vector<KernelTime>& kernels) {
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [](const KernelTime& a, const KernelTime& b) { return a.seconds > b.seconds; });
-  if (kernels.size() > kMostListedKernels) kernels.resize(kMostListedKernels);
-}
 
 double median_of(std::vector<float>& values) {
   if (values.empty()) return 0;
@@ -44,20 +33,6 @@ HostCall host_call_kind(std::string_view function, int64_t duration_ns) {
   constexpr int64_t kLongestIssue = 50'000;
   const bool blocks = (copy && !contains_text(function, "Async")) || duration_ns > kLongestIssue;
   return blocks ? HostCall::wait : HostCall::launch;
-}
-
-uint32_t Timeline::intern(std::string_view name) {
-  const uint64_t hash = std::hash<std::string_view>()(name);
-  const auto known = ids_.find(hash);
-  return known != ids_.end() ? known->second : intern(name, kernel_family(name));
-}
-
-uint32_t Timeline::intern(std::string_view name, KernelFamily family) {
-  if (names_.size() == kMostNames) name = "(further names)";
-  const auto [place, added] =
-      ids_.try_emplace(std::hash<std::string_view>()(name), uint32_t(names_.size()));
-  if (added) names_.push_back({short_kernel_name(name), family, is_torch_topk(name)});
-  return place->second;
 }
 
 bool Timeline::accept(int64_t start_ns, int64_t duration_ns) {
@@ -88,9 +63,7 @@ void Timeline::add_interval(int64_t device, uint32_t process, const DeviceInterv
       place = devices_.insert(devices_.end(), Device{device, process, {}});
   }
   place->intervals.push_back(interval);
-  Name& name = names_[interval.name];
-  name.seconds += double(interval.span.end - interval.span.start) * kNanosecond;
-  ++name.launches;
+  totals_.add(interval.name, double(interval.span.end - interval.span.start) * kNanosecond, 1);
 }
 
 void Timeline::add_kernel(int64_t device, uint32_t process, int64_t start_ns, int64_t duration_ns,
@@ -127,45 +100,6 @@ void Timeline::add_step(const StepAnnotation& step, int64_t start_ns, int64_t du
   if (duration_ns > 0) step_spans_.push_back({start_ns, start_ns + duration_ns});
 }
 
-// torch.topk runs once per layer where it routes, once per step where it samples; attention runs
-// once per layer.
-void Timeline::settle_topk() {
-  double layers = 0;
-  for (KernelFamily family : {KernelFamily::attention, KernelFamily::norm}) {
-    for (const Name& name : names_)
-      if (name.family == family) layers = std::max(layers, name.launches);
-    if (layers > 0) break;
-  }
-  for (Name& name : names_) {
-    if (!name.torch_topk) continue;
-    const bool per_layer = layers > 0 && 2 * name.launches >= layers;
-    name.family = per_layer ? KernelFamily::routing : KernelFamily::sampling;
-  }
-}
-
-void Timeline::fill_names(KernelProfile& profile) const {
-  // Instances of one template share a name.
-  std::map<std::pair<std::string_view, KernelFamily>, FamilyTime> merged;
-  for (const Name& name : names_) {
-    if (name.launches == 0) continue;
-    for (FamilyTime* sum :
-         {&profile.families[size_t(name.family)], &merged[{name.text, name.family}]}) {
-      sum->seconds += name.seconds / profile.devices;
-      sum->launches += name.launches / profile.devices;
-    }
-    profile.kernel_s += name.seconds / profile.devices;
-  }
-  for (const auto& [key, sum] : merged) {
-    KernelTime kernel;
-    kernel.name = key.first;
-    kernel.family = key.second;
-    kernel.seconds = sum.seconds;
-    kernel.launches = sum.launches;
-    profile.kernels.push_back(std::move(kernel));
-  }
-  keep_longest_kernels(profile.kernels);
-}
-
 void Timeline::fill_steps(KernelProfile& profile) const {
   for (size_t source = std::size(steps_); source-- > 0;) {
     if (steps_[source].steps == 0) continue;
@@ -177,8 +111,6 @@ void Timeline::fill_steps(KernelProfile& profile) const {
 }
 
 void Timeline::fill_times(KernelProfile& profile) {
-  std::vector<bool> is_collective;
-  for (const Name& name : names_) is_collective.push_back(name.family == KernelFamily::collective);
   const SpanUnion steps(step_spans_);
   std::vector<float> gaps, durations;
   double graph_kernels = 0;
@@ -189,7 +121,7 @@ void Timeline::fill_times(KernelProfile& profile) {
               });
     const HostCalls calls(calls_[device.process]);
     const DeviceTimes times =
-        measure_device(device.intervals, calls, steps, !step_spans_.empty(), is_collective);
+        measure_device(device.intervals, calls, steps, !step_spans_.empty(), totals_);
     const double share = kNanosecond / profile.devices;
     profile.wall_s += double(times.wall_ns) * share;
     profile.busy_s += double(times.busy_ns) * share;
@@ -198,7 +130,7 @@ void Timeline::fill_times(KernelProfile& profile) {
       profile.gap_s[cause] += double(times.gap_ns[cause]) * share;
     gaps.insert(gaps.end(), times.neighbour_gaps_s.begin(), times.neighbour_gaps_s.end());
     for (const DeviceInterval& interval : device.intervals) {
-      if (names_[interval.name].family == KernelFamily::copy) continue;
+      if (totals_.is_copy(interval.name)) continue;
       durations.push_back(float(double(interval.span.end - interval.span.start) * kNanosecond));
       graph_kernels += calls.is_graph(interval.correlation);
     }
@@ -216,8 +148,7 @@ KernelProfile Timeline::profile(std::string tool) {
   profile.graph_launches = graph_launches_ / profile.devices;
   profile.host_to_device_s = host_to_device_ns_ * kNanosecond / profile.devices;
   profile.host_to_device_bytes = host_to_device_bytes_ / profile.devices;
-  settle_topk();
-  fill_names(profile);
+  totals_.fill(profile);
   fill_steps(profile);
   fill_times(profile);
   return profile;

@@ -10,6 +10,7 @@
 
 #include "diagnose/device_gaps.h"
 #include "diagnose/kernel_profile.h"
+#include "diagnose/kernel_totals.h"
 
 namespace ridge {
 
@@ -33,9 +34,11 @@ class Timeline {
  public:
   explicit Timeline(size_t most_intervals = 12'000'000) : most_(most_intervals) {}
 
-  // The number of a kernel's or copy's name. Names are kept once, by their hash.
-  uint32_t intern(std::string_view name);
-  uint32_t intern(std::string_view name, KernelFamily family);
+  // The number of a kernel's or copy's name.
+  uint32_t intern(std::string_view name) { return totals_.intern(name); }
+  uint32_t intern(std::string_view name, KernelFamily family) {
+    return totals_.intern(name, family);
+  }
 
   // `device` is any number; `process` is the one whose calls explain this device's gaps. The
   // correlation is that of the call that launched it, 0: not known. Negative durations, and times
@@ -69,26 +72,17 @@ class Timeline {
     uint32_t process;
     std::vector<DeviceInterval> intervals;
   };
-  struct Name {
-    std::string text;
-    KernelFamily family;
-    bool torch_topk = false;
-    double seconds = 0, launches = 0;
-  };
   struct StepSums {
     double steps = 0, prefill = 0, decode = 0;
   };
 
   bool accept(int64_t start_ns, int64_t duration_ns);
   void add_interval(int64_t device, uint32_t process, const DeviceInterval& interval);
-  void settle_topk();
-  void fill_names(KernelProfile& profile) const;
   void fill_steps(KernelProfile& profile) const;
   void fill_times(KernelProfile& profile);
 
   size_t most_, kept_ = 0, kernels_ = 0, impossible_ = 0, left_out_ = 0;
-  std::unordered_map<uint64_t, uint32_t> ids_;  // hash of the full name -> index into names_
-  std::vector<Name> names_;
+  KernelTotals totals_;
   std::vector<Device> devices_;
   std::unordered_map<uint32_t, std::vector<CallInterval>> calls_;  // of each process
   std::vector<TimeSpan> step_spans_;

@@ -64,9 +64,12 @@ std::optional<int64_t> trace_nanoseconds(std::string_view token) {
   return int64_t(1000 * value);
 }
 
-struct EventArguments {
-  std::optional<int64_t> device;
-  int64_t correlation = 0;
+struct TraceActivity {
+  EventKind kind = EventKind::other;
+  std::string_view name;
+  int64_t start = 0, duration = -1;  // nanoseconds
+  int64_t device = -1;
+  uint32_t correlation = 0;
   double bytes = 0;
 };
 
@@ -84,10 +87,15 @@ class PyTorchTraceReader {
  private:
   void read_events(JsonStream& stream);
   void read_event(std::string_view text, uint64_t at);
+  // False for any error. After one that is more than a missing field or another type, simdjson's
+  // objects must not be used again: broken_.
+  bool holds(simdjson::error_code error);
+  std::optional<ondemand::value> find(ondemand::object& object, std::string_view key);
+  std::optional<std::string_view> find_text(ondemand::object& object, std::string_view key);
+  std::optional<int64_t> find_time(ondemand::object& object, std::string_view key);
   void read_fields(ondemand::object& event);
-  void read_activity(EventKind kind, std::string_view name, ondemand::object& event, int64_t start,
-                     int64_t duration);
-  EventArguments read_arguments(ondemand::object& event, bool copy);
+  void read_arguments(ondemand::object& event, TraceActivity& activity);
+  void add_activity(const TraceActivity& activity);
   void read_property(std::string_view key, std::string_view value);
   void read_devices(ondemand::document& document);
   void recognise_engine(std::string_view operation);
@@ -98,7 +106,7 @@ class PyTorchTraceReader {
   ondemand::parser parser_;
   size_t events_ = 0, bad_ = 0, too_long_ = 0;
   uint64_t first_bad_ = 0, first_too_long_ = 0;
-  bool with_stack_ = false;
+  bool with_stack_ = false, broken_ = false;
 };
 
 void PyTorchTraceReader::note_end(uint64_t at) {
@@ -157,85 +165,108 @@ void PyTorchTraceReader::read_events(JsonStream& stream) {
 void PyTorchTraceReader::read_event(std::string_view text, uint64_t at) {
   ondemand::document document;
   ondemand::object event;
-  if (parser_.iterate(text.data(), text.size(), text.size() + JsonStream::kPadding).get(document) ==
-          simdjson::SUCCESS &&
-      document.get_object().get(event) == simdjson::SUCCESS) {
-    ++events_;
+  broken_ = false;
+  if (holds(parser_.iterate(text.data(), text.size(), text.size() + JsonStream::kPadding)
+                .get(document)) &&
+      holds(document.get_object().get(event)))
     read_fields(event);
-  } else if (bad_++ == 0) {
-    first_bad_ = at;
-  }
-}
-
-void PyTorchTraceReader::read_fields(ondemand::object& event) {
-  std::string_view category, name, start_token, duration_token;
-  if (event["cat"].get_string().get(category) != simdjson::SUCCESS) return;
-  const EventKind kind = event_kind(category);
-  if (kind == EventKind::python) with_stack_ = true;
-  if (kind == EventKind::other || kind == EventKind::python) return;
-  if (kind == EventKind::cpu_op) {
-    if (file_.setup.engine.empty() && event["name"].get_string().get(name) == simdjson::SUCCESS)
-      recognise_engine(name);
-    return;
-  }
-  if (event["name"].get_string().get(name) != simdjson::SUCCESS) name = "(no name)";
-  const bool timed = event["ts"].raw_json_token().get(start_token) == simdjson::SUCCESS &&
-                     event["dur"].raw_json_token().get(duration_token) == simdjson::SUCCESS;
-  const std::optional<int64_t> start = timed ? trace_nanoseconds(start_token) : std::nullopt;
-  const std::optional<int64_t> duration = timed ? trace_nanoseconds(duration_token) : std::nullopt;
-  // The timeline counts times that cannot be.
-  read_activity(kind, name, event, start.value_or(0), start && duration ? *duration : -1);
-}
-
-void PyTorchTraceReader::read_activity(EventKind kind, std::string_view name,
-                                       ondemand::object& event, int64_t start, int64_t duration) {
-  if (kind == EventKind::annotation)
-    return timeline_.add_step(parse_step_annotation(name), start, duration);
-  if (kind == EventKind::call) {
-    const HostCall call = host_call_kind(name, duration);
-    if (call == HostCall::other) return;
-    const EventArguments arguments = read_arguments(event, false);
-    return timeline_.add_call(0, start, duration, call, uint32_t(arguments.correlation));
-  }
-  const bool copy = kind == EventKind::copy;
-  const uint32_t id = copy ? timeline_.intern(name, KernelFamily::copy) : timeline_.intern(name);
-  const auto direction = name.find("HtoD") != name.npos   ? Timeline::Copy::host_to_device
-                         : name.find("DtoH") != name.npos ? Timeline::Copy::device_to_host
-                                                          : Timeline::Copy::other;
-  EventArguments arguments = read_arguments(event, copy);
-  if (!arguments.device) {
-    int64_t process = 0;  // kineto has the device's number there
-    arguments.device = event["pid"].get_int64().get(process) == simdjson::SUCCESS ? process : 0;
-  }
-  const uint32_t correlation = uint32_t(arguments.correlation);
-  if (copy)
-    timeline_.add_copy(*arguments.device, 0, start, duration, id, correlation, direction,
-                       arguments.bytes);
   else
-    timeline_.add_kernel(*arguments.device, 0, start, duration, id, correlation);
+    broken_ = true;
+  if (!broken_)
+    ++events_;
+  else if (bad_++ == 0)
+    first_bad_ = at;
 }
 
-EventArguments PyTorchTraceReader::read_arguments(ondemand::object& event, bool copy) {
-  EventArguments arguments;
+bool PyTorchTraceReader::holds(simdjson::error_code error) {
+  broken_ = broken_ || (error != simdjson::SUCCESS && error != simdjson::NO_SUCH_FIELD &&
+                        error != simdjson::INCORRECT_TYPE && error != simdjson::NUMBER_ERROR);
+  return error == simdjson::SUCCESS;
+}
+
+std::optional<ondemand::value> PyTorchTraceReader::find(ondemand::object& object,
+                                                        std::string_view key) {
+  ondemand::value value;
+  if (broken_ || !holds(object.find_field_unordered(key).get(value))) return {};
+  return value;
+}
+
+std::optional<std::string_view> PyTorchTraceReader::find_text(ondemand::object& object,
+                                                              std::string_view key) {
+  std::string_view text;
+  std::optional<ondemand::value> value = find(object, key);
+  if (!value || !holds(value->get_string().get(text))) return {};
+  return text;
+}
+
+std::optional<int64_t> PyTorchTraceReader::find_time(ondemand::object& object,
+                                                     std::string_view key) {
+  std::optional<ondemand::value> value = find(object, key);
+  if (!value) return {};
+  return trace_nanoseconds(value->raw_json_token());
+}
+
+// Looks for the fields in the order in which kineto writes them: each search goes on where the last
+// one ended.
+void PyTorchTraceReader::read_fields(ondemand::object& event) {
+  const std::optional<std::string_view> category = find_text(event, "cat");
+  if (!category) return;
+  TraceActivity activity;
+  activity.kind = event_kind(*category);
+  if (activity.kind == EventKind::python) with_stack_ = true;
+  if (activity.kind == EventKind::other || activity.kind == EventKind::python) return;
+  if (activity.kind == EventKind::cpu_op && !file_.setup.engine.empty()) return;
+  activity.name = find_text(event, "name").value_or("(no name)");
+  if (activity.kind == EventKind::cpu_op) return recognise_engine(activity.name);
+  const std::optional<int64_t> start = find_time(event, "ts"), duration = find_time(event, "dur");
+  activity.start = start.value_or(0);
+  if (start && duration) activity.duration = *duration;  // else it stays negative: impossible
+  if (activity.kind != EventKind::annotation) read_arguments(event, activity);
+  if (activity.device < 0) {
+    activity.device = 0;
+    std::optional<ondemand::value> process =
+        find(event, "pid");  // the device, where kineto wrote it
+    if (process) holds(process->get_int64().get(activity.device));
+  }
+  if (!broken_) add_activity(activity);
+}
+
+void PyTorchTraceReader::read_arguments(ondemand::object& event, TraceActivity& activity) {
   ondemand::object object;
-  if (event["args"].get_object().get(object) != simdjson::SUCCESS) return arguments;
+  std::optional<ondemand::value> value = find(event, "args");
+  if (!value || !holds(value->get_object().get(object))) return;
   for (auto result : object) {
     ondemand::field field;
-    if (std::move(result).get(field) != simdjson::SUCCESS) break;
+    if (!holds(std::move(result).get(field))) return;
     const char* key = field.key().raw();
     int64_t number = 0;
     if (key_is(key, "device")) {
-      if (field.value().get_int64().get(number) == simdjson::SUCCESS) arguments.device = number;
+      if (holds(field.value().get_int64().get(number))) activity.device = number;
     } else if (key_is(key, "correlation")) {
-      if (field.value().get_int64().get(number) == simdjson::SUCCESS)
-        arguments.correlation = number;
-      if (!copy) break;  // the fields behind it are many, and not needed
-    } else if (copy && key_is(key, "bytes")) {
+      if (holds(field.value().get_int64().get(number))) activity.correlation = uint32_t(number);
+      if (activity.kind != EventKind::copy) return;  // the fields behind it are not needed
+    } else if (key_is(key, "bytes")) {
       double bytes = 0;
-      if (field.value().get_double().get(bytes) == simdjson::SUCCESS) arguments.bytes = bytes;
+      if (holds(field.value().get_double().get(bytes))) activity.bytes = bytes;
     }
+    if (broken_) return;
   }
-  return arguments;
+}
+
+void PyTorchTraceReader::add_activity(const TraceActivity& activity) {
+  const auto [kind, name, start, duration, device, correlation, bytes] = activity;
+  if (kind == EventKind::annotation) {
+    timeline_.add_step(parse_step_annotation(name), start, duration);
+  } else if (kind == EventKind::call) {
+    timeline_.add_call(0, start, duration, host_call_kind(name, duration), correlation);
+  } else if (kind == EventKind::kernel) {
+    timeline_.add_kernel(device, 0, start, duration, timeline_.intern(name), correlation);
+  } else {
+    const Timeline::Copy direction =
+        name.find("HtoD") != name.npos ? Timeline::Copy::host_to_device : Timeline::Copy::other;
+    timeline_.add_copy(device, 0, start, duration, timeline_.intern(name, KernelFamily::copy),
+                       correlation, direction, bytes);
+  }
 }
 
 void PyTorchTraceReader::recognise_engine(std::string_view operation) {
@@ -249,32 +280,35 @@ void PyTorchTraceReader::recognise_engine(std::string_view operation) {
 
 void PyTorchTraceReader::read_property(std::string_view key, std::string_view value) {
   ondemand::document document;
-  if (parser_.iterate(value.data(), value.size(), value.size() + JsonStream::kPadding)
-          .get(document) != simdjson::SUCCESS)
-    return;
+  ondemand::object object;
   int64_t number = 0;
+  broken_ = false;
+  if (!holds(parser_.iterate(value.data(), value.size(), value.size() + JsonStream::kPadding)
+                 .get(document)))
+    return;
   if (key == "with_stack") {
-    with_stack_ = with_stack_ || (document.get_int64().get(number) == simdjson::SUCCESS && number);
+    with_stack_ = with_stack_ || (holds(document.get_int64().get(number)) && number != 0);
   } else if (key == "deviceProperties") {
     read_devices(document);
-  } else if (key == "distributedInfo") {
-    if (document["world_size"].get_int64().get(number) == simdjson::SUCCESS && number > 0 &&
-        number <= 1'000'000)
+  } else if (key == "distributedInfo" && holds(document.get_object().get(object))) {
+    std::optional<ondemand::value> world = find(object, "world_size");
+    if (world && holds(world->get_int64().get(number)) && number > 0 && number <= 1'000'000)
       file_.setup.devices = int(number);
   }
 }
 
 void PyTorchTraceReader::read_devices(ondemand::document& document) {
   ondemand::array devices;
-  if (document.get_array().get(devices) != simdjson::SUCCESS) return;
+  if (!holds(document.get_array().get(devices))) return;
   for (auto result : devices) {
-    ondemand::value device;
-    std::string_view name;
-    if (std::move(result).get(device) != simdjson::SUCCESS) return;
-    if (device["name"].get_string().get(name) != simdjson::SUCCESS) continue;
-    if (file_.setup.device.empty()) file_.setup.device = name;
-    if (file_.setup.device != name)
-      file_.notes.push_back(fmt::format("the host has other devices too: {}", name));
+    ondemand::object device;
+    if (!holds(std::move(result).get_object().get(device))) return;
+    const std::optional<std::string_view> name = find_text(device, "name");
+    if (broken_) return;
+    if (!name) continue;
+    if (file_.setup.device.empty()) file_.setup.device = *name;
+    if (file_.setup.device != *name && file_.notes.size() < 16)
+      file_.notes.push_back(fmt::format("the host has other devices too: {}", *name));
   }
 }
 
