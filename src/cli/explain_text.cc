@@ -63,7 +63,7 @@ void print_step(const Diagnosis& d) {
   const Expected& e = *d.run.expected;
   const StepEstimate& step = d.run.predicted();
   const bool decode = d.run.phase == Phase::decode;
-  const double longest = std::max(step.expected_s, d.run.step_s.value_or(0));
+  const double longest = std::max(step.expected_s, d.run.compares() ? *d.run.step_s : 0);
   Table table({decode ? "step" : "prompt", "seconds", "", decode ? "tok/s" : "", "MBU", "MFU"});
   const auto row = [&](const std::string& name, double seconds) {
     const double tokens = e.request.batch * d.run.tokens_per_step / seconds;
@@ -74,7 +74,7 @@ void print_step(const Diagnosis& d) {
   };
   row("roof", step.roof_s);
   row(fmt::format("expected, {}", stack_words(e.request)), step.expected_s);
-  if (d.run.step_s) {
+  if (d.run.step_s && !d.run.batch_predicted) {
     row(decode ? fmt::format("observed, batch {:.0f}", e.request.batch) : "observed",
         *d.run.step_s);
   }

@@ -49,6 +49,7 @@ void find_batch(Reconstruction& run, const Observations& seen,
     return found(std::max(1.0, std::round(*seen[Quantity::running])), "requests running");
   }
   if (rate > 0 && seen.is_recent(Quantity::tokens_per_s) && request) {
+    run.batch_predicted = true;
     return found(batch_that_yields(*request, rate), "the batch that would yield this rate");
   }
   if (seen.has(Quantity::concurrency)) {

@@ -27,6 +27,7 @@ struct Reconstruction {
   Phase phase = Phase::decode;  // a time to first token alone asks about prefill
   std::optional<double> batch;
   std::string batch_from;        // in words: "tok/s x inter-token latency"
+  bool batch_predicted = false;  // the batch that would yield the rate: its step says nothing new
   std::optional<double> step_s;  // one decode step; for prefill, the whole prompt
   double prompts_s = 0;          // taken off the time per token: prompts of other requests
   double tokens_per_step = 1;    // of a sequence, above 1 with speculation
@@ -41,7 +42,7 @@ struct Reconstruction {
     const Prediction& p = expected->prediction;
     return phase == Phase::decode ? p.decode : p.prefill;
   }
-  bool compares() const { return expected && step_s; }
+  bool compares() const { return expected && step_s && !batch_predicted; }
   bool is_slow() const;
   bool in_band() const;  // neither slow nor faster than the roof
   bool under_batched(double share) const;

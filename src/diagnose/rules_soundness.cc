@@ -101,8 +101,10 @@ std::optional<Hypothesis> judge_too_large(const Case& c) {
     return x;
   }
   // A cache that was seen full, or not full, holds what it holds: lengths or formats differ.
-  const bool seen_cache = c.seen.has(Quantity::kv_usage) || !c.run.context_known;
-  x.belief.supports(seen_cache || c.run.batch_from != "as observed" ? 0.35 : 0.8,
+  const bool seen_cache =
+      c.seen.has(Quantity::kv_usage) || (!c.run.context_known && memory.kv < 3 * *memory.capacity);
+  const bool stated = c.run.batch_from == "as observed" || c.run.batch_predicted;
+  x.belief.supports(seen_cache || !stated ? 0.35 : 0.8,
                     fmt::format("per device: {} of weights and {} of KV cache, {} of memory",
                                 pretty_bytes(memory.weights), pretty_bytes(memory.kv),
                                 pretty_bytes(*memory.capacity)));

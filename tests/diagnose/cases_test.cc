@@ -150,9 +150,9 @@ TEST(Cases, ALeverThatTheEvidenceExcludesIsNotOffered) {
   };
   const std::string model = "-m llama-3-8b -M h100-sxm ";
   EXPECT_FALSE(offers(explain_typed(model + "--running 60 --waiting 9 --kv-usage 0.98"), "batch "));
-  EXPECT_FALSE(
-      offers(explain_typed(model + "-b 1 --speculate 4 --accepted 0.1 --itl 9ms"), "speculation"));
-  EXPECT_TRUE(offers(explain_typed(model + "-b 1 --speculate 4 --accepted 0.1 --itl 9ms"),
+  EXPECT_FALSE(offers(explain_typed(model + "-b 64 --speculate 4 --accepted 0.1 --itl 15ms"),
+                      "speculation"));
+  EXPECT_TRUE(offers(explain_typed(model + "-b 64 --speculate 4 --accepted 0.1 --itl 15ms"),
                      "no speculation"));
 }
 
