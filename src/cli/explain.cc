@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -30,6 +30,25 @@ Files are recognised by their content: Prometheus pages of vLLM, SGLang, TensorR
 NIM, Ray and Ridge, dcgm-exporter, nvidia-smi, PyTorch traces, Nsight Systems and Compute, results of
 benchmarks, engine logs. Model and machine are taken from the files where they are there.
 Counters are those of DCGM (DRAM_ACTIVE, PIPE_TENSOR_ACTIVE), from 0 to 1.)";
+
+// While a live endpoint is sampled: the seconds gone, on a terminal. Ctrl-C ends the sampling, and
+// what was seen until then is judged.
+Diagnosis explain_with_progress(ExplainOptions& o) {
+  const bool live = std::any_of(o.files.begin(), o.files.end(), [](const std::string& file) {
+    return file.starts_with("http://") || file.starts_with("https://");
+  });
+  if (!live) return explain(o);
+  const InterruptScope interrupt;
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  o.tick = [&](double seconds) {
+    if (shown) fmt::print(stderr, "\rsampling, {:.0f} s ", seconds);
+    if (shown) std::fflush(stderr);
+    return !interrupt.flag();
+  };
+  Diagnosis d = explain(o);
+  if (shown) fmt::print(stderr, "\r\033[K");
+  return d;
+}
 
 }  // namespace
 
@@ -65,14 +84,7 @@ void add_explain_command(CLI::App& app, Global& global) {
       ->group("Output");
   command->footer(kExplainExamples);
   command->callback([o, most, command, &global] {
-    if (!global.json && isatty(STDERR_FILENO)) {
-      o->tick = [](double seconds) {
-        fmt::print(stderr, "\rsampling, {:.0f} s", seconds);
-        std::fflush(stderr);
-        return true;
-      };
-    }
-    Diagnosis d = explain(*o);
+    Diagnosis d = explain_with_progress(*o);
     if (d.run.expected) check_experts(*command, {&d.run.expected->request, 1});
     if (global.json) {
       if (command->count("--levers") > 0 && d.levers.size() > size_t(*most)) {

@@ -19,7 +19,7 @@ std::optional<std::string> model_in_files(const std::string& name) {
   if (last.ends_with(".gguf")) last.resize(last.size() - 5);
   // Suffixes of quantized copies: the format is found by weights_in_name().
   for (bool cut = true; cut;) {
-    if (builtin_model(last)) return fold_model_name(last);
+    if (const std::optional<Model> model = builtin_model(last)) return model->name;
     const size_t dash = last.find_last_of("-_.");
     cut = dash != std::string::npos && dash > 3;
     if (cut) last.resize(dash);

@@ -213,6 +213,7 @@ std::optional<Hypothesis> judge_dominant(const Case& c) {
     x.belief.contradicts(
         0.6, fmt::format("the device waits {} of the time", pretty_percent(gap_share(*p))));
   }
+  if (p->wall_s == 0 && !p->serialized) x.belief.contradicts(0.7, "the file shows no gaps");
   x.sentence = prefill ? "Compute: the time goes to GEMMs and attention over many tokens."
                        : "Memory bandwidth: the time goes to GEMMs and attention over few tokens, "
                          "which read weights and KV cache.";

@@ -262,7 +262,7 @@ void add_targeted(VerdictLevers& to, const Diagnosis& d) {
       add_close_the_gap(to, d);
       break;
     default:
-      if (!d.healthy && d.seen.profile) {
+      if (!d.healthy && d.seen.profile && !d.seen.profile->serialized) {
         to.add("fused kernels",
                "intermediates stay on chip: torch.compile, or an inference engine");
       }

@@ -150,10 +150,10 @@ TEST(Cases, ALeverThatTheEvidenceExcludesIsNotOffered) {
   };
   const std::string model = "-m llama-3-8b -M h100-sxm ";
   EXPECT_FALSE(offers(explain_typed(model + "--running 60 --waiting 9 --kv-usage 0.98"), "batch "));
-  EXPECT_FALSE(offers(explain_typed(model + "-b 64 --speculate 4 --accepted 0.1 --itl 15ms"),
+  EXPECT_FALSE(offers(explain_typed(model + "-b 64 --speculate 7 --accepted 1.4 --itl 14ms"),
                       "speculation"));
-  EXPECT_TRUE(offers(explain_typed(model + "-b 64 --speculate 4 --accepted 0.1 --itl 15ms"),
-                     "no speculation"));
+  EXPECT_TRUE(offers(explain_typed(model + "-b 64 --speculate 7 --accepted 1.4 --itl 14ms"),
+                     "3 drafts instead of 7"));
 }
 
 TEST(Cases, TheEngineNamesItsSetting) {
