@@ -229,6 +229,12 @@ bool read_flat_result(const json& object, std::vector<ClientRun>& runs) {
     if (run.setup.model.empty()) run.setup.model = json_text(object, key);
   }
   run.setup.engine = engine_of_backend(json_text(object, "backend"));
+  run.setup.device = json_text(object, "device");
+  run.set(Q::prompt, json_number(object, "input_len"), "input_len");
+  run.set(Q::output, json_number(object, "output_len"), "output_len");
+  run.set(Q::max_running, json_number(object, "max_num_seqs"), "max_num_seqs");
+  const auto tp = json_number(object, "tp");
+  if (tp && *tp >= 1 && *tp <= 4096) run.setup.tp = static_cast<int>(*tp);
   read_server_info(object, run);
   read_ridge_fields(object, run);
   runs.push_back(std::move(run));

@@ -59,6 +59,9 @@ std::optional<EvidenceFile> read_benchmark_result(std::string_view text, const s
         text, [&](const nlohmann::json& object, size_t) { read(object); }, notes);
   } else {
     for (const nlohmann::json& table : printed_results(text)) read(table);
+    if (runs.empty()) {
+      for (const nlohmann::json& row : tabled_results(text)) read(row);
+    }
   }
   if (runs.empty()) return std::nullopt;
   EvidenceFile file = choose_run(std::move(runs), name);

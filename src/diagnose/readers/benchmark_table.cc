@@ -1,10 +1,12 @@
-// The table that vLLM's and SGLang's benchmarks print, as people paste it.
+// Results as tables: what vLLM's and SGLang's benchmarks print, as people paste it, and CSV files
+// with a row for each run.
 #include <algorithm>
 #include <cctype>
 
 #include "diagnose/readers/client_run.h"
 #include "diagnose/readers/engine_arguments.h"
 #include "diagnose/readers/json_records.h"
+#include "diagnose/readers/table_text.h"
 
 namespace ridge {
 namespace {
@@ -91,7 +93,72 @@ void add_arguments(std::string_view line, json& table) {
   }
 }
 
+// "ttft_mean_ms" -> "mean_ttft_ms": the statistic stands first in what the tools save.
+std::string column_field_name(std::string_view column) {
+  std::string name = table_field_name(column);
+  constexpr std::pair<std::string_view, const char*> kColumns[] = {
+      {"out_tok_s", "output_throughput"},
+      {"output_tok_s", "output_throughput"},
+      {"tok_s", "output_throughput"},
+      {"in_tok_s", "input_throughput"},
+      {"rate_rps", "request_rate"},
+      {"rps", "request_rate"},
+      {"achieved_rps", "request_throughput"},
+      {"duration_s", "duration"},
+      {"ok", "completed"},
+      {"prompt_len", "input_len"},
+      {"output_len", "output_len"},
+      {"model", "model_id"},
+      {"gpu", "device"}};
+  for (const auto& [printed, saved] : kColumns) {
+    if (name == printed) return saved;
+  }
+  if (name.starts_with("reported_")) name.erase(0, 9);
+  for (const std::string_view statistic : {"mean", "median", "p50", "p90", "p95", "p99"}) {
+    for (const auto& [metric, saved] : {std::pair{"ttft", "ttft"},
+                                        {"itl", "itl"},
+                                        {"tpot", "tpot"},
+                                        {"e2e", "e2el"},
+                                        {"e2el", "e2el"}}) {
+      if (name == std::string(metric) + "_" + std::string(statistic) + "_ms") {
+        return std::string(statistic) + "_" + saved + "_ms";
+      }
+    }
+  }
+  return name;
+}
+
 }  // namespace
+
+std::vector<json> tabled_results(std::string_view text) {
+  std::vector<json> rows;
+  std::vector<std::string> header;
+  const std::string_view head = text.substr(0, text.find('\n'));
+  // A cheap look: at least two latencies with their unit.
+  const size_t unit = head.find("_ms");
+  if (head.find(',') == head.npos || unit == head.npos || head.find("_ms", unit + 3) == head.npos) {
+    return rows;
+  }
+  for_text_lines(text, [&](std::string_view line, size_t) {
+    const std::vector<std::string> fields = split_csv(line);
+    if (header.empty()) {
+      for (const std::string& field : fields) header.push_back(column_field_name(field));
+      return;
+    }
+    json row = json::object();
+    for (size_t i = 0; i < std::min(header.size(), fields.size()); ++i) {
+      const auto number = leading_number(fields[i]);
+      const bool word = header[i] == "model_id" || header[i] == "device" || header[i] == "backend";
+      if (word) {
+        row[header[i]] = fields[i];
+      } else if (number) {
+        row[header[i]] = *number;
+      }
+    }
+    rows.push_back(std::move(row));
+  });
+  return rows;
+}
 
 std::vector<json> printed_results(std::string_view text) {
   std::vector<json> tables;

@@ -15,7 +15,26 @@ using Q = Quantity;
 // Reported and settled time per token differ by more than this: events are not tokens. Rounding
 // and the weighting of requests stay well below it.
 constexpr double kEventsAreNotTokens = 1.3;
+// Output tokens/s and requests/s x output differ by more: the client counted its tokens another
+// way.
+constexpr double kCountedDifferently = 1.1;
 constexpr size_t kMaxOtherRuns = 20;
+
+// Clients that tokenize the text again count other tokens than the server made.
+void check_tokens(ClientRun& run, double expected) {
+  const std::optional<double> reported = run.get(Q::tokens_per_s);
+  if (reported && expected > 0) {
+    const double ratio = *reported / expected;
+    if (ratio < kCountedDifferently && ratio > 1 / kCountedDifferently) return;
+    run.notes.push_back(
+        fmt::format("{:.4g} tok/s are reported, but requests/s x output length makes {:.4g}, which "
+                    "is used: the "
+                    "client counts tokens another way",
+                    *reported, expected));
+    run.drop(Q::tokens_per_s);
+  }
+  run.set(Q::tokens_per_s, expected, "requests/s x output");
+}
 
 void settle_time_per_token(ClientRun& run) {
   const std::optional<double> e2e = run.get(Q::e2e), ttft = run.get(Q::ttft);
@@ -150,7 +169,12 @@ void complete_run(ClientRun& run) {
   }
   if (positive(run.duration_s)) {
     const double s = *run.duration_s;
-    if (requests) run.set(Q::requests_per_s, *requests / s, "requests / duration");
+    if (requests) {
+      // Printed rates have two digits behind the point: 0.02 requests/s may be 0.024.
+      const std::optional<double> printed = run.get(Q::requests_per_s);
+      if (printed && std::abs(*printed - *requests / s) < 0.01) run.drop(Q::requests_per_s);
+      run.set(Q::requests_per_s, *requests / s, "requests / duration");
+    }
     if (run.output_tokens) run.set(Q::tokens_per_s, *run.output_tokens / s, "tokens / duration");
     if (run.prompt_tokens) {
       run.set(Q::prompt_tokens_per_s, *run.prompt_tokens / s, "input tokens / duration");
@@ -160,9 +184,9 @@ void complete_run(ClientRun& run) {
     if (const auto prompt = run.get(Q::prompt)) {
       run.set(Q::prompt_tokens_per_s, *rate * *prompt, "requests/s x prompt");
     }
-    if (const auto output = run.get(Q::output)) {
-      run.set(Q::tokens_per_s, *rate * *output, "requests/s x output");
-    }
+    // Where the length itself comes from the tokens that the client counted, they must agree.
+    const auto output = run.get(Q::output);
+    if (output && !run.output_tokens) check_tokens(run, *rate * *output);
   }
   settle_time_per_token(run);
   // Zeros stand for "not measured": a client that does not stream has no TTFT.

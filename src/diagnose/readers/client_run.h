@@ -49,6 +49,10 @@ bool read_aiperf_result(const nlohmann::json& object, std::vector<ClientRun>& ru
 bool read_guidellm_result(const nlohmann::json& object, std::vector<ClientRun>& runs);
 bool read_inference_perf_result(const nlohmann::json& object, std::vector<ClientRun>& runs);
 
+// A table with a row for each run and such names as columns, in any order of their words
+// (ttft_mean_ms): each row as an object. Empty where the header has none.
+std::vector<nlohmann::json> tabled_results(std::string_view text);
+
 // What vLLM's and SGLang's tools print: each table as the object that the tool would have saved.
 std::vector<nlohmann::json> printed_results(std::string_view text);
 

@@ -23,6 +23,7 @@ struct ObjectExtent {
   bool closed = false;
 };
 
+// `text` ends where the object may end at the latest.
 ObjectExtent object_extent(std::string_view text, size_t begin) {
   ObjectExtent extent;
   int depth = 0;
@@ -89,11 +90,16 @@ size_t for_json_records(std::string_view text,
                         const std::function<void(const json&, size_t)>& visit,
                         std::vector<std::string>& notes) {
   size_t visited = 0, line = 1, counted = 0, bad = 0;
+  // Broken objects are scanned again from their next line. Where that adds up, an object may only
+  // be one line, so that the time stays linear.
+  size_t budget = 4 * text.size();
   for (size_t begin = text.find('{'); begin < text.size(); begin = text.find('{', begin)) {
     line += static_cast<size_t>(
         std::count(text.begin() + long(counted), text.begin() + long(begin), '\n'));
     counted = begin;
-    const ObjectExtent extent = object_extent(text, begin);
+    const size_t line_end = std::min(text.find('\n', begin), text.size());
+    const ObjectExtent extent = object_extent(budget > 0 ? text : text.substr(0, line_end), begin);
+    budget -= std::min(budget, extent.end - begin);
     json object;
     bool read = false;
     try {
@@ -116,7 +122,7 @@ size_t for_json_records(std::string_view text,
     }
     if (++bad <= kMaxRecordNotes) notes.push_back(fmt::format("line {}: not valid JSON", line));
     // A broken line must not hide those after it.
-    begin = std::min(text.find('\n', begin), text.size());
+    begin = line_end;
   }
   if (bad > kMaxRecordNotes) {
     notes.push_back(fmt::format("{} objects in all are not valid JSON", bad));
@@ -127,7 +133,10 @@ size_t for_json_records(std::string_view text,
 bool begins_json(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t first = text.find_first_not_of(kJsonBlank);
-  return first != text.npos && (text[first] == '{' || text[first] == '[');
+  if (first == text.npos || text[first] == '{') return first != text.npos;
+  // A log line may begin with a date in brackets.
+  const size_t second = text.find_first_not_of(kJsonBlank, first + 1);
+  return text[first] == '[' && second != text.npos && text[second] == '{';
 }
 
 const json* json_at(const json& object, std::initializer_list<std::string_view> path) {

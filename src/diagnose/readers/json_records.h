@@ -20,7 +20,7 @@ size_t for_json_records(std::string_view text,
                         const std::function<void(const nlohmann::json&, size_t line)>& visit,
                         std::vector<std::string>& notes);
 
-// The first non-blank character begins JSON.
+// The text begins with an object or with a list of objects.
 bool begins_json(std::string_view text);
 
 // --- Fields as files of others have them: missing, null or of another type is nullopt or nothing.

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "diagnose/readers/reader.h"
 #include "results_support.h"
@@ -399,6 +401,56 @@ TEST(BenchmarkResult, PrintedOffline) {
       "output tokens/s\n");
   EXPECT_DOUBLE_EQ(value_of(file, Q::requests_per_s), 12.5);
   EXPECT_DOUBLE_EQ(value_of(file, Q::tokens_per_s), 1234.5);
+}
+
+TEST(BenchmarkResult, TableOfRuns) {
+  const EvidenceFile file = read_result(
+      "model,gpu,tp,rate_rps,duration_s,prompt_len,output_len,ok,failed,achieved_rps,out_tok_s,"
+      "ttft_mean_ms,ttft_p99_ms,e2e_mean_ms,reported_itl_mean_ms\n"
+      "some/model,H100,1,2,100,500,101,200,0,2.0,202,50,90,1050,5.0\n"
+      "some/model,H100,2,8,100,500,101,800,4,8.0,600,100,400,2100,10.0\n");
+  EXPECT_EQ(file.setup.model, "some/model");
+  EXPECT_EQ(file.setup.device, "H100");
+  EXPECT_EQ(file.setup.tp, 2);
+  EXPECT_DOUBLE_EQ(value_of(file, Q::arrivals_per_s), 8);
+  EXPECT_NEAR(value_of(file, Q::concurrency), 8 * 2.1, 1e-9);
+  EXPECT_NEAR(value_of(file, Q::itl), 0.02, 1e-9);          // two events a token
+  EXPECT_NEAR(value_of(file, Q::tokens_per_s), 808, 1e-9);  // the client counts fewer
+  EXPECT_TRUE(has_note(file, "counts tokens another way"));
+  EXPECT_TRUE(has_note(file, "2 runs: run 2"));
+}
+
+// The README of the folder: E2E and TTFT are right, the reported ITL counts two events a token.
+TEST(BenchmarkResult, RealRates) {
+  const std::filesystem::path path = evidence_folder() / "serving/h100_vllm0.15_rates.csv";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const std::string text = read_file(path.string(), 1 << 20);
+  const std::string header = text.substr(0, text.find('\n') + 1);
+  size_t rows = 0;
+  for (size_t begin = header.size(); begin < text.size(); ++rows) {
+    const size_t end = text.find('\n', begin) + 1;
+    const EvidenceFile file = read_result(header + text.substr(begin, end - begin));
+    EXPECT_EQ(file.setup.device, "H100");
+    EXPECT_TRUE(has_note(file, "a token makes several events")) << file.path << rows;
+    EXPECT_GT(value_of(file, Q::e2e), value_of(file, Q::ttft));
+    EXPECT_NEAR(value_of(file, Q::e2e),
+                value_of(file, Q::ttft) + value_of(file, Q::itl) * (value_of(file, Q::output) - 1),
+                1e-6);
+    begin = end;
+  }
+  EXPECT_GT(rows, 10u);
+}
+
+// Brackets that never close must not make the reader quadratic.
+TEST(BenchmarkResult, BrokenBracketsTakeLinearTime) {
+  std::string text = "{\"mean_ttft_ms\": 5, \"a\": [\n";
+  for (int i = 0; i < 400'000; ++i) text += "{\n";
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    read_benchmark_result(text, "x");
+  } catch (const Error&) {
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(BenchmarkResult, CutOffFilesAreReadSoFar) {
