@@ -34,7 +34,7 @@ double batch_that_yields(const Request& request, double tokens_per_s) {
 void find_batch(Reconstruction& run, const Observations& seen,
                 const std::optional<Request>& request) {
   const auto found = [&](double batch, std::string from) {
-    run.batch = batch;
+    run.batch = std::max(1.0, batch);
     run.batch_from = std::move(from);
   };
   if (seen.has(Quantity::batch)) return found(*seen[Quantity::batch], "as observed");

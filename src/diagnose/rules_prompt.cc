@@ -57,6 +57,9 @@ std::optional<Hypothesis> judge_interference(const Case& c) {
   if (seen.value_or(Quantity::preemptions, 0) > 0) {
     x.belief.contradicts(0.5, "preempted requests stall, too");
   }
+  if (seen.value_or(Quantity::ttft, 0) > 20 * std::max(p99, mean) || c.waits()) {
+    x.belief.contradicts(0.75, "requests queue: a burst of prompts runs at once");
+  }
   if (c.running() > 0 && c.running() < 1.5) {
     x.belief.contradicts(0.3, "one sequence has no others to wait for");
   }

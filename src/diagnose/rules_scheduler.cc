@@ -112,7 +112,8 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
         0.8, fmt::format("{} sequences run, and {} is the limit", pretty_number(c.running()),
                          pretty_number(*seen[Quantity::max_running])));
   } else if (seen.has(Quantity::max_running) && c.running() > 0) {
-    x.belief.contradicts(0.5,
+    // Then the pages that it reserves for outputs hold requests back, not the limit.
+    x.belief.contradicts(room ? 0.85 : 0.5,
                          fmt::format("{} of at most {} sequences run", pretty_number(c.running()),
                                      pretty_number(*seen[Quantity::max_running])));
   } else if (c.running() >= 1 && round_limit(c.running())) {
@@ -142,9 +143,24 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
   return x;
 }
 
+// Where nobody timed the queue: no prompt takes as long as this first token.
+double late_first_token(const Case& c) {
+  const Observations& seen = c.seen;
+  const double ttft = seen.value_or(Quantity::ttft, 0);
+  if (seen.has(Quantity::queue_time) || ttft < 1 || c.run.phase == Phase::prefill) return 0;
+  if (c.run.expected && seen.has(Quantity::prompt)) {
+    const double over = ttft / c.run.expected->prediction.prefill.high_s;
+    return over > 30 ? 0.7 : over > 8 ? 0.5 : 0;
+  }
+  // Engines run a prompt in at most tens of steps.
+  const double itl = seen.value_or(Quantity::itl, 0);
+  return itl > 0 && ttft > 100 * itl ? 0.65 : 0;
+}
+
 std::optional<Hypothesis> judge_capacity(const Case& c) {
   const Observations& seen = c.seen;
-  if (!c.waits() && !queues_long(c)) return std::nullopt;
+  const double late = late_first_token(c);
+  if (!c.waits() && !queues_long(c) && late == 0) return std::nullopt;
   Hypothesis x{Verdict::queue_capacity, {}, std::nullopt, "", false};
   if (c.run.expected) x.wall = c.run.predicted().wall;
   if (c.waits()) {
@@ -156,11 +172,16 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   if (queues_long(c)) {
     x.belief.supports(mostly_queue(c) ? 0.6 : 0.45, queue_words(c));
   }
+  if (late > 0) {
+    x.belief.supports(late, fmt::format("the first token takes {}, longer than any prompt of this "
+                                        "length: requests wait before it",
+                                        pretty_time(*seen[Quantity::ttft])));
+  }
   if (batch_is_useful(c)) {
     x.belief.supports(
         0.3, fmt::format("{:.0f} sequences already run: more would not yield more", *c.run.batch));
   } else if (c.run.under_batched(thresholds::kUnderBatched)) {
-    x.belief.contradicts(mostly_queue(c) ? 0.75 : 0.5,
+    x.belief.contradicts(mostly_queue(c) || late > 0 ? 0.85 : 0.5,
                          fmt::format("only {:.0f} sequences run, {:.0f} would be useful",
                                      *c.run.batch, c.run.expected->useful_batch));
   }
@@ -188,7 +209,9 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   x.sentence = fmt::format(
       "Queueing for lack of capacity: {}. Requests arrive faster than this device serves them; "
       "more replicas, a faster step or shorter requests help.",
-      queues_long(c) ? queue_words(c) : waiting_words(c));
+      queues_long(c) ? queue_words(c)
+      : c.waits()    ? waiting_words(c)
+                     : fmt::format("the first token takes {}", pretty_time(*seen[Quantity::ttft])));
   return x;
 }
 

@@ -110,7 +110,7 @@ std::optional<Hypothesis> judge_host(const Case& c) {
   if (c.run.is_slow() && !busy && c.run.phase == Phase::decode) {
     const bool quiet = c.dram_quiet() && c.tensor_quiet() && seen.has(Quantity::dram_active);
     const double over = c.run.expected->over_expected;
-    x.belief.supports(quiet ? 0.55 : over > 2 ? 0.4 : 0.3, step_words(c));
+    x.belief.supports(quiet ? 0.55 : over > 2 ? 0.5 : 0.35, step_words(c));
     if (quiet) {
       x.belief.supports(
           0.2, counter_words(c) + ": neither ceiling is near, the device waits between kernels");
