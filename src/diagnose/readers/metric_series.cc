@@ -102,6 +102,19 @@ const MetricSeries::Group* MetricSeries::ask(std::string_view name) const {
   return find(name);
 }
 
+bool MetricSeries::is_on(const Group& group, size_t page) const {
+  return std::any_of(group.begin(), group.end(), [page](const auto& entry) {
+    const std::vector<Point>& points = entry.second.points;
+    return std::any_of(points.begin(), points.end(),
+                       [page](const Point& point) { return point.page == page; });
+  });
+}
+size_t MetricSeries::names_at(size_t page) const {
+  return size_t(std::count_if(series_.begin(), series_.end(), [this, page](const auto& entry) {
+    return is_on(entry.second, page);
+  }));
+}
+
 size_t MetricSeries::count(std::string_view name) const {
   const Group* group = find(name);
   return group == nullptr ? 0 : group->size();
@@ -192,7 +205,7 @@ std::optional<double> MetricSeries::counter(std::string_view name, bool lifetime
                                             LabelFilter filter) const {
   const Group* group = ask(name);
   if (const Group* with_suffix = find(std::string(name) + "_total")) group = with_suffix;
-  if (group == nullptr) return std::nullopt;
+  if (group == nullptr || (need_first_page_ && !is_on(*group, begin_))) return std::nullopt;
   std::optional<double> sum;
   for (const auto& [hash, series] : *group) {
     if (!passes(*series.sample, filter) || series.points.empty()) continue;
@@ -208,6 +221,7 @@ std::optional<MetricHistogram> MetricSeries::histogram(std::string_view name, bo
   const Group* sums = find(base + "_sum");
   const Group* counts = find(base + "_count");
   if (sums == nullptr || counts == nullptr) return std::nullopt;
+  if (need_first_page_ && !is_on(*counts, begin_)) return std::nullopt;
   MetricHistogram whole;
   const auto increase_of = [&](const Group& group) {
     double sum = 0;

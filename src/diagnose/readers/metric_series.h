@@ -55,6 +55,9 @@ class MetricSeries {
   void add(std::string_view name, const MetricSample& sample, size_t page);
   // Forgets the pages before `page`.
   void begin_at(size_t page);
+  // Counters that the first page lacks count for nothing, rather than from zero.
+  void need_first_page() { need_first_page_ = true; }
+  size_t names_at(size_t page) const;  // how many the page has
   bool empty() const { return series_.empty(); }
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
@@ -90,10 +93,12 @@ class MetricSeries {
   using Group = std::unordered_map<uint64_t, Series>;
   const Group* find(std::string_view name) const;
   const Group* ask(std::string_view name) const;  // find(), and the name becomes known
+  bool is_on(const Group& group, size_t page) const;
 
   std::unordered_map<std::string, Group> series_;
   mutable std::set<std::string, std::less<>> asked_;
   size_t begin_ = 0;
+  bool need_first_page_ = false;
 };
 
 // Writes what a MetricSeries says into an EvidenceFile. Every function returns whether the quantity

@@ -19,6 +19,10 @@ namespace {
 constexpr double kBusyCores = 0.8;  // of a server's process: Python runs on one core
 // Files that are copied or unpacked together have modification times this close.
 constexpr double kSameFileTime = 1;  // s
+// Sequences that decode, over the highest number of running requests seen.
+constexpr double kMostFlight = 5;
+// A first snapshot with a smaller share of the last one's names is a part of a page.
+constexpr double kWholePage = 0.7;
 
 // A page whose names are looked up once.
 struct NamedPage {
@@ -154,41 +158,64 @@ std::string pages_path(const PageList& pages) {
   return path;
 }
 
-MetricsSpan window_span(const PageList& pages, size_t first, double given_s, EvidenceFile& file) {
+// The time between the first page that is used and the last; 0: not known.
+double seconds_between(const PageList& pages, size_t first, double given_s) {
+  const MetricsPage& begin = *pages[first];
+  const MetricsPage& last = *pages.back();
+  if (given_s > 0) return given_s * double(pages.size() - 1 - first) / double(pages.size() - 1);
+  if (!begin.time_s || !last.time_s || begin.time_from_file != last.time_from_file) return 0;
+  const double seconds = *last.time_s - *begin.time_s;
+  return seconds > (last.time_from_file ? kSameFileTime : 0) ? seconds : 0;
+}
+
+MetricsSpan window_span(const PageList& pages, size_t first, double given_s) {
   MetricsSpan span;
   span.pages = pages.size() - first;
   span.lifetime = span.pages < 2;
-  const MetricsPage& last = *pages.back();
   if (!span.lifetime) {
-    const MetricsPage& begin = *pages[first];
-    const bool from_files = begin.time_from_file || last.time_from_file;
-    const char* source = "";
-    if (given_s > 0) {
-      span.seconds = given_s * double(span.pages - 1) / double(pages.size() - 1);
-    } else if (begin.time_s && last.time_s && begin.time_from_file == last.time_from_file &&
-               *last.time_s - *begin.time_s > (from_files ? kSameFileTime : 0.)) {
-      span.seconds = *last.time_s - *begin.time_s;
-      if (from_files) source = ", by the files' modification times";
-    }
-    file.window = span.seconds > 0 ? fmt::format("{} between {} snapshots{}",
-                                                 pretty_time(span.seconds), span.pages, source)
-                                   : fmt::format("{} snapshots, an unknown time apart", span.pages);
-    if (span.seconds <= 0) {
-      file.notes.push_back(
-          "the time between the snapshots is not known: no rates; --window gives it");
-    }
+    span.seconds = seconds_between(pages, first, given_s);
     return span;
   }
   const std::optional<double> start = process_facts(pages).start_s.back();
-  file.window = "since the server's start";
-  if (start && last.time_s && *last.time_s >= *start) {
-    const double age = *last.time_s - *start;
-    // A file may have been copied long after the scrape: its time is no divisor of a rate.
-    if (!last.time_from_file) span.seconds = age;
-    file.window += fmt::format(", {}{}", last.time_from_file ? "at most " : "", pretty_time(age));
-    if (last.time_from_file) file.window += " by the file's modification time";
+  const MetricsPage& last = *pages.back();
+  // A file may have been copied long after the scrape: its time is no divisor of a rate.
+  if (start && last.time_s && !last.time_from_file) {
+    span.seconds = std::max(0., *last.time_s - *start);
   }
   return span;
+}
+
+std::string span_in_words(const PageList& pages, const MetricsSpan& span, bool given) {
+  const MetricsPage& last = *pages.back();
+  if (!span.lifetime) {
+    if (span.seconds <= 0) return fmt::format("{} snapshots, an unknown time apart", span.pages);
+    const bool from_files = last.time_from_file && !given;
+    return fmt::format("{} between {} snapshots{}", pretty_time(span.seconds), span.pages,
+                       from_files ? ", by the files' modification times" : "");
+  }
+  const std::optional<double> start = process_facts(pages).start_s.back();
+  if (!start || !last.time_s || *last.time_s < *start) return "since the server's start";
+  const std::string age = pretty_time(*last.time_s - *start);
+  return last.time_from_file
+             ? fmt::format("since the server's start, at most {} by the file's modification time",
+                           age)
+             : fmt::format("since the server's start, {}", age);
+}
+
+// Files that were copied have times that say nothing about the scrapes. Tokens in flight betray
+// them: the sum of the token latencies over the time is the number of sequences that decode.
+bool is_time_too_short(const MetricSeries& series, const MetricsSpan& span) {
+  double running = 1;
+  for (const char* name : {"num_requests_running", "num_running_reqs"}) {
+    for (const MetricSeries::Point& point : series.sums(name)) {
+      running = std::max(running, point.value);
+    }
+  }
+  for (const char* name : {"inter_token_latency_seconds", "time_per_output_token_seconds"}) {
+    const auto tokens = series.histogram(name, span.lifetime);
+    if (tokens && tokens->sum > kMostFlight * running * span.seconds) return true;
+  }
+  return false;
 }
 
 void note_process(const PageList& pages, const MetricsSpan& span, EvidenceFile& file) {
@@ -201,43 +228,19 @@ void note_process(const PageList& pages, const MetricsSpan& span, EvidenceFile& 
 }
 
 // Ridge's own names, beside those that it shares with vLLM.
-void observe_own_steps(const NamedPages& pages, size_t first, const MetricsSpan& span,
-                       EvidenceFile& file) {
+void observe_own_steps(const NamedPages& pages, size_t first, MetricsObserver& observe) {
   EngineWindow own = collect(pages, MetricsFamily::ridge);
   if (own.series.empty()) return;
   if (first > 0) own.series.begin_at(first);
-  MetricsObserver steps(own.series, span, own.prefix, file);
+  MetricsObserver steps(own.series, observe.span(), own.prefix, observe.file);
   observe_ridge_steps(steps);
 }
 
-EvidenceFile observe_engine(EngineWindow& window, double given_s) {
-  EvidenceFile file;
-  size_t first = 0;
-  if (window.pages.size() > 1) {
-    CounterMoves moves = counter_moves(window);
-    if (is_reversed(window, moves)) {
-      NamedPages pages = window.named;
-      std::reverse(pages.begin(), pages.end());
-      window = collect(pages, window.family);
-      moves = counter_moves(window);
-      file.notes.push_back("the snapshots were given newest first: their counters fall");
-    }
-    first = moves.reset_page;
-    if (first > 0) {
-      window.series.begin_at(first);
-      file.notes.push_back(
-          fmt::format("counters fell before snapshot {} of {}: the server was restarted; what "
-                      "follows is used",
-                      first + 1, window.pages.size()));
-    }
-  }
-  file.path = pages_path(window.pages);
-  const MetricsSpan span = window_span(window.pages, first, given_s, file);
-  MetricsObserver observe(window.series, span, window.prefix, file);
+void observe_names(const EngineWindow& window, size_t first, MetricsObserver& observe) {
   switch (window.family) {
     case MetricsFamily::vllm:
       observe_vllm(observe);
-      observe_own_steps(window.named, first, span, file);
+      observe_own_steps(window.named, first, observe);
       break;
     case MetricsFamily::ridge:
       observe_ridge_steps(observe);
@@ -266,6 +269,47 @@ EvidenceFile observe_engine(EngineWindow& window, double given_s) {
     default:
       break;
   }
+}
+
+EvidenceFile observe_engine(EngineWindow& window, double given_s) {
+  EvidenceFile file;
+  size_t first = 0;
+  if (window.pages.size() > 1) {
+    CounterMoves moves = counter_moves(window);
+    if (is_reversed(window, moves)) {
+      NamedPages pages = window.named;
+      std::reverse(pages.begin(), pages.end());
+      window = collect(pages, window.family);
+      moves = counter_moves(window);
+      file.notes.push_back("the snapshots were given newest first: their counters fall");
+    }
+    first = moves.reset_page;
+    if (first > 0) {
+      window.series.begin_at(first);
+      file.notes.push_back(
+          fmt::format("counters fell before snapshot {} of {}: the server was restarted; what "
+                      "follows is used",
+                      first + 1, window.pages.size()));
+    }
+  }
+  file.path = pages_path(window.pages);
+  MetricsSpan span = window_span(window.pages, first, given_s);
+  if (!span.lifetime) {
+    const double whole = kWholePage * double(window.series.names_at(window.pages.size() - 1));
+    if (double(window.series.names_at(first)) < whole) {
+      window.series.need_first_page();
+      file.notes.push_back("the first snapshot lacks metrics of the last: they have no window");
+    }
+    const bool from_files = given_s <= 0 && window.pages.back()->time_from_file;
+    if (from_files && is_time_too_short(window.series, span)) span.seconds = 0;
+    if (span.seconds <= 0) {
+      file.notes.push_back(
+          "the time between the snapshots is not known: no rates; --window gives it");
+    }
+  }
+  file.window = span_in_words(window.pages, span, given_s > 0);
+  MetricsObserver observe(window.series, span, window.prefix, file);
+  observe_names(window, first, observe);
   note_process(PageList(window.pages.begin() + long(first), window.pages.end()), span, file);
   return file;
 }
@@ -281,11 +325,10 @@ NamedPage named_page(const MetricsPage& page) {
 }
 
 EvidenceFile observe_devices(const PageList& pages, double given_s) {
-  EvidenceFile words;
-  const MetricsSpan span = window_span(pages, 0, given_s, words);
+  const MetricsSpan span = window_span(pages, 0, given_s);
   EvidenceFile file = observe_dcgm(pages, span);
   file.path = pages_path(pages);
-  file.window = span.lifetime ? "one snapshot" : words.window;
+  file.window = span.lifetime ? "one snapshot" : span_in_words(pages, span, given_s > 0);
   return file;
 }
 

@@ -106,6 +106,13 @@ void observe_rates(MetricsObserver& observe) {
   if (!observe.total(Q::failed, {"request_failure"})) {
     observe.total(Q::failed, {"request_success"}, {"finished_reason", "error"});
   }
+  const double ended = observe.increase("request_success").value_or(0);
+  const double aborted =
+      observe.increase("request_success", {"finished_reason", "abort"}).value_or(0);
+  if (aborted > 0.1 * ended) {
+    observe.note(
+        fmt::format("{:.0f} of {:.0f} requests were aborted: clients gave up", aborted, ended));
+  }
   observe_estimated_work(observe);
 }
 

@@ -153,6 +153,32 @@ TEST(MetricsWindow, ARestartBeginsTheWindow) {
   EXPECT_EQ(last.window, "since the server's start");
 }
 
+TEST(MetricsWindow, TimesOfCopiedFilesAreFoundOut) {
+  std::vector<MetricsPage> pages;
+  for (const double steps : {1000., 4000.}) {  // 60 s of steps
+    pages.push_back(parse_metrics(vllm_page(steps), "p").front());
+    pages.back().time_s = 1.7e9 + steps / 1000;  // written three seconds apart
+    pages.back().time_from_file = true;
+  }
+  EvidenceFile file = observe_metrics(pages, 0).front();
+  EXPECT_FALSE(observed_value(file, Q::tokens_per_s));
+  EXPECT_TRUE(has_note(file, "not known"));
+  EXPECT_DOUBLE_EQ(value_of(observe_metrics(pages, 60).front(), Q::tokens_per_s), 1600);
+}
+
+TEST(MetricsWindow, APartOfAPageIsNoFirstSnapshot) {
+  const char* part = "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 32\n";
+  const EvidenceFile file = observe_one({part, vllm_page(2500)}, 30);
+  EXPECT_FALSE(observed_value(file, Q::tokens_per_s));
+  EXPECT_FALSE(observed_value(file, Q::itl));
+  EXPECT_EQ(value_of(file, Q::running), 32);
+  EXPECT_TRUE(has_note(file, "lacks metrics"));
+  // A counter that appears later began at zero.
+  const EvidenceFile later =
+      observe_one({vllm_page(1000), vllm_page(2500, 32, "vllm:num_preemptions_total 5\n")}, 30);
+  EXPECT_EQ(value_of(later, Q::preemptions), 5);
+}
+
 TEST(MetricsWindow, NothingFinishedGivesNoMeans) {
   const EvidenceFile file = observe_one({vllm_page(1000), vllm_page(1000, 0)}, 30);
   EXPECT_EQ(value_of(file, Q::tokens_per_s), 0);
