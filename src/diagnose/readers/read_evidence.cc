@@ -2,6 +2,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 
@@ -42,7 +43,9 @@ double modified_s(const std::string& path) {
   std::error_code problem;
   const auto time = std::filesystem::last_write_time(path, problem);
   if (problem) return 0;
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
+  // Unix time, as a page's process_start_time_seconds is.
+  return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch())
+      .count();
 }
 
 EvidenceFile read_text(const std::string& path, const ReadOptions& options) {
@@ -100,9 +103,6 @@ Evidence read_evidence(const std::vector<std::string>& paths, const ReadOptions&
     }
   }
   if (!pages.empty()) {
-    std::stable_sort(pages.begin(), pages.end(), [](const MetricsPage& a, const MetricsPage& b) {
-      return a.time_s && b.time_s && *a.time_s < *b.time_s;
-    });
     std::vector<EvidenceFile> found = observe_metrics(pages, options.window_s);
     std::move(found.begin(), found.end(), std::back_inserter(evidence.files));
   }
