@@ -64,18 +64,6 @@ std::optional<int64_t> trace_nanoseconds(std::string_view token) {
   return int64_t(1000 * value);
 }
 
-// The category of an event whose fields before it are plain, as kineto writes them; else empty. Two
-// thirds of a trace are events that are not needed, and this is faster than parsing them.
-std::string_view early_category(std::string_view event) {
-  constexpr std::string_view key = "\"cat\": \"";
-  constexpr size_t kEarly = 64;
-  const std::string_view head = event.substr(0, kEarly);
-  const size_t at = head.find(key), start = at + key.size();
-  if (at == head.npos || head.find('{', 1) < at || head.find('\\') < start) return {};
-  const size_t end = head.find('"', start);
-  return end == head.npos ? std::string_view() : head.substr(start, end - start);
-}
-
 struct TraceActivity {
   EventKind kind = EventKind::other;
   std::string_view name;
@@ -175,12 +163,6 @@ void PyTorchTraceReader::read_events(JsonStream& stream) {
 }
 
 void PyTorchTraceReader::read_event(std::string_view text, uint64_t at) {
-  const std::string_view early = early_category(text);
-  if (early == "python_function" || early == "ac2g") {
-    with_stack_ = with_stack_ || early == "python_function";
-    ++events_;
-    return;
-  }
   ondemand::document document;
   ondemand::object event;
   broken_ = false;
