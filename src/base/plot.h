@@ -17,6 +17,7 @@ struct Series {  // a line through points, in order
   std::string label;
   std::vector<double> x, y;
   bool dashed = false;
+  bool points = false;  // the points alone, as dots
 };
 
 struct Marker {  // one labelled point

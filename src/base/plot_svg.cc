@@ -26,6 +26,7 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 .axis { font-size: 12.5px; } .legend { font-size: 12.5px; }
 .label { font-size: 11.5px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
+.points { stroke-width: 8; }
 .dot { fill: #24292f; fill-opacity: 0.72; stroke: #ffffff; }
 .c0 { stroke: #0072b2; } .c1 { stroke: #d55e00; } .c2 { stroke: #009e73; }
 .c3 { stroke: #b3508a; } .c4 { stroke: #c98a00; } .c5 { stroke: #3c9bd1; }
@@ -136,8 +137,9 @@ void SvgPicture::draw_legend() {
   for (size_t s = 0; s < plot_.series.size(); ++s) {
     const auto [x, y] = legend_[s];
     out_ += fmt::format(
-        "<line class=\"line c{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"{}/>\n",
-        s % kColours, x, y - 4, x + 22, y - 4,
+        "<line class=\"line{} c{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"{}/>\n",
+        plot_.series[s].points ? " points" : "", s % kColours, plot_.series[s].points ? x + 11 : x,
+        y - 4, plot_.series[s].points ? x + 11 : x + 22, y - 4,
         plot_.series[s].dashed ? " stroke-dasharray=\"7 5\"" : "");
     text(x + 30, y, "legend", "start", plot_.series[s].label);
   }
@@ -178,7 +180,8 @@ void SvgPicture::draw_lines() {
       pen = part.to;
     }
     if (path.empty()) continue;
-    out_ += fmt::format("<path class=\"line c{}\" d=\"{}\"{}/>\n", s % kColours, path,
+    out_ += fmt::format("<path class=\"line{} c{}\" d=\"{}\"{}/>\n",
+                        plot_.series[s].points ? " points" : "", s % kColours, path,
                         plot_.series[s].dashed ? " stroke-dasharray=\"7 5\"" : "");
   }
 }

@@ -168,8 +168,9 @@ std::vector<Segment> visible_segments(const Series& series, const Frame& frame) 
   const size_t points = std::min(series.x.size(), series.y.size());
   for (size_t i = 0; i < points; ++i) {
     const auto point = frame.place(series.x[i], series.y[i]);
-    if (point && (before || points == 1)) {
-      const auto visible = clip({before.value_or(*point), *point});
+    if (point && (before || points == 1 || series.points)) {
+      const Point from = series.points ? *point : before.value_or(*point);
+      const auto visible = clip({from, *point});
       if (visible) segments.push_back(*visible);
     }
     // A point that cannot be shown breaks the line: joining its neighbours would invent data.

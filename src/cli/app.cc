@@ -84,6 +84,7 @@ int run_command_line(int argc, char** argv) {
   add_validate_command(app, global);
   add_measure_command(app, global);
   add_serve_command(app, global);
+  add_lab_command(app, global);
   add_load_command(app, global);
   add_report_command(app, global);
   add_tokenize_command(app, global);

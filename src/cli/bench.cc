@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/bench_serving.h"
-#include "cli/bench_steps.h"
+#include "engine/account/bench_steps.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/run_report.h"

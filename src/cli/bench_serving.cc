@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/bench_steps.h"
+#include "engine/account/bench_steps.h"
 #include "serving/serving_engine.h"
 
 namespace ridge {

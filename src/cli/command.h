@@ -27,6 +27,7 @@ void add_pull_command(CLI::App& app, Global& global);
 void add_bench_command(CLI::App& app, Global& global);
 void add_perplexity_command(CLI::App& app, Global& global);
 void add_serve_command(CLI::App& app, Global& global);
+void add_lab_command(CLI::App& app, Global& global);
 void add_load_command(CLI::App& app, Global& global);
 void add_report_command(CLI::App& app, Global& global);
 void add_tokenize_command(CLI::App& app, Global& global);

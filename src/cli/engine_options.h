@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/account/ledger.h"
+#include "engine/account/roof_system.h"
 #include "engine/runner.h"
 
 namespace ridge {
@@ -37,14 +38,7 @@ Weights load_engine_weights(const EngineOptions& options);
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
                                     const RunnerOptions& wanted);
 
-// The machine the run is held against: this CPU as measured (a file of `ridge measure`, else the
-// quick probe), or the GPU. Where plain reads of the runner's own weights are faster than that, the
-// level they lie in is that fast.
+// The machine the run is held against: engine/account/roof_system.h.
 System roof_system(const EngineOptions& options, Runner& runner);
-// The same with the level that holds the weights at exactly `rate` (bytes/s; 0 changes nothing).
-System with_read_rate(System system, const Runner& runner, double rate);
-
-// The stack that describes this engine there.
-Stack engine_stack(const System& system);
 
 }  // namespace ridge

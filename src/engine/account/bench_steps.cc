@@ -1,4 +1,4 @@
-#include "cli/bench_steps.h"
+#include "engine/account/bench_steps.h"
 
 #include <chrono>
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "cli/engine_options.h"
 #include "engine/account/ledger.h"
+#include "engine/account/roof_system.h"
 #include "engine/runner.h"
 
 namespace ridge {

@@ -1,0 +1,207 @@
+// ridge lab: each claim of the field as an experiment: predicted, measured here, compared.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "lab/lab_json.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kLabExamples = R"(Examples:
+  ridge lab                          the experiments, by question
+  ridge lab attention                one of them, with a plot
+  ridge lab attention roofline --quick
+  ridge lab all -o lab.html          everything, as one page
+Each point's band is fixed before it is measured; points outside it are marked.)";
+
+struct LabCommandOptions {
+  std::vector<std::string> names;
+  std::string device = "cpu", file;
+  bool quick = false;
+  int threads = 0;
+};
+
+void print_list(const Global& global) {
+  if (global.json) {
+    Json list = Json::array();
+    for (const Experiment& e : experiments()) {
+      list.push_back({{"name", e.name},
+                      {"question", e.question},
+                      {"claim", e.claim},
+                      {"source", e.source},
+                      {"cpu", e.on_cpu},
+                      {"cuda", e.on_cuda},
+                      {"seconds", e.seconds}});
+    }
+    fmt::print("{}\n", list.dump(2));
+    return;
+  }
+  static constexpr const char* kTopics[] = {"The machine", "The model", "Kernels", "Formats",
+                                            "Serving"};
+  int topic = -1;
+  for (const Experiment& e : experiments()) {
+    if (int(e.topic) != topic) {
+      topic = int(e.topic);
+      fmt::print("{}{}\n", topic ? "\n" : "", paint(Colour::bold, kTopics[topic]));
+    }
+    fmt::print("  {:<22}{}\n", e.name, e.question);
+  }
+  fmt::print("\nridge lab NAME runs one, ridge lab all -o lab.html all of them.\n");
+}
+
+void print_run(const LabRun& run) {
+  const Experiment& e = *run.experiment;
+  const LabResult& r = run.result;
+  const Colour colour = r.verdict == LabVerdict::confirmed ? Colour::green
+                        : r.verdict == LabVerdict::refuted ? Colour::red
+                                                           : Colour::yellow;
+  fmt::print("{}\n{}\n\n", paint(Colour::bold, e.question), e.claim);
+  const Plot plot = lab_plot(e, r);
+  if (!plot.series.empty()) fmt::print("{}\n", draw_text(plot));
+  Table table({r.x.label, "series", "predicted", "measured", "", ""});
+  for (const LabSeries& series : r.series) {
+    for (const LabPoint& p : series.points) {
+      table.add({p.label.empty() ? pretty_number(p.x) : p.label, series.name,
+                 p.predicted() ? fmt::format("{} ({} - {})", pretty_number(p.band.expected),
+                                             pretty_number(p.band.low), pretty_number(p.band.high))
+                               : "",
+                 pretty_number(p.measured),
+                 !p.predicted() ? ""
+                 : p.inside()   ? "inside"
+                                : "OUTSIDE",
+                 p.doubt});
+    }
+  }
+  fmt::print("{}\n", table.text());
+  for (const LabCheck& check : r.checks) {
+    fmt::print("{}: {}\n", check.what, check.holds ? "holds" : paint(Colour::red, "does not hold"));
+  }
+  for (const std::string& note : r.notes) fmt::print("{}\n", note);
+  const Agreement agreement = agreement_of({&r, 1});
+  if (agreement.points > 0) {
+    fmt::print("{} of {} points inside their band, median error {}\n", agreement.inside,
+               agreement.points, pretty_percent(agreement.median_error));
+  }
+  fmt::print("\n{}: {}\nNext: {}\n", paint(colour, lab_verdict_name(r.verdict)), r.sentence,
+             e.next);
+}
+
+std::vector<const Experiment*> chosen(const LabCommandOptions& o) {
+  const bool cuda = o.device == "cuda";
+  std::vector<const Experiment*> list;
+  for (const std::string& name : o.names) {
+    if (name != "all") {
+      const Experiment& e = find_experiment(name);
+      if (!(cuda ? e.on_cuda : e.on_cpu)) throw Error("{} does not run on {}", name, o.device);
+      list.push_back(&e);
+      continue;
+    }
+    for (const Experiment& e : experiments()) {
+      if (cuda ? e.on_cuda : e.on_cpu) list.push_back(&e);
+    }
+  }
+  return list;
+}
+
+LabRun run_one(Lab& lab, const Experiment& experiment) {
+  const auto start = std::chrono::steady_clock::now();
+  LabRun run{&experiment, {}, 0};
+  try {
+    run.result = experiment.run(lab);
+  } catch (const Error& error) {  // the reason why it cannot run here
+    run.result.verdict = LabVerdict::open;
+    run.result.sentence = error.what();
+  }
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return run;
+}
+
+void run_lab(const LabCommandOptions& o, Global& global) {
+  const std::vector<const Experiment*> list = chosen(o);
+  if (!o.file.empty()) check_writable(o.file);
+  const InterruptScope interrupt;
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  std::string current;
+  LabOptions options;
+  options.device = o.device == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+  options.quick = o.quick;
+  options.threads = o.threads;
+  options.interrupted = &interrupt.flag();
+  options.progress = [&](const std::string& step) {
+    if (shown) fmt::print(stderr, "\r\033[K{}: {}", current, step);
+    if (shown) std::fflush(stderr);
+  };
+  Lab lab(options);
+  LabReport report;
+  report.device = lab.machine().title;
+  report.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  report.quick = o.quick;
+  try {
+    for (const Experiment* experiment : list) {
+      current = experiment->name;
+      report.runs.push_back(run_one(lab, *experiment));
+    }
+  } catch (const LabInterrupted&) {
+    global.exit_code = kInterruptedExitCode;  // what ran until then is shown
+  }
+  if (shown) fmt::print(stderr, "\r\033[K");
+  report.conditions = lab.conditions();
+  if (!o.file.empty()) write_file(o.file, lab_html(report));
+  if (global.json) {
+    fmt::print("{}\n", to_json(report).dump(2));
+    return;
+  }
+  if (list.size() <= 3) {
+    for (const LabRun& run : report.runs) print_run(run);
+  } else {
+    Table table({"experiment", "verdict", "inside", ""});
+    for (const LabRun& run : report.runs) {
+      const Agreement a = agreement_of({&run.result, 1});
+      table.add({run.experiment->name, std::string(lab_verdict_name(run.result.verdict)),
+                 a.points > 0 ? fmt::format("{}/{}", a.inside, a.points) : "",
+                 run.result.sentence});
+    }
+    fmt::print("{}", table.text());
+    const Agreement all = agreement_of(report);
+    fmt::print("\n{} of {} points inside their band ({}), median error {}\n", all.inside,
+               all.points, pretty_percent(all.share()), pretty_percent(all.median_error));
+  }
+  for (const std::string& line : report.conditions) fmt::print("disturbed: {}\n", line);
+  if (!o.file.empty()) fmt::print("wrote {}\n", o.file);
+}
+
+}  // namespace
+
+void add_lab_command(CLI::App& app, Global& global) {
+  auto o = std::make_shared<LabCommandOptions>();
+  CLI::App* command = app.add_subcommand(
+      "lab", "Claims of the field as experiments: predicted, measured here, compared");
+  command->add_option("names", o->names, "Experiments, or all; none: list them");
+  command->add_option("--device", o->device, "Where to run: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("-o,--file", o->file, "Write one standalone page");
+  command->add_flag("--quick", o->quick, "Fewer points and repeats");
+  command->add_option("--threads", o->threads, "CPU threads (default: one per core)")
+      ->check(CLI::Range(1, 1024));
+  command->footer(kLabExamples);
+  command->callback([o, &global] {
+    if (o->names.empty()) {
+      if (!o->file.empty()) throw Error("--file needs experiments: ridge lab all -o {}", o->file);
+      return print_list(global);
+    }
+    run_lab(*o, global);
+  });
+}
+
+}  // namespace ridge

@@ -1,0 +1,97 @@
+#include "lab/lab.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "engine/account/roof_system.h"
+#include "machine/atlas.h"
+#include "measure/cpu/noise.h"
+#include "roofline/roofline.h"
+
+namespace ridge {
+namespace {
+
+constexpr int kLeastRepeats = 5, kMostRepeats = 200;
+constexpr double kWideSpread = 0.25;  // a median of such samples is doubtful
+
+double elapsed_s(const std::chrono::steady_clock::time_point& start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double at_share(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * double(sorted.size() - 1) + 0.5)];
+}
+
+}  // namespace
+
+struct Lab::Watch {
+  Disturbance before = disturbance_now();
+};
+
+Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique<Watch>()) {
+  system_ = options.device == LabDevice::cpu ? find_system("this") : cuda_system();
+  team_ = std::make_shared<ThreadTeam>(options.threads);
+}
+
+Lab::~Lab() = default;
+
+LabTime Lab::time(const std::function<void()>& work, double budget_s) {
+  if (quick()) budget_s /= 3;
+  work();  // warms caches and page tables
+  std::vector<double> seconds;
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds.size() < kLeastRepeats ||
+         (elapsed_s(start) < budget_s && seconds.size() < kMostRepeats)) {
+    if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
+    const auto began = std::chrono::steady_clock::now();
+    work();
+    seconds.push_back(elapsed_s(began));
+    if (elapsed_s(start) > 10 * budget_s + 1 && seconds.size() >= 3) break;
+  }
+  std::sort(seconds.begin(), seconds.end());
+  LabTime time;
+  time.seconds = at_share(seconds, 0.5);
+  time.spread = (at_share(seconds, 0.9) - at_share(seconds, 0.1)) / time.seconds;
+  if (time.spread > kWideSpread) {
+    // Other processes only ever add time: the faster repeats are the undisturbed ones.
+    time.seconds = at_share(seconds, 0.25);
+    time.doubt = "the repeats differ widely";
+  }
+  return time;
+}
+
+LabPoint Lab::measure(double x, const Band& band, const std::function<void()>& work,
+                      const std::function<double(double)>& value) {
+  const LabTime took = time(work);
+  LabPoint point;
+  point.x = x;
+  point.band = band;
+  point.measured = value(took.seconds);
+  point.spread = took.spread;
+  point.doubt = took.doubt;
+  return point;
+}
+
+void Lab::step(const std::string& what) {
+  if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
+  if (options_.progress) options_.progress(what);
+}
+
+std::vector<std::string> Lab::conditions() const {
+  return disturbances_between(watch_->before, disturbance_now(), team_->size());
+}
+
+Band expected_seconds(const Lab& lab, double bytes, double flops) {
+  Op op;
+  op.name = "lab";
+  op.kind = OpKind::elementwise;
+  op.work.act_bytes = bytes;
+  op.work.vector_flops = flops;
+  Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
+  place_working_set(ceilings, lab.machine(), bytes);
+  const Estimate e = estimate(op, ceilings);
+  return {0.9 * e.roof_s, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
+}
+
+}  // namespace ridge

@@ -1,0 +1,75 @@
+// Where experiments run: the machine with its measured ceilings, timing, progress, limits.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_team.h"
+#include "lab/experiment.h"
+#include "machine/machine.h"
+#include "roofline/ceilings.h"
+
+namespace ridge {
+
+enum class LabDevice : uint8_t { cpu, cuda };
+
+struct LabOptions {
+  LabDevice device = LabDevice::cpu;
+  bool quick = false;  // fewer points and repeats
+  int threads = 0;     // CPU; 0: one per core
+  std::function<void(const std::string& step)> progress;
+  const std::atomic<bool>* interrupted = nullptr;
+};
+
+struct LabTime {
+  double seconds = 0;  // median of the repeats
+  double spread = 0;
+  std::string doubt;
+};
+
+class Lab {
+ public:
+  // Reads the ceilings of this machine: those that `ridge measure` stored, else a short probe.
+  // Throws Error where there is no such device.
+  explicit Lab(const LabOptions& options);
+  ~Lab();
+
+  const LabOptions& options() const { return options_; }
+  bool quick() const { return options_.quick; }
+  const System& system() const { return system_; }
+  const Machine& machine() const { return system_.device; }
+  ThreadTeam& team() { return *team_; }
+  std::shared_ptr<ThreadTeam> shared_team() { return team_; }
+
+  // Seconds of one call of `work` (which uses the team itself, or one thread): the median of
+  // repeats over about `budget_s`. Preempted repeats are taken again. Throws LabInterrupted.
+  LabTime time(const std::function<void()>& work, double budget_s = 0.15);
+
+  // A point whose band was fixed before `work` ran. `value` turns seconds into what the axis shows.
+  LabPoint measure(double x, const Band& band, const std::function<void()>& work,
+                   const std::function<double(double seconds)>& value);
+
+  // Tells what runs now, and throws LabInterrupted where the user asked to stop.
+  void step(const std::string& what);
+
+  // Lines about this run: clocks, load, steal. Valid after the experiment.
+  std::vector<std::string> conditions() const;
+
+ private:
+  struct Watch;
+  LabOptions options_;
+  System system_;
+  std::shared_ptr<ThreadTeam> team_;
+  std::unique_ptr<Watch> watch_;
+};
+
+struct LabInterrupted {};
+
+// Time of bytes and FLOPs on this machine's ceilings, as an operator of the predictor: the band
+// spans the roof and what plain kernels of this engine reach.
+Band expected_seconds(const Lab& lab, double bytes, double flops);
+
+}  // namespace ridge
