@@ -37,7 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const ridge::Error&) {
   }
   try {
-    check(ridge::read_nsight_systems_csv(text, "fuzz", {0, 1.5}));
+    ridge::ReadOptions options;
+    options.wall_time_s = 1.5;
+    check(ridge::read_nsight_systems_csv(text, "fuzz", options));
   } catch (const ridge::Error&) {
   }
   return 0;
