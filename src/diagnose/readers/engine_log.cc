@@ -106,6 +106,7 @@ void add_log_arguments(const EngineArguments& arguments, EvidenceFile& file) {
 }
 
 std::optional<EvidenceFile> read_engine_log(std::string_view text, const std::string& name) {
+  if (auto settings = read_run_settings(text, name)) return settings;
   struct Engine {
     std::unique_ptr<EngineLogCollector> log;
     size_t lines = 0;

@@ -28,6 +28,10 @@ std::unique_ptr<EngineLogCollector> make_llama_log();  // llama.cpp
 std::unique_ptr<EngineLogCollector> make_ollama_log();
 std::unique_ptr<EngineLogCollector> make_tgi_log();
 
+// Settings that were saved as JSON; nullopt where the text is no such file. read_engine_log() tries
+// it first.
+std::optional<EvidenceFile> read_run_settings(std::string_view text, const std::string& name);
+
 // --- What the collectors share.
 
 // The number after the first occurrence of `mark`.

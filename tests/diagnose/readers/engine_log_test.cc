@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "diagnose/readers/reader.h"
 #include "results_support.h"
 
@@ -195,6 +196,35 @@ TEST(EngineLog, OllamaAndTgi) {
   EXPECT_DOUBLE_EQ(value_of(tgi, Q::itl), 0.02);
   EXPECT_DOUBLE_EQ(value_of(tgi, Q::queue_time), 0.5);
   EXPECT_DOUBLE_EQ(value_of(tgi, Q::e2e), 2.5);
+}
+
+TEST(EngineLog, RunSettings) {
+  const EvidenceFile file = read_log(
+      "{\"model\": \"some/model\", \"vllm_version\": \"0.19.0\", \"engine_kwargs\": "
+      "{\"tensor_parallel_size\": 2, \"max_num_seqs\": 64, \"dtype\": \"bfloat16\"}, "
+      "\"kv_cache\": {\"num_kv_tokens\": 41408}, \"hardware\": {\"device_name\": \"NVIDIA "
+      "A10\", \"device_count\": 2}}");
+  EXPECT_EQ(file.setup.model, "some/model");
+  EXPECT_EQ(file.setup.device, "NVIDIA A10");
+  EXPECT_EQ(file.setup.tp, 2);
+  EXPECT_EQ(file.setup.devices, 2);
+  EXPECT_DOUBLE_EQ(value_of(file, Q::kv_tokens), 41408);
+  EXPECT_DOUBLE_EQ(value_of(file, Q::max_running), 64);
+  EXPECT_THROW(read_engine_log("{\"engine_kwargs\": 5}", "x"), Error);
+}
+
+// 2588 blocks of 16 tokens on an RTX 4090.
+TEST(EngineLog, RealRunSettings) {
+  const std::filesystem::path path = evidence_folder() / "serving/rtx4090_llama-3.1-8b/meta.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const std::string text = read_file(path.string(), 1 << 20);
+  EXPECT_FALSE(read_benchmark_result(text, "x"));
+  EXPECT_FALSE(read_request_log(text, "x"));
+  const EvidenceFile file = read_log(text);
+  EXPECT_EQ(file.setup.device, "NVIDIA GeForce RTX 4090");
+  EXPECT_EQ(file.setup.model, "meta-llama/Llama-3.1-8B");
+  EXPECT_DOUBLE_EQ(value_of(file, Q::kv_tokens), 2588 * 16);
+  EXPECT_DOUBLE_EQ(value_of(file, Q::max_running), 256);
 }
 
 TEST(EngineLog, Hostile) {
