@@ -73,6 +73,10 @@ const KernelNameRule kKernelNameRules[] = {
       "triton_tem_fused_flex",
       "_fwd_grouped_kernel_stage",
       "_fwd_kernel_stage"}},
+    // Mixers of state-space and linear-attention layers, which stand in attention's place.
+    {KernelFamily::attention,
+     {"selective_scan", "chunk_scan", "chunk_state", "chunk_fwd", "state_passing", "delta_rule",
+      "fused_recurrent", "causal_conv1d", "mamba", "ssm_scan", "ssm_conv", "wkv"}},
     {KernelFamily::gemm,
      {"gemm",         "gemv",     "nvjet",      "cublas",        "cutlass", "xmma",   "cijk_",
       "wgmma",        "marlin",   "machete",    "scaled_mm",     "mul_mat", "matmul", "triton_tem",

@@ -26,7 +26,7 @@ double annotated_tokens(std::string_view text, std::string_view part) {
   return query > 0 ? query : annotated_number(inside, "(");
 }
 
-bool begins(std::string_view text, std::string_view with) {
+bool step_begins(std::string_view text, std::string_view with) {
   return text.substr(0, with.size()) == with;
 }
 
@@ -34,19 +34,21 @@ bool begins(std::string_view text, std::string_view with) {
 
 StepAnnotation parse_step_annotation(std::string_view text) {
   StepAnnotation step;
-  if (begins(text, "ProfilerStep#")) {
+  if (step_begins(text, "ProfilerStep#")) {
     step.source = StepAnnotation::Source::profiler;
-  } else if (begins(text, "execute_") && text.find("context_") != text.npos) {
+  } else if (text == "gpu_model_runner: forward" || text == "Forward") {
+    step.source = StepAnnotation::Source::forward;
+  } else if (step_begins(text, "execute_") && text.find("context_") != text.npos) {
     step.source = StepAnnotation::Source::execute;
     step.prefill_tokens = annotated_tokens(text, "context_");
     step.decode_tokens = annotated_tokens(text, "generation_");
-  } else if (begins(text, "step[")) {
+  } else if (step_begins(text, "step[")) {
     step.source = StepAnnotation::Source::engine;
     const double batch = annotated_number(text, "bs="), tokens = annotated_number(text, "toks=");
-    if (begins(text, "step[DECODE")) step.decode_tokens = batch;
-    if (begins(text, "step[EXTEND")) step.prefill_tokens = tokens;
-    if (begins(text, "step[MIXED")) step.prefill_tokens = tokens;
-  } else if (begins(text, "[Executor] _forward_step")) {
+    if (step_begins(text, "step[DECODE")) step.decode_tokens = batch;
+    if (step_begins(text, "step[EXTEND")) step.prefill_tokens = tokens;
+    if (step_begins(text, "step[MIXED")) step.prefill_tokens = tokens;
+  } else if (step_begins(text, "[Executor] _forward_step")) {
     step.source = StepAnnotation::Source::engine;
     step.decode_tokens = annotated_number(text, "ctx reqs, ");
   }

@@ -19,13 +19,13 @@ HostCall host_call_kind(std::string_view function, int64_t duration_ns);
 
 // A step of the engine, as an annotation of the trace names it.
 struct StepAnnotation {
-  enum class Source : uint8_t { none, profiler, engine, execute } source = Source::none;
+  enum class Source : uint8_t { none, profiler, forward, engine, execute } source = Source::none;
   double prefill_tokens = 0, decode_tokens = 0;
 };
 // Source::none where the text does not mark a step. "ProfilerStep#6"; SGLang: "step[DECODE bs=32]",
 // "step[EXTEND bs=2 toks=512]"; vLLM: "execute_context_1(512)_generation_8(8)", also with sums of
-// squares as profilers of attention write them; TensorRT-LLM: "[Executor] _forward_step 25: 1 ctx
-// reqs, 8 gen reqs".
+// squares as profilers of attention write them, and the forward pass alone; TensorRT-LLM:
+// "[Executor] _forward_step 25: 1 ctx reqs, 8 gen reqs".
 StepAnnotation parse_step_annotation(std::string_view text);
 
 // Times are nanoseconds of any clock that all intervals share. The memory is bounded: 24 bytes per
@@ -86,7 +86,7 @@ class Timeline {
   std::vector<Device> devices_;
   std::unordered_map<uint32_t, std::vector<CallInterval>> calls_;  // of each process
   std::vector<TimeSpan> step_spans_;
-  StepSums steps_[4];  // by StepAnnotation::Source
+  StepSums steps_[5];  // by StepAnnotation::Source
   double graph_kernels_ = 0, graph_launches_ = 0;
   double host_to_device_ns_ = 0, host_to_device_bytes_ = 0;
 };

@@ -243,6 +243,18 @@ TEST(Timeline, AgreesWithCountingEveryMicrosecond) {
   }
 }
 
+// A step that is marked twice, by the profiler and by the engine, is one.
+TEST(StepAnnotation, TheMostTellingMarkCounts) {
+  Timeline timeline;
+  timeline.add_kernel(0, 0, 0, 1000, timeline.intern("gemm"), 0);
+  for (const char* text : {"ProfilerStep#1", "Forward", "step[EXTEND bs=2 toks=512]",
+                           "execute_context_2(512)_generation_0(0)"})
+    timeline.add_step(parse_step_annotation(text), 0, 1000);
+  const KernelProfile profile = timeline.profile("test");
+  EXPECT_EQ(profile.steps, 1);
+  EXPECT_EQ(profile.prefill_tokens, 512);
+}
+
 TEST(StepAnnotation, Engines) {
   using Source = StepAnnotation::Source;
   struct Case {
@@ -259,6 +271,7 @@ TEST(StepAnnotation, Engines) {
            Case{"execute_9_context_1(sq512sk900)_generation_8(sq8sk4000)", Source::execute, 512, 8},
            Case{"execute_context_1(512)_generation_8(9)", Source::execute, 512, 9},
            Case{"[Executor] _forward_step 25: 1 ctx reqs, 8 gen reqs", Source::engine, 0, 8},
+           Case{"gpu_model_runner: forward", Source::forward, 0, 0},
            Case{"execute_", Source::none, 0, 0},
            Case{"execute_context_1(", Source::execute, 0, 0},
            Case{"step[DECODE bs=99999999999999999999]", Source::engine, 0, 0},
