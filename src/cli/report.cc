@@ -42,11 +42,13 @@ ApiOptions config_of(const ReportOptions& o) {
   }
   for (const QuantityInfo& about : all_quantities()) {
     const std::string& text = o.explain.stated[about.quantity];
-    if (!text.empty()) config[about.option] = text;
+    if (text.empty()) continue;
+    // A prediction assumes a batch and an output as well; what was seen goes by a name of its own.
+    const bool both = about.quantity == Quantity::batch || about.quantity == Quantity::output;
+    config[both ? fmt::format("seen-{}", about.option) : about.option] = text;
   }
-  const bool observed =
-      config.contains("observed") || config.contains("itl") || !o.explain.files.empty();
-  if (observed && config.contains("batch")) config["seen-batch"] = config["batch"];
+  const bool typed = o.explain.files.empty() && !o.explain.stated.empty();
+  if (typed && config.contains("batch")) config["seen-batch"] = config["batch"];
   config["target"] = o.target;
   if (!o.compare.empty()) config["compare"] = o.compare;
   return config;

@@ -1,8 +1,8 @@
 // Asking the API. views.json says which options each view sends; `ridge report` reads it too, so a
 // report holds exactly what the panels will ask for.
-import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { frozen } from "./frozen";
+import { signal } from "./signal";
 import { config, kDefaults, kRequest, type Config } from "./state";
 import views from "./views.json";
 

@@ -1,6 +1,6 @@
 // The page: configuration at the side, the answer on top, one panel at a time.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { fieldErrors, plain, useView, type View } from "./api";
 import { Controls } from "./controls";
 import { bytes, count, seconds } from "./format";
@@ -13,6 +13,7 @@ import { RooflinePanel } from "./panels/roofline";
 import { SlowPanel } from "./panels/slow";
 import { TilesPanel } from "./panels/tiles";
 import { TimePanel } from "./panels/time";
+import { watch } from "./signal";
 import { command, get, kSections, section, type Section } from "./state";
 import type { Prediction } from "./types";
 import { WallTag } from "./walls";
@@ -116,6 +117,8 @@ function Tabs() {
 }
 
 export function App() {
+  const [, draw] = useState(0);
+  useLayoutEffect(() => watch(() => draw((n) => n + 1)), []);
   const view = useView<Prediction>("predict");
   const option = view.error?.option;
   useEffect(() => {

@@ -30,7 +30,7 @@ export const rate = (v: Known) => known(v, (x) => prefixed(x, "B/s"));
 export const flops = (v: Known) => known(v, (x) => prefixed(x, "FLOP"));
 export const flopRate = (v: Known) => known(v, (x) => prefixed(x, "FLOP/s"));
 export const percent = (v: Known) =>
-  known(v, (x) => (x < 0.1 ? `${(x * 100).toFixed(1)} %` : `${(x * 100).toFixed(0)} %`));
+  known(v, (x) => (x > 0 && x < 5e-4 ? "<0.1 %" : `${(x * 100).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`));
 export const times = (v: Known) => known(v, (x) => `×${digits(x)}`);
 
 export const binary = (v: Known) =>
@@ -60,6 +60,19 @@ export const count = (v: Known) =>
     }
     return digits(x);
   });
+
+// An observed quantity of ridge explain by its name, as src/diagnose/quantity.cc knows its unit.
+export function quantity(name: string, v: Known): string {
+  if (/^(itl|ttft|e2e)|_time$|^decode_step$/.test(name)) return seconds(v);
+  if (/_(usage|hit|share|busy|util|active|occupancy|throttled)$|^cpu$/.test(name)) return percent(v);
+  if (/^power/.test(name)) return known(v, (x) => `${x.toFixed(0)} W`);
+  if (/clock$/.test(name)) return known(v, (x) => `${(x / 1e6).toFixed(0)} MHz`);
+  if (/^memory/.test(name)) return bytes(v);
+  if (name === "flops_per_s") return flopRate(v);
+  if (/bytes/.test(name)) return rate(v);
+  if (/_per_s$/.test(name)) return `${count(v)}${/tokens/.test(name) ? " tok" : ""}/s`;
+  return count(v) + (name === "temperature" ? " °C" : "");
+}
 
 // Short labels for axes.
 export const axis = (v: number) => {

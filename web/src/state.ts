@@ -1,7 +1,9 @@
 // One configuration, kept in the address: #/roofline?machine=h200&model=llama-3-8b&batch=32.
 // Names are the command line's, so that link, command and API say the same.
-import { computed, effect, signal } from "@preact/signals";
 import { frozen } from "./frozen";
+import { signal, watch } from "./signal";
+import type { Explanation } from "./types";
+import views from "./views.json";
 
 export type Config = Readonly<Record<string, string>>;
 
@@ -25,8 +27,11 @@ export const kRequest = [
   "no-continuous", "price",
 ] as const;
 
-// What a person saw: options of ridge explain, but for seen-batch, which is its --batch.
-const kObserved = ["observed", "seen-batch", "itl", "ttft", "dram-active", "tensor-active", "gpu-util", "kv-usage", "waiting", "power"] as const;
+// What a person saw: options of ridge explain. Its --batch and --output are seen-batch and seen-output
+// here, since batch and output are also what a prediction assumes.
+const { also: kObserved, rename: kRenamed } = views.explain;
+export const observes = (of: Config) => kObserved.some((name) => of[name]);
+export const renamed = (name: string) => (kRenamed as Config)[name] ?? name;
 
 // What a first visit shows: a common case whose machine has measured roofs.
 const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", context: "4096" };
@@ -36,9 +41,13 @@ export const kDefaults: Config = {
   tile: "128x128x64", stages: "4", reuse: "0", target: "50ms", clients: "32", output: "256",
 };
 
+// The diagnosis that a report holds, if what was seen is part of it: the report opens with it.
+const held = frozen?.views["explain"] as Explanation | undefined;
+const diagnosis = held?.verdict ? held : null;
+
 function readHash(): { section: Section; config: Config } {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const section = kSections.find(([name]) => name === path)?.[0] ?? "roofline";
+  const section = kSections.find(([name]) => name === path)?.[0] ?? (diagnosis ? "slow" : "roofline");
   const config: Record<string, string> = {};
   for (const [name, value] of new URLSearchParams(query)) {
     if (value !== "") config[name === "gpu" ? "machine" : name] = value;
@@ -66,24 +75,27 @@ export function set(changes: Record<string, string | undefined>): void {
   config.value = next;
 }
 
-export const hash = computed(() => {
+const hash = () => {
   const query = new URLSearchParams(config.value as Record<string, string>).toString();
   return `#/${section.value}${query && !frozen ? `?${query}` : ""}`;
-});
+};
 
 // Typing and dragging change the address in place; a new section is a step back can return to.
 let shown = location.hash;
-effect(() => {
-  if (hash.value === shown) return;
-  const turned = shown !== "" && shown.split("?")[0] !== hash.value.split("?")[0];
-  shown = hash.value;
-  if (turned) history.pushState(null, "", hash.value);
-  else history.replaceState(null, "", hash.value);
-});
+function show() {
+  const next = hash();
+  if (next === shown) return;
+  const turned = shown !== "" && shown.split("?")[0] !== next.split("?")[0];
+  shown = next;
+  if (turned) history.pushState(null, "", next);
+  else history.replaceState(null, "", next);
+}
+watch(show);
+show();
 addEventListener("hashchange", () => follow());
 addEventListener("popstate", () => follow());
 function follow() {
-  if (location.hash === hash.value) return;
+  if (location.hash === hash()) return;
   const read = readHash();
   shown = location.hash;
   section.value = read.section;
@@ -92,15 +104,19 @@ function follow() {
 
 const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-// On the panel that explains, with something seen, the explanation; else the prediction.
+// On the panel that explains, with something seen, the explanation; else the prediction. Where the
+// files of a report do not tell the model or the machine, the explanation had none.
 export function command(of: Config = config.value, on: Section = section.value): string {
-  const explains = on === "slow" && ["observed", "itl", "ttft"].some((name) => of[name]);
-  const words = [explains ? "ridge explain" : "ridge predict"];
+  const explains = on === "slow" && (diagnosis !== null || observes(of));
+  const files = (diagnosis?.files ?? []).filter((file) => file.kind !== "numbers as typed").flatMap((file) => file.path.split(", "));
+  const words = explains ? ["ridge explain", ...files.map(quoted)] : ["ridge predict"];
   for (const name of explains ? [...kRequest.filter((n) => n !== "batch"), ...kObserved] : kRequest) {
-    const value = of[name] ?? (name === "model" || name === "machine" ? kDefaults[name] : undefined);
+    const device = name === "model" || name === "machine";
+    if (device && explains && files.length && !diagnosis?.expected) continue;
+    const value = of[name] ?? (device ? kDefaults[name] : undefined);
     if (value === undefined) continue;
     if (name.startsWith("no-")) words.push(`--${name}`);
-    else words.push(`--${name === "seen-batch" ? "batch" : name} ${quoted(value)}`);
+    else words.push(`--${renamed(name)} ${quoted(value)}`);
   }
   return words.join(" ");
 }

@@ -83,13 +83,37 @@ export interface Users {
   target_s: number; by_memory: number | null; by_latency: number; users: number; decides: Wall;
   tpot_s?: number; tokens_per_s?: number;
 }
+export interface Profile {
+  tool: string; devices: number; wall_s: number; busy_s: number; kernel_s: number; launches: number; graph_launches: number;
+  gaps_s: { launch: number; synchronize: number; host: number; outside: number };
+  exposed_collective_s: number; steps: number;
+  operators: { family: string; seconds: number; launches: number; expected_s: number | null }[];
+  kernels: {
+    name: string; family: string; seconds: number; launches: number;
+    memory_share?: number; dram_share?: number; compute_share?: number; tensor_share?: number;
+  }[];
+}
+export interface Lever {
+  name: string; setting: string; targeted: boolean; note: string;
+  gain: number | null; ttft_gain: number | null; tpot_s: number | null; next_wall: Wall | null;
+}
 export interface Explanation {
-  verdict: string; wall: Wall; next_wall: Wall; sentence: string;
-  observed: { step_s: number; batch: number; effective_batch: number | null; share_of_roof: number; over_expected: number; mbu: number; mfu: number | null };
-  useful_batch: number; useful_tokens_per_s: number;
-  evidence: { bearing: "supports" | "contradicts" | "missing"; text: string }[];
-  levers: { name: string; gain: number; ttft_gain: number; tpot_s: number; next_wall: Wall; note: string }[];
-  prediction: Prediction;
+  verdict: string; healthy: boolean; wall: Wall | null; next_wall: Wall | null; sentence: string;
+  confidence: number; runner_up: string | null; runner_up_confidence?: number;
+  observed: {
+    step_s: number | null; batch: number | null;
+    share_of_roof?: number; over_expected?: number; mbu?: number; mfu?: number | null;
+    quantities: { name: string; value: number; trust: string; origin: string; file: number; window_s?: number }[];
+  };
+  expected: {
+    model: string; machine: string; stack: string; phase: "prefill" | "decode"; roof_s: number; low_s: number; expected_s: number; high_s: number;
+    useful_batch: number;
+  } | null;
+  evidence: { bearing: "supports" | "contradicts"; text: string }[];
+  missing: string[]; levers: Lever[];
+  files: { path: string; kind: string; window: string; notes: string[]; unknown: string[] }[];
+  identified: string[];
+  profile?: Profile;
 }
 export interface ModelDetails {
   name: string; title: string; parameters: number; active_parameters: number; weight_bytes: number;

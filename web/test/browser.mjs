@@ -48,6 +48,29 @@ const open = async (hash) => {
 const reading = async (name) => Number(await page.getAttribute(`output[data-name="${name}"]`, "data-value"));
 const settled = () => page.waitForFunction(() => !document.querySelector(".headline.busy"));
 
+const listed = (selector) => page.evaluate((s) => [...document.querySelectorAll(s)].map((element) => element.textContent), selector);
+const openReport = async (file) => {
+  await page.goto("about:blank");
+  await page.goto(`${pathToFileURL(file)}#/slow`);
+  await page.waitForSelector("[data-panel=slow] .verdict");
+};
+// Twenty steps of a GEMM, attention and an exposed all-reduce. The host launches late, so gaps follow.
+function inventedTrace() {
+  const traceEvents = [];
+  let at = 1e15, correlation = 0;
+  const run = (name, us) => {
+    traceEvents.push({ ph: "X", cat: "cuda_runtime", name: "cudaLaunchKernel", pid: 1, tid: 1, ts: at + 40, dur: 5, args: { correlation: ++correlation } });
+    traceEvents.push({ ph: "X", cat: "kernel", name, pid: 0, tid: 7, ts: at + 50, dur: us, args: { device: 0, stream: 7, correlation } });
+    at += 50 + us;
+  };
+  for (let step = 0; step < 20; ++step) {
+    run("nvjet_tst_64x8", 60);
+    run("void flash::flash_fwd_kernel<1>()", 20);
+    run("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 30);
+  }
+  return { schemaVersion: 1, traceEvents };
+}
+
 const panels = {
   roofline: ".dot", pyramid: ".level", time: ".bar rect", tiles: ".tile", batch: ".precision path",
   memory: ".part rect", slow: ".observed input", history: ".series path",
@@ -151,8 +174,32 @@ const tests = {
     const hidden = await page.evaluate(() => { const box = document.querySelector(".levers").parentElement; return box.scrollWidth - box.clientWidth; });
     assert.ok(hidden <= 0, `${hidden} px of the levers are cut off`);
     await page.setViewport(1440, 1000);
+    assert.match(await page.textContent(".facts"), new RegExp(`${seen.verdict}.*confidence${Math.round(seen.confidence * 100)} %`));
+    assert.equal(await page.count(seen.healthy ? ".facts .healthy" : ".facts .problem"), 1);
+    const rows = await page.evaluate(() => [...document.querySelectorAll(".levers tr:not(.how) td:first-child")].map((cell) => cell.textContent));
+    assert.deepEqual(rows, [...seen.levers.filter((l) => l.targeted), ...seen.levers.filter((l) => !l.targeted)].map((l) => l.name.replace("->", "→")));
+    assert.deepEqual(await listed(".evidence .missing li"), seen.missing.map((text) => `? ${text.replace(/^--/, "")}`));
     await page.fill("input[name=itl]", "soon");
     await page.waitForSelector(".observed .field.bad .error");
+    await page.fill("input[name=itl]", "30ms");
+    await page.waitForSelector(".observed .field.bad", "detached");
+  },
+  async "why slow: any one number is explained"() {
+    await open("#/slow?model=llama-3-8b&machine=h200");
+    const options = await page.evaluate(() => [...document.querySelectorAll(".observed input")].map((input) => input.name));
+    assert.equal(options.length, 24);
+    assert.equal(await page.evaluate(() => document.querySelector(".observed details").open), false);
+    const values = { itl: "30ms", "itl-p50": "30ms", "itl-p99": "90ms", ttft: "2s", "queue-time": "2s", accepted: "2.3", power: "600W", "power-limit": "700W", "sm-clock": "1410" };
+    for (const option of options) {
+      const typed = values[option] ?? (/usage|hit|active|util|cpu/.test(option) ? "0.5" : "8");
+      await open(`#/slow?model=llama-3-8b&machine=h200&${option}=${typed}`);
+      await page.waitForSelector(".verdict");
+      const command = await page.textContent("code.command");
+      const seen = cli(...command.split(" ").slice(1));
+      assert.equal(await page.textContent(".verdict"), seen.sentence, command);
+    }
+    await open("#/slow?model=llama-3-8b&machine=h200&cpu=0.98"); // one of the rarer fields
+    assert.equal(await page.evaluate(() => document.querySelector(".observed details").open), true);
   },
   async "tiles: one stage leaves bubbles"() {
     await open("#/tiles?machine=h100-sxm&stages=4");
@@ -183,16 +230,54 @@ const tests = {
   },
   async "a report stands alone"() {
     const file = join(profile, "report.html");
-    execFileSync(ridge, ["report", "-o", file, "--model", "llama-3-8b", "--machine", "h200", "--batch", "32", "--observed", "900"]);
+    execFileSync(ridge, ["report", "-o", file, "--model", "llama-3-8b", "--machine", "h200", "--batch", "32", "--observed", "900", "--output", "300"]);
     const expected = cli("predict", "--model", "llama-3-8b", "--machine", "h200", "--batch", "32");
     requests.length = 0;
-    for (const [name, mark] of Object.entries(panels)) {
+    for (const [name, mark] of Object.entries({ ...panels, slow: ".verdict" })) {
       await page.goto("about:blank");
       await page.goto(`${pathToFileURL(file)}#/${name}`);
       await page.waitForSelector(`[data-panel=${name}] ${mark}`, "attached");
     }
     assert.equal(await reading("per token"), expected.tpot_s);
     assert.deepEqual(requests.filter((url) => url.startsWith("http")), []);
+    await page.goto("about:blank");
+    await page.goto(String(pathToFileURL(file)));
+    await page.waitForSelector("[data-panel=slow] .verdict"); // a report opens with its diagnosis
+    const command = await page.textContent("code.command");
+    assert.equal(command, "ridge explain --model llama-3-8b --machine h200 --observed 900 --batch 32 --output 300");
+    assert.equal(await page.textContent(".verdict"), cli(...command.split(" ").slice(1)).sentence);
+    assert.deepEqual(await listed(".quantities tbody td:first-child"), ["tokens per s", "batch", "output"]);
+  },
+  async "a report shows the diagnosis of metrics"() {
+    const metrics = join(profile, "metrics.prom"), file = join(profile, "metrics.html");
+    writeFileSync(metrics, ["running 32", "waiting 40", "kv_cache_usage_perc 0.99"].map((line) => `vllm:${line.startsWith("kv") ? "" : "num_requests_"}${line}\n`).join(""));
+    execFileSync(ridge, ["report", "-o", file, "--explain", metrics, "--model", "llama-3-8b", "--machine", "h200", "--gpu-util", "0.97"]);
+    await openReport(file);
+    const seen = cli("explain", metrics, "--model", "llama-3-8b", "--machine", "h200", "--gpu-util", "0.97");
+    assert.equal(await page.textContent(".verdict"), seen.sentence);
+    assert.equal(await page.count(".observed"), 0); // no form
+    assert.deepEqual(await listed(".quantities tbody td:first-child"), seen.observed.quantities.map((q) => q.name.replaceAll("_", " ")));
+    assert.deepEqual(await listed(".quantities tbody td:nth-child(3)"), seen.observed.quantities.map((q) => q.origin));
+    assert.match(await page.textContent(".files"), /metrics\.prom: vLLM metrics/);
+    assert.ok((await page.textContent("code.command")).startsWith(`ridge explain ${metrics} --model llama-3-8b`));
+  },
+  async "a report shows the time line of a trace"() {
+    const trace = join(profile, "trace.json"), file = join(profile, "trace.html");
+    writeFileSync(trace, JSON.stringify(inventedTrace()));
+    execFileSync(ridge, ["report", "-o", file, "--explain", trace]);
+    await openReport(file);
+    const { profile: p, missing } = cli("explain", trace);
+    assert.ok(p.busy_s > 0 && missing.length > 0);
+    const parts = await listed("[data-part] text");
+    assert.deepEqual(parts.map((text) => text.replace(/ [\d.]+ (ms|µs|s),.*/, "")), ["kernels run", "exposed collectives", "gaps: kernel launch", "gaps: host code"]);
+    const length = (part) => page.evaluate((name) => Number(document.querySelector(`[data-part="${name}"] rect`).getAttribute("width")), part);
+    const near = (a, b) => assert.ok(Math.abs(a / b - 1) < 0.02, `${a} is not ${b}`);
+    near((await length("exposed collectives")) / (await length("kernels run")), p.exposed_collective_s / (p.busy_s - p.exposed_collective_s));
+    near((await length("gaps: host code")) / (await length("kernels run")), p.gaps_s.host / (p.busy_s - p.exposed_collective_s));
+    assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll("[data-operator]")].map((row) => row.dataset.operator)), p.operators.map((row) => row.family));
+    assert.match(await page.textContent(".files"), /do not tell the model or the machine/);
+    assert.equal(await page.textContent("code.command"), `ridge explain ${trace}`);
+    assert.equal(await page.evaluate(() => document.querySelectorAll(".facts").length), 1); // no step without a model
   },
   async "screenshots for a person"() {
     for (const theme of ["light", "dark"]) {

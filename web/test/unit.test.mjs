@@ -55,6 +55,8 @@ test("numbers read as the command line writes them", () => {
   assert.equal(format.binary(233472), "228 KiB");
   assert.equal(format.percent(0.432), "43 %");
   assert.equal(format.percent(0.005), "0.5 %");
+  assert.equal(format.percent(0.0002), "<0.1 %");
+  assert.equal(format.percent(0), "0 %");
   assert.equal(format.count(1024), "1024");
   assert.equal(format.count(70.6e9), "70.6 B");
   assert.equal(format.times(2.5), "×2.50");
@@ -72,6 +74,25 @@ test("rounding never writes four digits", () => {
 });
 test("CSV quotes what needs it and leaves out objects", () => {
   assert.equal(format.csv([{ a: 1, b: 'x,"y"', c: { d: 1 } }]), 'a,b\n1,"x,""y"""\n');
+});
+// Rows of src/diagnose/quantity.cc: name, unit and the option of ridge explain, if it has one.
+const quantities = [...readFileSync(new URL("../../src/diagnose/quantity.cc", import.meta.url), "utf8")
+  .matchAll(/\{Q::\w+, "(\w+)", U::(\w+), (?:nullptr|"([\w-]+)")/g)].map(([, name, unit, option]) => ({ name, unit, option }));
+test("every observed quantity is written with its unit", () => {
+  assert.ok(quantities.length > 50);
+  const written = {
+    number: /^0\.25$/, share: /^25 %$/, seconds: /^250 ms$/, rate: /^0\.25( tok)?\/s$/, watts: / W$/, hertz: / MHz$/, bytes: /^0\.25 B$/,
+    bytes_per_s: / B\/s$/, flops_per_s: / FLOP\/s$/, celsius: / °C$/,
+  };
+  for (const { name, unit } of quantities) assert.match(format.quantity(name, 0.25), written[unit], name);
+  assert.equal(format.quantity("tokens_per_s", 1118.02), "1118 tok/s");
+  assert.equal(format.quantity("sm_clock", 1.41e9), "1410 MHz");
+  assert.equal(format.quantity("memory_total", 1.5e10), "15.0 GB");
+});
+test("the form sends every number that a person can state", () => {
+  const { also, rename } = JSON.parse(readFileSync(new URL("../src/views.json", import.meta.url), "utf8")).explain;
+  const stated = quantities.map(({ option }) => option).filter((option) => option && option !== "wall-time"); // it is of a file
+  assert.deepEqual(also.map((name) => rename[name] ?? name).sort(), stated.sort());
 });
 test("views ask for paths of the API", () => {
   const views = JSON.parse(readFileSync(new URL("../src/views.json", import.meta.url), "utf8"));

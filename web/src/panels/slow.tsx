@@ -1,99 +1,233 @@
-// Why slow: the observation, the wall it means, and the gain of each lever.
-import { useEffect } from "preact/hooks";
+// Why slow: what was seen, the wall it means, and the gain of each lever.
+import { Fragment, type ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { fieldErrors, plain, useView } from "../api";
 import { NumberField } from "../controls";
-import { count, percent, seconds, times } from "../format";
+import { count, percent, quantity, seconds, times } from "../format";
 import { frozen } from "../frozen";
-import { config, set } from "../state";
-import type { Explanation } from "../types";
+import { config, get, observes, renamed, set } from "../state";
+import type { Explanation, Lever } from "../types";
 import { WallTag } from "../walls";
+import { ProfileFigures } from "./profile";
 
-const kFields: [string, string, string][] = [
-  ["observed", "Output tokens/s", "280"],
-  ["seen-batch", "Running sequences", "8"],
-  ["itl", "Inter-token latency", "28ms"],
-  ["ttft", "First token", "900ms"],
-  ["gpu-util", "GPU utilisation", "0 – 1"],
-  ["dram-active", "DRAM active", "0 – 1"],
-  ["tensor-active", "Tensor active", "0 – 1"],
-  ["kv-usage", "KV cache used", "0 – 1"],
-  ["waiting", "Waiting requests", "0"],
-  ["power", "Power per device", "690W"],
+// [group, how many of its fields are always shown, fields as [option, label, hint]].
+const kGroups: [string, number, [string, string, string][]][] = [
+  ["Load", 4, [
+    ["observed", "Output tokens/s", "280"],
+    ["seen-batch", "Sequences decoding", "8"],
+    ["running", "Requests running", "8"],
+    ["waiting", "Requests waiting", "0"],
+    ["max-running", "Max sequences", "256"],
+    ["preemptions", "Preemptions", "0"],
+    ["seen-output", "Output length", "256"],
+  ]],
+  ["Latency", 4, [
+    ["itl", "Inter-token latency", "28ms"],
+    ["itl-p99", "Inter-token p99", "200ms"],
+    ["ttft", "First token", "900ms"],
+    ["queue-time", "Queue time", "2.1s"],
+    ["itl-p50", "Inter-token p50", "25ms"],
+  ]],
+  ["Cache", 2, [
+    ["kv-usage", "KV cache used", "0 – 1"],
+    ["prompt-hit", "Prefix hits", "0 – 1"],
+    ["accepted", "Acceptance length", "2.3"],
+  ]],
+  ["Device", 4, [
+    ["gpu-util", "GPU utilisation", "0 – 1"],
+    ["dram-active", "DRAM active", "0 – 1"],
+    ["tensor-active", "Tensor active", "0 – 1"],
+    ["power", "Power", "690W"],
+    ["power-limit", "Power limit", "700W"],
+    ["sm-clock", "SM clock", "1410MHz"],
+    ["sm-active", "SM active", "0 – 1"],
+    ["cpu", "CPU busy", "0 – 1"],
+    ["graph-max", "Largest CUDA graph", "256"],
+  ]],
 ];
-const kBearings = [
-  ["supports", "Evidence for it", "+"],
-  ["contradicts", "Against it, or other causes", "−"],
-  ["missing", "Not observed; would decide it", "?"],
-] as const;
+const kOptions = kGroups.flatMap(([, , fields]) => fields.map(([option]) => option));
+const kRare = kGroups.flatMap(([, shown, fields]) => fields.slice(shown).map(([option]) => option));
 
-function Answer({ x }: { x: Explanation }) {
-  const gain = (l: Explanation["levers"][number]) => (config.value["observed"] || config.value["itl"] ? l.gain : l.ttft_gain);
-  const best = Math.max(1, ...x.levers.map(gain));
+function Fields({ rare }: { rare: boolean }) {
+  return (
+    <div class="groups">
+      {kGroups.map(([title, shown, fields]) => (
+        <fieldset key={title}>
+          <legend>{title}</legend>
+          <div class="fields">{(rare ? fields.slice(shown) : fields.slice(0, shown)).map(([option, label, hint]) => <NumberField key={option} option={option} label={label} hint={hint} />)}</div>
+        </fieldset>
+      ))}
+    </div>
+  );
+}
+
+function Form() {
+  const [open] = useState(() => kRare.some((option) => config.value[option]));
+  return (
+    <form class="observed" aria-label="What you see" onSubmit={(e) => e.preventDefault()}>
+      <Fields rare={false} />
+      <details open={open}><summary>More: limits, clocks, lengths, host</summary><Fields rare /></details>
+    </form>
+  );
+}
+
+const tidy = (text: string) => text.replace(/^--/, "").replace("->", "→");
+const optional = <T,>(value: T | null | undefined, show: (value: T) => ComponentChildren) => (value === null || value === undefined ? null : show(value));
+
+// [class, mark, words]: colour, shape and words each tell whether something is wrong.
+function judged(x: Explanation): [string, string, string] {
+  if (x.verdict === "unknown") return ["unsure", "?", "not decided"];
+  if (x.verdict === "impossible") return ["unsure", "?", "a number is wrong"];
+  return x.healthy ? ["healthy", "✓", "nothing is wrong"] : ["problem", "✕", "problem"];
+}
+
+function FactList({ facts }: { facts: [string, ComponentChildren][] }) {
+  const known = facts.filter(([, value]) => value !== null);
+  return known.length ? <dl class="facts">{known.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl> : null;
+}
+
+function Facts({ x }: { x: Explanation }) {
+  const { observed: o, expected: e } = x;
+  const [kind, mark, words] = judged(x);
+  const what = e?.phase === "prefill" ? "prompt" : "step";
+  const of = (value: number | null | undefined, show: (value: number) => string) => (o.step_s ? optional(value, show) : null);
   return (
     <>
-      <p class="sentence verdict" data-verdict={x.verdict}>{x.sentence}</p>
-      <dl class="facts">
-        <div><dt>wall</dt><dd><WallTag wall={x.wall} /></dd></div>
-        <div><dt>next wall</dt><dd><WallTag wall={x.next_wall} /></dd></div>
-        <div><dt>step</dt><dd>{seconds(x.observed.step_s)}</dd></div>
-        <div><dt>of the roof</dt><dd>{percent(x.observed.share_of_roof)}</dd></div>
-        <div><dt>over expected</dt><dd>{times(x.observed.over_expected)}</dd></div>
-        <div><dt>MBU</dt><dd>{percent(x.observed.mbu)}</dd></div>
-        <div><dt>MFU</dt><dd>{percent(x.observed.mfu)}</dd></div>
-        <div><dt>useful batch</dt><dd>{count(x.useful_batch)}</dd></div>
-      </dl>
-      <div class="evidence">
-        {kBearings.map(([bearing, title, mark]) => {
-          const list = x.evidence.filter((e) => e.bearing === bearing);
-          return list.length ? (
-            <div key={bearing}><h3>{title}</h3><ul class={bearing}>{list.map((e) => <li key={e.text}><span aria-hidden="true">{mark}</span> {e.text.replace(/^--/, "").replace(" -> ", " → ")}</li>)}</ul></div>
-          ) : null;
-        })}
-      </div>
-      <h3>Levers, by predicted gain</h3>
-      <div class="scroll">
-        <table class="levers">
-          <thead><tr><th>lever</th><th class="n">tok/s per device</th><th aria-hidden="true" class="wide" /><th class="n">per token</th><th class="n">first token</th><th>next wall</th><th>why</th></tr></thead>
-          <tbody>
-            {x.levers.map((l) => (
-              <tr key={l.name}>
-                <td>{l.name.replace("->", "→")}</td><td class="n">{times(l.gain)}</td>
-                <td class="wide"><svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + gain(l))) / Math.log2(1 + best))} height="8" /></svg></td>
-                <td class="n">{seconds(l.tpot_s)}</td><td class="n">{times(l.ttft_gain)}</td><td><WallTag wall={l.next_wall} /></td><td class="why">{l.note}</td>
-              </tr>
+      <FactList facts={[
+        [words, <span class={kind}><span aria-hidden="true">{mark}</span> {x.verdict}</span>],
+        ["confidence", x.confidence > 0 ? percent(x.confidence) : null],
+        ["runner-up", optional(x.runner_up, (name) => `${name} ${percent(x.runner_up_confidence)}`)],
+        ["wall", optional(x.wall, (wall) => <WallTag wall={wall} />)],
+        ["next wall", optional(x.next_wall, (wall) => <WallTag wall={wall} />)],
+      ]} />
+      <FactList facts={[
+        [`${what} observed`, of(o.step_s, seconds)],
+        ["expected", optional(e, ({ expected_s, low_s, high_s }) => <span title={`band ${seconds(low_s)} – ${seconds(high_s)}`}>{seconds(expected_s)}</span>)],
+        ["roof", optional(e, ({ roof_s }) => seconds(roof_s))],
+        ["of the roof", of(o.share_of_roof, percent)],
+        ["over expected", of(o.over_expected, times)],
+        ["MBU", of(o.mbu, percent)],
+        ["MFU", of(o.mfu, percent)],
+        ["batch", optional(o.batch, count)],
+        ["useful batch", optional(e, ({ useful_batch }) => count(useful_batch))],
+      ]} />
+    </>
+  );
+}
+
+function Evidence({ x }: { x: Explanation }) {
+  const of = (bearing: string) => x.evidence.filter((e) => e.bearing === bearing).map((e) => e.text);
+  const lists: [string, string, string, string[]][] = [
+    ["supports", "Evidence for it", "+", of("supports")],
+    ["contradicts", "Against it, or other causes", "−", of("contradicts")],
+    ["missing", "What would settle it", "?", x.missing],
+  ];
+  return (
+    <div class="evidence">
+      {lists.filter(([, , , list]) => list.length).map(([bearing, title, mark, list]) => (
+        <div key={bearing}><h3>{title}</h3><ul class={bearing}>{list.map((text) => <li key={text}><span aria-hidden="true">{mark}</span> {tidy(text)}</li>)}</ul></div>
+      ))}
+    </div>
+  );
+}
+
+// Levers that answer the verdict come first, then the others. Not every lever can be predicted.
+function Levers({ x }: { x: Explanation }) {
+  const gain = (l: Lever) => (x.expected?.phase === "prefill" ? l.ttft_gain : l.gain) ?? 0;
+  const best = Math.max(1, ...x.levers.map(gain));
+  const predicted = x.levers.some((l) => l.gain !== null);
+  const groups: [string, Lever[]][] = [["For this verdict", x.levers.filter((l) => l.targeted)], ["Other levers", x.levers.filter((l) => !l.targeted)]];
+  return (
+    <div class="scroll">
+      <table class="levers">
+        <thead><tr><th>lever</th>{predicted && <><th class="n">tok/s per device</th><th aria-hidden="true" class="wide" /><th class="n">per token</th><th class="n">first token</th><th>next wall</th></>}</tr></thead>
+        {groups.filter(([, list]) => list.length).map(([title, list]) => (
+          <tbody key={title}>
+            <tr><th scope="rowgroup" colSpan={6}>{title}</th></tr>
+            {list.map((l) => (
+              <Fragment key={l.name}>
+                <tr>
+                  <td>{tidy(l.name)}</td>
+                  {predicted && <>
+                    <td class="n">{optional(l.gain, times)}</td>
+                    <td class="wide">{l.next_wall && <svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + gain(l))) / Math.log2(1 + best))} height="8" /></svg>}</td>
+                    <td class="n">{optional(l.tpot_s, seconds)}</td><td class="n">{optional(l.ttft_gain, times)}</td><td>{optional(l.next_wall, (wall) => <WallTag wall={wall} />)}</td>
+                  </>}
+                </tr>
+                <tr class="how"><td colSpan={6}>{l.setting && <code>{l.setting}</code>} <small>{l.note}</small></td></tr>
+              </Fragment>
             ))}
           </tbody>
-        </table>
-      </div>
+        ))}
+      </table>
+    </div>
+  );
+}
+
+// What a report was made from; the page shows what was typed in its form.
+function Sources({ x }: { x: Explanation }) {
+  const seen = x.observed.quantities;
+  const path = (file: number) => x.files[file]?.path.split("/").pop();
+  return (
+    <>
+      {seen.length > 0 && (
+        <div class="scroll">
+          <table class="quantities">
+            <thead><tr><th>observed</th><th class="n">value</th><th>origin</th><th>trust</th>{x.files.length > 1 && <th>file</th>}</tr></thead>
+            <tbody>
+              {seen.map((q) => (
+                <tr key={q.name}>
+                  <td>{q.name.replaceAll("_", " ")}</td><td class="n">{quantity(q.name, q.value)}</td><td><code>{q.origin}</code></td>
+                  <td>{q.trust}{q.window_s ? `, ${seconds(q.window_s)}` : ""}</td>{x.files.length > 1 && <td>{path(q.file)}</td>}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      <ul class="files">
+        {x.files.map((file) => (
+          <li key={file.path}><code>{file.path}</code>: {file.kind}{file.window && `, ${file.window}`}{[...file.notes, ...(file.unknown.length ? [`${file.unknown.length} metrics of this engine are not known to Ridge`] : [])].map((note) => <small key={note}>{note}</small>)}</li>
+        ))}
+        {!x.expected && <li>The files do not tell the model or the machine; the other panels show {get("model")} on {get("machine")}.</li>}
+        {x.identified.length > 0 && <li>From the files: {x.identified.join(", ")}</li>}
+      </ul>
+    </>
+  );
+}
+
+function Answer({ x }: { x: Explanation }) {
+  return (
+    <>
+      <p class={`sentence verdict ${judged(x)[0]}`} data-verdict={x.verdict}><span>{x.sentence}</span></p>
+      <Facts x={x} />
+      <Evidence x={x} />
+      {x.levers.length > 0 && <Levers x={x} />}
+      {x.profile && <ProfileFigures profile={x.profile} />}
+      {frozen && <Sources x={x} />}
     </>
   );
 }
 
 export function SlowPanel() {
-  const given = kFields.some(([name]) => ["observed", "itl", "ttft"].includes(name) && config.value[name]);
-  const view = useView<Explanation>("explain", undefined, given || frozen !== null);
-  const problem = view.error;
+  const given = frozen !== null || observes(config.value);
+  const { data, error } = useView<Explanation>("explain", undefined, given);
   useEffect(() => {
-    const option = problem?.option === "batch" ? "seen-batch" : problem?.option;
-    if (problem && option && kFields.some(([name]) => name === option)) fieldErrors.value = { ...fieldErrors.value, [option]: problem.message };
-  }, [problem]);
+    const others = Object.entries(fieldErrors.value).filter(([name]) => !kOptions.includes(name));
+    const option = error && kOptions.find((name) => renamed(name) === error.option);
+    fieldErrors.value = Object.fromEntries(option ? [...others, [option, error.message]] : others);
+  }, [error]);
   return (
     <section class="panel">
-      <form class="observed" aria-label="What you see" onSubmit={(e) => e.preventDefault()}>
-        <fieldset disabled={frozen !== null}>
-          <legend>What you see</legend>
-          <div class="fields">{kFields.map(([name, label, hint]) => <NumberField key={name} option={name} label={label} hint={hint} />)}</div>
-        </fieldset>
-      </form>
-      {!given && !frozen && (
+      {!frozen && <Form />}
+      {!given && (
         <p class="sentence">
-          Type what your endpoint does: tokens per second, time per token or time to first token. For example{" "}
+          Type what you see of your endpoint; one number is enough to begin. For example{" "}
           <button type="button" class="link" onClick={() => set({ observed: "600", "seen-batch": "8", "gpu-util": "0.4" })}>600 tok/s from 8 sequences at 40 % utilisation</button>.
         </p>
       )}
-      {problem && (given || frozen) && <p class="note error" role="alert">{plain(problem)}</p>}
-      {given && view.data && !problem && <Answer x={view.data} />}
-      {frozen && view.data && !given && <Answer x={view.data} />}
+      {given && error && <p class="note error" role="alert">{plain(error)}</p>}
+      {given && data && !error && <Answer x={data} />}
     </section>
   );
 }
