@@ -39,6 +39,9 @@ inline ModelShape shape_of(const std::string& name) {
   } else if (name == "tiny-wide") {  // MHA, head_dim 128, q/k norms, biases, a window
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 1040, s.vocab = 777, s.qk_norm = true, s.qkv_bias = true, s.window = {0, 40};
+  } else if (name == "tiny-heads") {  // so many KV heads that an SM gets several splits of a row
+    s.layers = 1, s.hidden = 128, s.heads = 64, s.kv_heads = 32, s.head_dim = 64;
+    s.ffn = 512, s.vocab = 500;
   } else if (name == "tiny-experts") {
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 64;
     s.ffn = 272, s.vocab = 777, s.moe.assign(2, true);

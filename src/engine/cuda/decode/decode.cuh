@@ -73,7 +73,7 @@ struct DecodeArgs {
   long long* timestamps;            // [operator][3] clocks of SM 0 (stamp()); null: none
 
   // Set by launch_decode.
-  int stages, copies_in_flight, activation_bytes, max_splits;
+  int stages, copies_in_flight, activation_bytes, max_splits, max_run_splits;
   int block_remainder[7];  // 16-row blocks of an operator modulo SMs, by OpKind
 };
 

@@ -23,6 +23,7 @@ struct EpilogueWarp {
 
   // Results of a block, row after row of the batch: the lane's result `i` is element 32 i + lane of
   // [kRows][16], so 16 lanes hold the 16 outputs of one batch row.
+  static constexpr float kActivationScale = activation_scale(kFormat);
   static constexpr int kResults = kBlockRows * kRows;
   static constexpr int kPerLane = (kResults + 31) / 32;
   unsigned long long best[kPerLane];  // argmax keys of this lane
@@ -92,7 +93,8 @@ struct EpilogueWarp {
     const int row = row_of(i);
     float square = 0;
     if (is_result(i)) {
-      activations_of(args, next)[activation_at(column, row, kRows)] = bf16_bits(value * weight);
+      activations_of(args, next)[activation_at(column, row, kRows)] =
+          bf16_bits(value * weight * kActivationScale);
       __stcg(args.residual + size_t(row) * args.hidden + column, value);
       square = value * value;
     }
@@ -124,14 +126,16 @@ struct EpilogueWarp {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int layer = op.kind == OpKind::head ? 0 : op.layer;
     if (!tiles.row_scale || block >= op.items) return 1;
-    return tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16];
+    return kActivationScale *
+           tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16];
   }
 
   __device__ void store_gate_up(int i, int block, float value) {
     const float up = __shfl_down_sync(0xffffffffu, value, 8);
     const float gate = activate(args.activation, value);
     if (is_result(i) && lane % 16 < 8) {
-      args.mlp_hidden[activation_at(block * 8 + lane % 8, row_of(i), kRows)] = bf16_bits(gate * up);
+      args.mlp_hidden[activation_at(block * 8 + lane % 8, row_of(i), kRows)] =
+          bf16_bits(gate * up * kActivationScale);
     }
   }
 

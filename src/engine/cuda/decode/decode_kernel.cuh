@@ -105,7 +105,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   }
   const int whole = chunks * activation_chunk_bytes(kFormat, kRows);
   const int most = kMaxColumns * 2;
-  // Attention keeps the outputs of its warps there.
+  // Attention keeps the states of its warps there, of one split or several.
   const int least = args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
   args.activation_bytes = whole < most ? whole : most;
   if (args.activation_bytes < least) args.activation_bytes = least;
@@ -117,6 +117,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   args.stages = (kSharedBytes - besides_ring) / stage_bytes(kFormat);
   if (args.stages > kMaxStages) args.stages = kMaxStages;
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
+  args.max_run_splits = args.activation_bytes / least;
   const int items[7] = {args.hidden / kBlockRows, args.qkv.blocks,     0,
                         args.out.blocks,          args.gate_up.blocks, args.down.blocks,
                         args.head.blocks};

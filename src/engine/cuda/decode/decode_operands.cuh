@@ -28,8 +28,8 @@ struct Operands {
   static constexpr int kActivationChunk = activation_chunk_bytes(kFormat, kRows);
   static constexpr int kChunksPerGroup = kGroupColumns / format_info(kFormat).columns;
   static constexpr int kColumns = (kType == OperandType::int8x2 ? kBytePlanes : 1) * kRows;
-  // Independent accumulators. Other formats than bf16 start new sums in every chunk anyway.
-  static constexpr int kChains = kFormat == WeightFormat::bf16 ? 4 : 1;
+  // Independent accumulators. The other types start new sums in every chunk anyway.
+  static constexpr int kChains = kType == OperandType::bf16 ? 4 : 1;
   using Accumulators = float[kChains][kTiles][4];
 
   // The last mantissa bit of an f32 near 1.5 * 2^23 is worth 1. So adding kMagic converts a float
@@ -195,7 +195,8 @@ struct Operands {
   static constexpr int kLoadBytes = kType == OperandType::bf16     ? 8
                                     : kType == OperandType::int8x2 ? kSteps * 4
                                                                    : 16;
-  static constexpr int kLoads = kFormat == WeightFormat::nf4 ? 2 : 1;  // per chunk
+  static constexpr int kLoads =  // per chunk and tile
+      kType == OperandType::int8x2 ? 1 : kActivationChunk / (kRows * kLoadBytes * 4);
   using Load = std::conditional_t<kLoadBytes == 8, uint2, uint4>;
 
   // Where a lane loads its activations and their scales. MMA columns beyond the rows of the batch
@@ -272,10 +273,10 @@ struct Operands {
 #pragma unroll
           for (int l = 0; l < kLoads; ++l) {
             const uint8_t* x =
-                at.x + chunk_at(u) * kActivationChunk + l * kRows * 64 + i * 32 * kLoadBytes;
+                at.x + chunk_at(u) * kActivationChunk + (l * kRows + i * 8) * 4 * kLoadBytes;
             b[n][l][i] = in_stage ? *reinterpret_cast<const Load*>(x) : Load{};
           }
-          if constexpr (kFormat != WeightFormat::bf16) {
+          if constexpr (kType != OperandType::bf16) {
             load_group_scales(group[n][i],
                               at.scales + u / kChunksPerGroup * kMathWarps * kColumns + i * 8,
                               in_stage);
@@ -284,18 +285,14 @@ struct Operands {
       }
 #pragma unroll
       for (int n = 0; n < kChunksInFlight; ++n) {
-        if constexpr (kFormat == WeightFormat::bf16) {
-#pragma unroll
-          for (int i = 0; i < kTiles; ++i) {
-            ptx::mma_bf16(acc[n % kChains][i], {a[n].x, a[n].y, a[n].z, a[n].w}, b[n][0][i].x,
-                          b[n][0][i].y);
-          }
+        if constexpr (kType == OperandType::bf16) {
+          multiply_bf16(acc[n % kChains], a[n], b[n]);
         } else if constexpr (kFormat == WeightFormat::int8) {
           multiply_int8(acc[0], a[n], b[n], group[n]);
         } else if constexpr (kFormat == WeightFormat::int4) {
           multiply_int4(acc[0], a[n], scale[n], b[n], group[n]);
         } else {
-          multiply_f16(acc[0], a[n], scale[n], b[n], group[n], at.levels);
+          multiply_nf4(acc[0], a[n], scale[n], b[n], group[n], at.levels);
         }
       }
     }
@@ -317,6 +314,18 @@ struct Operands {
         acc[i][e] += group[i][e].factor * static_cast<float>(sums[e]);
         acc[i][2 + e] += group[i][e].factor * static_cast<float>(sums[2 + e]);
       }
+    }
+  }
+
+  // Row scales are applied in the epilogue.
+  static __device__ void multiply_bf16(float (&acc)[kTiles][4], const uint4& a,
+                                       const Load (&b)[kLoads][kTiles]) {
+    uint32_t values[kSteps][4];
+    dequantize_unscaled<kFormat>(a, __half2{}, values);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) ptx::mma_bf16(acc[i], values[k], b[k][i].x, b[k][i].y);
     }
   }
 
@@ -355,25 +364,18 @@ struct Operands {
     }
   }
 
-  // The A operand of step k in f16: fp8 by conversion, nf4 by table lookup.
-  static __device__ void dequantize_f16(uint32_t (&to)[4], const uint32_t (&word)[4], int k,
-                                        const uint32_t* levels) {
-    if constexpr (kFormat == WeightFormat::fp8) {
-      to[0] = fp8_pair<0>(word[k * 2]), to[1] = fp8_pair<1>(word[k * 2]);
-      to[2] = fp8_pair<0>(word[k * 2 + 1]), to[3] = fp8_pair<1>(word[k * 2 + 1]);
-    } else {
-      // Register r has its two nibbles at bits 4 r and 4 r + 16 of the word.
-      uint32_t pairs[4];
+  // The A operand of step k of nf4. Register r has its two nibbles at bits 4 r and 4 r + 16.
+  static __device__ void look_up_levels(uint32_t (&to)[4], uint32_t word, const uint32_t* levels) {
+    uint32_t pairs[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[i] = levels[(word[k] >> 8 * i & 0xff) * 32];
+    for (int i = 0; i < 4; ++i) pairs[i] = levels[(word >> 8 * i & 0xff) * 32];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        to[r] = __byte_perm(pairs[r / 2], pairs[2 + r / 2], r % 2 ? 0x7632 : 0x5410);
-      }
+    for (int r = 0; r < 4; ++r) {
+      to[r] = __byte_perm(pairs[r / 2], pairs[2 + r / 2], r % 2 ? 0x7632 : 0x5410);
     }
   }
 
-  static __device__ void multiply_f16(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
+  static __device__ void multiply_nf4(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
                                       const Load (&b)[kLoads][kTiles],
                                       const GroupScale (&group)[kTiles][2],
                                       const uint32_t* levels) {
@@ -382,15 +384,14 @@ struct Operands {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       uint32_t values[4];
-      dequantize_f16(values, word, k, levels);
+      look_up_levels(values, word[k], levels);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const uint4& x = b[k / 2][i];
         ptx::mma_f16(sums[i], values, k % 2 ? x.z : x.x, k % 2 ? x.w : x.y);
       }
     }
-    float2 d = {1, 1};
-    if (has_group_scale(kFormat)) d = __half22float2(scale);
+    const float2 d = __half22float2(scale);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll

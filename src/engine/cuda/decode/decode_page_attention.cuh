@@ -1,12 +1,15 @@
 // Attention in the decode kernel, by the 8 math warps of an SM: flash decoding over KV pages.
 //
-// An item is one row, one KV head with the query heads that share it, and a split of the row's
-// pages (AttentionSplit). Pages arrive in the ring, the last one first:
+// An item is one row, one KV head with the query heads that share it, and a run of adjacent splits
+// of the row's pages (AttentionRun). Pages arrive in the ring, the last one first:
 //   1. Math warp 7 writes this step's keys and values into the last page, in shared memory and in
 //      the cache. So a token attends to whole pages however its sequence was cut into steps.
-//   2. Warp w attends to pages w, w + 8, ... with its own online softmax (page_attention.cuh).
-//   3. The softmax states of the warps are combined in shared memory.
-//   4. With several splits, the SM that arrives last combines their partial results.
+//   2. Warp w attends to pages w, w + 8, ... of each split with its own online softmax
+//      (page_attention.cuh), and leaves its state of the split in shared memory.
+//   3. The states of the warps are combined, split by split.
+//   4. The results of the splits are merged in the order of the splits, by the SM that has them
+//   all,
+//      or by the one that arrives last. So bits do not depend on how splits form runs.
 #pragma once
 
 #include "engine/cuda/attention/page_attention.cuh"
@@ -20,18 +23,18 @@ namespace ridge::cuda {
 // load takes as long as all of them.
 template <int kD, KvFormat kKv>
 __device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeShared& shared,
-                                          const DecodeOp& op, const AttentionSplit& split,
+                                          const DecodeOp& op, const AttentionRun& run,
                                           uint8_t* page, int lane) {
-  const RowContext& row = shared.control.rows[split.row];
+  const RowContext& row = shared.control.rows[run.row];
   constexpr int kHeadDim = 16 * kD, kPerLane = kHeadDim / 32;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
-  const int g = lane / 4, t = lane % 4, own = split.row - row.first;
+  const int g = lane / 4, t = lane % 4, own = run.row - row.first;
   const float* keys =
-      args.qkv_out + size_t(row.first) * columns + (args.heads + split.kv_head) * kHeadDim;
+      args.qkv_out + size_t(row.first) * columns + (args.heads + run.kv_head) * kHeadDim;
   const float* values = keys + args.kv_heads * kHeadDim;
   const float* norm = args.k_norm ? args.k_norm + op.layer * kHeadDim : nullptr;
-  const int slot = split.position % kPageTokens - own;  // of the step's first token
-  const int number = args.pages[row.pages + split.position / kPageTokens];
+  const int slot = run.position % kPageTokens - own;  // of the step's first token
+  const int number = args.pages[row.pages + run.position / kPageTokens];
   HeadVector<kD> key;
   load_head<kD>(key, keys + size_t(g) * columns, g <= own, t);
   float value[kPerLane];
@@ -39,7 +42,7 @@ __device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeSh
   for (int i = 0; i < kPerLane; ++i) value[i] = __ldcg(values + lane + 32 * i);
 
   uint8_t* cached =
-      args.kv + ((size_t(op.layer) * args.cache_pages + number) * args.kv_heads + split.kv_head) *
+      args.kv + ((size_t(op.layer) * args.cache_pages + number) * args.kv_heads + run.kv_head) *
                     page_bytes(kKv, kHeadDim);
 #pragma unroll 1
   for (int token = 0; token <= own; ++token) {
@@ -63,8 +66,8 @@ __device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeSh
 
 // One output from the partial results of all splits. A record has the outputs, then the maximum and
 // the sum of each head.
-__device__ inline float combine_splits(const float* records, int splits, int record, int outputs,
-                                       int group, int o, int head) {
+__device__ inline float merge_splits(const float* records, int splits, int record, int outputs,
+                                     int group, int o, int head) {
   float most = kMaskedScore, sum = 0, out = 0;
 #pragma unroll 2
   for (int i = 0; i < splits; ++i) {
@@ -82,10 +85,10 @@ __device__ inline float combine_splits(const float* records, int splits, int rec
 
 // One long function on purpose. With its parts as members of a struct, nvcc 13 does not inline it,
 // and the kernel gets 60 % more instructions and spills.
-template <int kRows, int kD, KvFormat kKv>
-__device__ inline void page_attention(const DecodeArgs& args, DecodeShared& shared,
-                                      const DecodeOp& op, int ring_stage_bytes, int warp, int lane,
-                                      PipelineState& stage) {
+template <WeightFormat kFormat, int kRows, int kD, KvFormat kKv>
+__device__ __forceinline__ void page_attention(const DecodeArgs& args, DecodeShared& shared,
+                                               const DecodeOp& op, int ring_stage_bytes, int warp,
+                                               int lane, PipelineState& stage) {
   constexpr int kHeadDim = 16 * kD, kMathThreads = kMathWarps * 32;
   constexpr int kPadded = kHeadDim + 8;  // puts the heads of a quad in different banks
   DecodeControl& control = shared.control;
@@ -94,137 +97,144 @@ __device__ inline void page_attention(const DecodeArgs& args, DecodeShared& shar
   constexpr int kPage = page_bytes(kKv, kHeadDim);
   const int per_stage = min(32, ring_stage_bytes / kPage);
   const int g = lane / 4, t = lane % 4, thread = warp * 32 + lane;
-  // Outputs of the warps, [warp][head][kPadded], where GEMMs have their activations.
-  float* const warp_outputs = reinterpret_cast<float*>(shared.activations);
+  // States of the warps, [split of the run][warp][head][kPadded], where GEMMs have their
+  // activations: the outputs, then the maximum and the sum.
+  float* const states = reinterpret_cast<float*>(shared.activations);
 
   // All SMs have written qkv_out of this step. SMs without pages wait too: otherwise they would
   // signal attention_done, and again for the next attention, before the epilogue warp waits.
   wait_ops_completed(control, op.index, lane);
   if (thread == 0) stamp(args, op, 0);
   for (int item = op.first; item < op.items; item += gridDim.x) {
-    const AttentionSplit split = attention_split(args, control.rows, op, item);
-    if (split.split >= split.splits) continue;
-    const int active_warps = min(kMathWarps, split.page_count);
+    const AttentionRun run = attention_run(args, control.rows, op, item);
+    if (run.first_split >= run.end_split) continue;
+    const bool has_step_page = run.has_step_page();
 
     // 1. The last page comes first. Warp 7 completes it while warp 0 loads the queries.
-    if (split.has_step_page && warp == kMathWarps - 1) {
+    if (has_step_page && warp == kMathWarps - 1) {
       ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
-      append_step_tokens<kD, kKv>(args, shared, op, split,
+      append_step_tokens<kD, kKv>(args, shared, op, run,
                                   shared.ring + stage.stage * ring_stage_bytes, lane);
       ptx::fence_proxy_async_shared();  // a later bulk copy writes to the same stage
       ptx::bar_sync<kStepPageBarrier>(64);
     }
-    SoftmaxState<kD> state;
     HeadFragment<kD> q = {};
     float scale[2] = {};
-    if (warp < active_warps) {
-      const int head = split.kv_head * group + g;
+    if (warp < run.pages_per_split) {
+      const int head = run.kv_head * group + g;
       HeadVector<kD> query;
-      load_head<kD>(query, args.qkv_out + size_t(split.row) * columns + head * kHeadDim, g < group,
+      load_head<kD>(query, args.qkv_out + size_t(run.row) * columns + head * kHeadDim, g < group,
                     t);
       norm_and_rope<kD>(query, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr,
-                        args.norm_eps, shared.rope + split.row * 8 * kD, t);
+                        args.norm_eps, shared.rope + run.row * 8 * kD, t);
       score_scale<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, query), t);
     }
-    if (split.has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(64);
+    if (has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(64);
 
       // 2. This warp's pages. Every warp passes through every stage.
 #pragma unroll 1
-    for (int p = 0; p < split.page_count; p += per_stage) {
-      ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
+    for (int split = run.end_split - 1; split >= run.first_split; --split) {
+      const int end = run.page_end(split), count = end - run.page_begin(split);
+      SoftmaxState<kD> state;
 #pragma unroll 1
-      for (int i = p; i < min(p + per_stage, split.page_count); ++i) {
-        if (i % kMathWarps != warp) continue;
-        attend_page<kD, kKv>(
-            state, q, scale, args.attention_softcap,
-            (split.first_page + split.page_count - 1 - i) * kPageTokens,
-            [&](int token, int) { return token >= split.first_key && token <= split.position; },
-            lane, shared.ring + stage.stage * ring_stage_bytes + (i - p) * kPage);
+      for (int p = 0; p < count; p += per_stage) {
+        ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
+#pragma unroll 1
+        for (int i = p; i < min(p + per_stage, count); ++i) {
+          if (i % kMathWarps != warp) continue;
+          attend_page<kD, kKv>(
+              state, q, scale, args.attention_softcap, (end - 1 - i) * kPageTokens,
+              [&](int token, int) { return token >= run.first_key && token <= run.position; }, lane,
+              shared.ring + stage.stage * ring_stage_bytes + (i - p) * kPage);
+        }
+        release_stage(args, shared, stage, lane);
       }
-      release_stage(args, shared, stage, lane);
-    }
-
-    // 3. The states of the warps, combined by each thread for its outputs.
-    finish_softmax<kD, kKv>(state);
-    if (g == 0) {
-      control.softmax_max[warp][t * 2] = state.max[0];
-      control.softmax_max[warp][t * 2 + 1] = state.max[1];
-      control.softmax_sum[warp][t * 2] = state.sum[0];
-      control.softmax_sum[warp][t * 2 + 1] = state.sum[1];
-    }
+      finish_softmax<kD, kKv>(state);
+      float* to = states + ((split - run.first_split) * kMathWarps + warp) * group * kPadded;
 #pragma unroll
-    for (int j = 0; j < kD; ++j) {
+      for (int c = 0; c < 2; ++c) {
+        const int head = t * 2 + c;
+        if (head >= group) continue;
+        float* of_head = to + head * kPadded;
+        if (g == 0) of_head[kHeadDim] = state.max[c], of_head[kHeadDim + 1] = state.sum[c];
 #pragma unroll
-      for (int v = 0; v < 4; ++v) {
-        const int head = t * 2 + v % 2;
-        if (head < group) {
-          warp_outputs[(warp * group + head) * kPadded + j * 16 + g + v / 2 * 8] = state.out[j][v];
+        for (int j = 0; j < kD; ++j) {
+          of_head[j * 16 + g] = state.out[j][c], of_head[j * 16 + g + 8] = state.out[j][2 + c];
         }
       }
     }
     ptx::bar_sync<kMathBarrier>(kMathThreads);
+
+    // 3. Each thread combines the states of the warps for its outputs.
     const auto store = [&](int o, float value) {
-      const int k = split.kv_head * outputs + o;
-      args.attention_out[activation_at(k, split.row, kRows)] = bf16_bits(value);
+      const int k = run.kv_head * outputs + o;
+      args.attention_out[activation_at(k, run.row, kRows)] =
+          bf16_bits(value * activation_scale(kFormat));
     };
-    const int record = outputs + 2 * group;
-    float* to = args.split_partials + size_t(item) * record;
+    // Of all splits of the row: the outputs, then the maximum and the sum of each head.
+    const int record = outputs + 2 * group, pair = item / op.runs;
+    float* const records = args.split_partials + size_t(pair) * op.splits * record;
+    const int run_outputs = (run.end_split - run.first_split) * outputs;
 #pragma unroll 1
-    for (int o = thread; o < outputs; o += kMathThreads) {
-      const int head = o / kHeadDim;
+    for (int i = thread; i < run_outputs; i += kMathThreads) {
+      const int split = i / outputs, o = i - split * outputs, head = o / kHeadDim;
+      const float* state = states + (split * kMathWarps * group + head) * kPadded;
       float most = kMaskedScore, sum = 0, result = 0;
 #pragma unroll
-      for (int w = 0; w < kMathWarps; ++w) most = fmaxf(most, control.softmax_max[w][head]);
-#pragma unroll
       for (int w = 0; w < kMathWarps; ++w) {
-        const float share = exp2f(control.softmax_max[w][head] - most);
-        sum += share * control.softmax_sum[w][head];
-        result += share * warp_outputs[(w * group + head) * kPadded + o % kHeadDim];
+        most = fmaxf(most, state[w * group * kPadded + kHeadDim]);
       }
-      if (split.splits == 1) {
+#pragma unroll
+      for (int w = 0; w < kMathWarps; ++w, state += group * kPadded) {
+        const float share = exp2f(state[kHeadDim] - most);
+        sum += share * state[kHeadDim + 1];
+        result += share * state[o % kHeadDim];
+      }
+      if (run.splits == 1) {
         store(o, result / sum);
       } else {
+        float* to = records + (run.first_split + split) * record;
         to[o] = result;
         if (o % kHeadDim == 0) to[outputs + head] = most, to[outputs + group + head] = sum;
       }
     }
 
-    // 4. The SM that arrives last at the (row, KV head) pair combines its splits.
-    if (split.splits > 1) {
+    // 4. The SM that arrives last at the (row, KV head) pair merges its splits.
+    if (run.splits > 1) {
       ptx::bar_sync<kMathBarrier>(kMathThreads);
-      const int pair = item / op.splits;
       if (thread == 0) {
+        const int runs = (run.splits + op.run_splits - 1) / op.run_splits;
         const unsigned before = ptx::atom_release_increment(&args.split_arrivals[pair]);
-        control.combines_splits = before == static_cast<unsigned>(split.splits - 1);
-        if (control.combines_splits) args.split_arrivals[pair] = 0;
+        control.merges_splits = before == static_cast<unsigned>(runs - 1);
+        if (control.merges_splits) args.split_arrivals[pair] = 0;
       }
       ptx::bar_sync<kMathBarrier>(kMathThreads);
-      if (control.combines_splits) {
-        const float* from = args.split_partials + size_t(pair) * op.splits * record;
+      if (control.merges_splits) {
 #pragma unroll 1
         for (int o = thread; o < outputs; o += kMathThreads) {
-          store(o, combine_splits(from, split.splits, record, outputs, group, o, o / kHeadDim));
+          store(o, merge_splits(records, run.splits, record, outputs, group, o, o / kHeadDim));
         }
       }
     }
     // The next step's bulk copies read what this warp wrote to the cache (invariant 6).
-    if (split.has_step_page && warp == kMathWarps - 1) ptx::fence_proxy_async();
+    if (has_step_page && warp == kMathWarps - 1) ptx::fence_proxy_async();
     ptx::bar_sync<kMathBarrier>(kMathThreads);
   }
 }
 
-template <int kRows>
-__device__ inline void attention(const DecodeArgs& args, DecodeShared& shared, const DecodeOp& op,
-                                 int ring_stage_bytes, int warp, int lane, PipelineState& stage) {
+template <WeightFormat kFormat, int kRows>
+__device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& shared,
+                                          const DecodeOp& op, int ring_stage_bytes, int warp,
+                                          int lane, PipelineState& stage) {
   // Hides the values from the compiler. Otherwise it would keep what depends on them in registers
   // for the whole launch, and attention runs once per layer.
   asm volatile("" : "+r"(warp), "+r"(lane));
   const auto run = [&](auto kv) {
     constexpr KvFormat kKv = decltype(kv)::value;
     if (args.head_dim == 128) {
-      page_attention<kRows, 8, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
+      page_attention<kFormat, kRows, 8, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
     } else {
-      page_attention<kRows, 4, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
+      page_attention<kFormat, kRows, 4, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
     }
   };
   switch (args.kv_format) {

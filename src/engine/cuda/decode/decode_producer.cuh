@@ -104,41 +104,51 @@ struct ProducerWarp {
     }
   }
 
-  // KV pages of the context, the last page first. Except for this step's tokens they do not depend
-  // on the step. Each lane holds the number of one of the next pages and issues that page's copy:
-  // when lane 0 did all, a stage took 1100 clocks, more than the memory needs for it.
-  __device__ void load_pages(const DecodeOp& op, int lane) {
+  // The KV pages of a run of splits, the last page first; a stage has pages of one split. Except
+  // for this step's tokens they do not depend on the step. Each lane holds the number of one of the
+  // next pages and issues that page's copy: when lane 0 did all, a stage took 1100 clocks, more
+  // than the memory needs for it.
+  __device__ void load_run(const AttentionRun& run, const uint8_t* layer, int lane) {
     const int bytes = page_bytes(args.kv_format, args.head_dim);
     const int per_stage = min(32, kStage / bytes), batch = 32 / per_stage * per_stage;
-    for (int item = op.first; item < op.items; item += gridDim.x) {
-      const AttentionSplit split = attention_split(args, shared.control.rows, op, item);
-      const int* last = args.pages + shared.control.rows[split.row].pages + split.first_page +
-                        split.page_count - 1 - lane;
-      const size_t page_stride = size_t(args.kv_heads) * bytes;
-      const uint8_t* head =
-          args.kv + size_t(op.layer) * args.cache_pages * page_stride + split.kv_head * bytes;
-      const auto load_page_numbers = [&](int from) {
-        if (from + lane < split.page_count) {
-          ptx::cp_async_4(&shared.control.page_number[lane], last - from);
-        }
-      };
-      load_page_numbers(0);
-#pragma unroll 1
-      for (int from = 0; from < split.page_count; from += batch) {
-        ptx::cp_async_wait_all();
-        const uint8_t* page = head + shared.control.page_number[lane] * page_stride;
-        load_page_numbers(from + batch);
-        const int end = min(batch, split.page_count - from);
-#pragma unroll 1
-        for (int at = 0; at < end; at += per_stage) {
-          const int count = min(per_stage, end - at);
-          acquire_warp(count * bytes, lane);
-          if (lane >= at && lane < at + count) {
-            ptx::cp_async_bulk(destination() + (lane - at) * bytes, page, bytes, full());
-          }
-          stage.advance(args.stages);
-        }
+    const size_t page_stride = size_t(args.kv_heads) * bytes;
+    const int first = run.page_begin(run.first_split);
+    const int* numbers = args.pages + shared.control.rows[run.row].pages;
+    const auto load_page_numbers = [&](int end) {
+      if (end - 1 - lane >= first) {
+        ptx::cp_async_4(&shared.control.page_number[lane], numbers + end - 1 - lane);
       }
+    };
+    int split = run.end_split - 1, end = run.page_end(split);
+    load_page_numbers(end);
+#pragma unroll 1
+    while (end > first) {
+      while (end == run.page_begin(split)) --split;
+      const int pages = min(batch, end - run.page_begin(split));
+      ptx::cp_async_wait_all();
+      const uint8_t* page =
+          layer + shared.control.page_number[lane] * page_stride + run.kv_head * bytes;
+      end -= pages;
+      load_page_numbers(end);
+#pragma unroll 1
+      for (int at = 0; at < pages; at += per_stage) {
+        const int count = min(per_stage, pages - at);
+        acquire_warp(count * bytes, lane);
+        if (lane >= at && lane < at + count) {
+          ptx::cp_async_bulk(destination() + (lane - at) * bytes, page, bytes, full());
+        }
+        stage.advance(args.stages);
+      }
+    }
+  }
+
+  __device__ void load_pages(const DecodeOp& op, int lane) {
+    const size_t layer_bytes =
+        size_t(args.cache_pages) * args.kv_heads * page_bytes(args.kv_format, args.head_dim);
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+      const AttentionRun run = attention_run(args, shared.control.rows, op, item);
+      if (run.first_split >= run.end_split) continue;
+      load_run(run, args.kv + op.layer * layer_bytes, lane);
     }
   }
 

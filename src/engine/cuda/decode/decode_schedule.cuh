@@ -3,6 +3,8 @@
 // so producer, math and epilogue warps agree without exchanging a message.
 #pragma once
 
+#include <climits>
+
 #include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/decode/decode_shared_memory.cuh"
 
@@ -15,9 +17,10 @@ struct DecodeOp {
   OpKind kind;
   int index;  // in the launch
   int step, layer;
-  int items;   // of all SMs: 16-row blocks, or (row, KV head, split) of attention
-  int first;   // this SM computes items first, first + SMs, ...
-  int splits;  // attention: splits of the row with the longest context
+  int items;  // of all SMs: 16-row blocks, or (row, KV head, run of splits) of attention
+  int first;  // this SM computes items first, first + SMs, ...
+  // Attention: splits of the row with the longest context, in runs of adjacent ones.
+  int splits, run_splits, runs;
 };
 
 // Attention over fewer pages per split costs more in combining the splits than it saves.
@@ -30,10 +33,24 @@ __device__ inline int splits_of(const DecodeArgs& args, int pages) {
   return max(1, min((pages + kMinPagesPerSplit - 1) / kMinPagesPerSplit, args.max_splits));
 }
 
+// Splits of a run, which one SM computes one after the other: queries are loaded once, the warps do
+// not wait for each other between splits, and results are published once. The number that leaves
+// the busiest SM the fewest splits; of equal ones the largest. Bits do not depend on it.
+__device__ inline int splits_per_run(const DecodeArgs& args, int splits) {
+  const int grid = gridDim.x;
+  int best = 1, fewest = INT_MAX;
+  for (int n = 1; n <= min(splits, args.max_run_splits); ++n) {
+    const int items = args.row_count * args.kv_heads * ((splits + n - 1) / n);
+    const int busiest = (items + grid - 1) / grid * n;
+    if (busiest <= fewest) best = n, fewest = busiest;
+  }
+  return best;
+}
+
 // Calls function(op) for every operator of the launch, in order. Items are dealt to the SMs round
 // robin and the deal continues across operators: `base` is the SM of the operator's first item.
 template <typename Function>
-__device__ inline void for_each_op(const DecodeArgs& args, const Function& function) {
+__device__ __forceinline__ void for_each_op(const DecodeArgs& args, const Function& function) {
   const int grid = gridDim.x;
   int base = 0, index = 0;
   for (int step = 0; step < args.steps; ++step) {
@@ -46,7 +63,6 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
       op.kind = o == 0         ? OpKind::embed
                 : o == ops - 1 ? OpKind::head
                                : static_cast<OpKind>((o - 1) % 5 + 1);
-      op.splits = splits_of(args, (args.max_position + step) / kPageTokens + 1);
       switch (op.kind) {
         case OpKind::embed:
           op.items = args.hidden / kBlockRows;
@@ -55,7 +71,11 @@ __device__ inline void for_each_op(const DecodeArgs& args, const Function& funct
           op.items = args.qkv.blocks;
           break;
         case OpKind::attention:
-          op.items = args.row_count * args.kv_heads * op.splits;
+          // In every layer anew: kept in registers, they would spill.
+          op.splits = splits_of(args, (args.max_position + step) / kPageTokens + 1);
+          op.run_splits = splits_per_run(args, op.splits);
+          op.runs = (op.splits + op.run_splits - 1) / op.run_splits;
+          op.items = args.row_count * args.kv_heads * op.runs;
           break;
         case OpKind::out:
           op.items = args.out.blocks;
@@ -109,32 +129,40 @@ __device__ inline int resident_chunks(const DecodeArgs& args, int chunks) {
   return args.activation_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }
 
-// One attention item: a row, a KV head, and a split of the row's KV pages.
-struct AttentionSplit {
-  int row, kv_head, split, splits;  // split >= splits: no work
-  int position, first_key;          // of the row's token, and of the first key that it sees
-  int first_page, page_count;       // in the sequence
-  bool has_step_page;               // the last page is the one that holds this step's tokens
+// One attention item: a row, a KV head, and a run of the splits of the row's KV pages.
+struct AttentionRun {
+  int row, kv_head;
+  int first_split, end_split;         // of this run; first_split >= end_split: no work
+  int splits;                         // of the row
+  int position, first_key;            // of the row's token, and of the first key that it sees
+  int begin, pages, pages_per_split;  // pages of the sequence from `begin` on
+
+  // Whether the run has the row's last page, which holds this step's tokens. Splits at the end of a
+  // long row may be empty.
+  __device__ bool has_step_page() const {
+    const int end = begin + pages;
+    return page_begin(first_split) < end && page_end(end_split - 1) == end;
+  }
+  __device__ int page_begin(int split) const { return begin + min(pages, split * pages_per_split); }
+  __device__ int page_end(int split) const { return page_begin(split + 1); }
 };
 
-__device__ inline AttentionSplit attention_split(const DecodeArgs& args, const RowContext* rows,
-                                                 const DecodeOp& op, int item) {
-  AttentionSplit s;
-  s.split = item % op.splits;
-  const int pair = item / op.splits;
-  s.kv_head = pair % args.kv_heads;
-  s.row = pair / args.kv_heads;
-  const RowContext row = rows[s.row];
-  s.position = row.past + op.step + s.row - row.first;
+__device__ inline AttentionRun attention_run(const DecodeArgs& args, const RowContext* rows,
+                                             const DecodeOp& op, int item) {
+  AttentionRun r;
+  const int pair = item / op.runs;
+  r.kv_head = pair % args.kv_heads;
+  r.row = pair / args.kv_heads;
+  const RowContext row = rows[r.row];
+  r.position = row.past + op.step + r.row - row.first;
   const int window = args.window[op.layer];
-  s.first_key = window ? max(0, s.position - window + 1) : 0;
-  const int begin = s.first_key / kPageTokens, pages = s.position / kPageTokens + 1 - begin;
-  s.splits = splits_of(args, pages);
-  const int per_split = (pages + s.splits - 1) / s.splits;
-  s.first_page = begin + min(pages, s.split * per_split);
-  s.page_count = min(pages, (s.split + 1) * per_split) - min(pages, s.split * per_split);
-  s.has_step_page = s.page_count > 0 && s.first_page + s.page_count == begin + pages;
-  return s;
+  r.first_key = window ? max(0, r.position - window + 1) : 0;
+  r.begin = r.first_key / kPageTokens, r.pages = r.position / kPageTokens + 1 - r.begin;
+  r.splits = splits_of(args, r.pages);
+  r.pages_per_split = (r.pages + r.splits - 1) / r.splits;
+  r.first_split = item % op.runs * op.run_splits;
+  r.end_split = min(r.splits, r.first_split + op.run_splits);
+  return r;
 }
 
 // Timestamps of SM 0 per operator: 0 activations are ready, 1 last math done, 2 results written.

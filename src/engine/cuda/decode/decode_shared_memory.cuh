@@ -28,20 +28,28 @@ __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
   return kChunksPerStage * format_info(format).chunk_bytes;
 }
 
-// The type in which activations are multiplied: the one that weights of the format convert to most
-// cheaply. Activations arrive as bf16. For f16 and int8x2 each group of 64 columns of a row is
-// scaled by its own power of two, which brings the largest magnitude just below 2^15 or 2^14.
-//   bf16    as they are
-//   f16     exact down to 2^-28 of the group's largest
-//   int8x2  16-bit integers as two signed bytes, low and high, each in its own MMA column. Exact
-//           down to 2^-6 of the group's largest, and below that with an error of at most 2^-14 of
-//           it: 2^-11 over a group, where rounding to bf16 errs by up to 2^-8.
-// Any value that bf16 holds is in range.
+// The type in which activations are multiplied, and to which the weights are converted. Activations
+// arrive as bf16. The type is the same for any number of rows, so a row's bits do not depend on the
+// batch. For f16 and int8x2 each group of 64 columns of a row is scaled by its own power of two,
+// which brings the largest magnitude just below 2^15 or 2^14. Every SM converts all activations, so
+// a conversion must save more in the weights than it costs.
+//   bf16    bf16 and fp8 weights. fp8: times 2^60 (activation_scale)
+//   f16     nf4: levels from a table. Exact down to 2^-28 of the group's largest
+//   int8x2  int8, int4: 16-bit integers as two signed bytes, low and high, each in its own MMA
+//           column. Exact down to 2^-6 of the group's largest, and below that with an error of at
+//           most 2^-14 of it: 2^-11 over a group, where rounding to bf16 errs by up to 2^-8.
+// For f16 and int8x2 any value that bf16 holds is in range.
 enum class OperandType { bf16, f16, int8x2 };
 __host__ __device__ constexpr OperandType operand_type(WeightFormat format) {
-  return format == WeightFormat::bf16                                   ? OperandType::bf16
-         : format == WeightFormat::int8 || format == WeightFormat::int4 ? OperandType::int8x2
-                                                                        : OperandType::f16;
+  return format == WeightFormat::int8 || format == WeightFormat::int4 ? OperandType::int8x2
+         : format == WeightFormat::nf4                                ? OperandType::f16
+                                                                      : OperandType::bf16;
+}
+// What activations are multiplied with when they are written, and row scales too: fp8 weights are
+// 2^-120 times their value as bf16 (dequantize_unscaled). Activations of fp8 are in range up to
+// 2^67.
+__host__ __device__ constexpr float activation_scale(WeightFormat format) {
+  return format == WeightFormat::fp8 ? 0x1p60f : 1.0f;
 }
 constexpr int kGroupColumns = 64;
 constexpr int kBytePlanes = 2;      // int8x2: low and high bytes
@@ -89,12 +97,11 @@ struct DecodeControl {
   uint64_t partials_full[kPartialBuffers], partials_empty[kPartialBuffers];
   uint64_t attention_done;
   unsigned ops_completed;  // operators of this launch that all SMs have completed
-  int combines_splits;     // attention: whether this SM arrived last and combines the splits
+  int merges_splits;       // attention: whether this SM arrived last and merges the splits
   float norm_scale[kEpilogueWarps][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   RowContext rows[kMaxRows];
   int page_number[32];  // of the pages that the producer's lanes load next
-  float softmax_max[kMathWarps][8], softmax_sum[kMathWarps][8];  // attention: [warp][head]
 };
 
 #ifdef RIDGE_HOPPER
@@ -102,7 +109,7 @@ struct DecodeControl {
 struct DecodeShared {
   DecodeControl& control;
   uint8_t* ring;             // [stage][stage_bytes]: weights or KV pages
-  uint8_t* activations;      // of the current operator; attention: outputs of the warps
+  uint8_t* activations;      // of the current operator; attention: softmax states of the warps
   GroupScale* group_scales;  // [group][column]
   uint32_t* levels;          // nf4: [byte][lane]
   float* partials;           // [kPartialBuffers][warp][row][16]

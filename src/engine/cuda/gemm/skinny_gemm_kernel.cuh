@@ -43,21 +43,7 @@ __host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
   return held < 16 ? held : 16;
 }
 
-// As dequantize_chunk(), but fp8 bits are only moved to where bf16 has them: the value times
-// 2^-120. Tokens are multiplied by 2^60 (load_pair) and row scales by 2^60 to make up for it.
-template <WeightFormat kFormat>
-__device__ inline void dequantize_unscaled(const uint4& words, __half2 scale,
-                                           uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
-  if constexpr (kFormat == WeightFormat::fp8) {
-    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      a[k / 2][k % 2 * 2] = fp8_bits<0>(word[k]), a[k / 2][k % 2 * 2 + 1] = fp8_bits<1>(word[k]);
-    }
-  } else {
-    dequantize_chunk<kFormat>(words, scale, a);
-  }
-}
+// fp8: times 2^60, as dequantize_unscaled() wants it; row scales too.
 template <WeightFormat kFormat>
 __device__ inline uint32_t load_pair(const uint16_t* x) {
   const uint32_t pair = *reinterpret_cast<const uint32_t*>(x);

@@ -126,4 +126,20 @@ __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
   }
 }
 
+// As dequantize_chunk(), but fp8 bits are only moved to where bf16 has them: the value times
+// 2^-120. Tokens and row scales are multiplied by 2^60 each to make up for it.
+template <WeightFormat kFormat>
+__device__ inline void dequantize_unscaled(const uint4& words, __half2 scale,
+                                           uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
+  if constexpr (kFormat == WeightFormat::fp8) {
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      a[k / 2][k % 2 * 2] = fp8_bits<0>(word[k]), a[k / 2][k % 2 * 2 + 1] = fp8_bits<1>(word[k]);
+    }
+  } else {
+    dequantize_chunk<kFormat>(words, scale, a);
+  }
+}
+
 }  // namespace ridge::cuda
