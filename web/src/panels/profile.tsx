@@ -64,7 +64,7 @@ function Operators({ profile, width }: { profile: Profile; width: number }) {
           <g key={family} class="bar kernels" data-operator={family} transform={`translate(0 ${top})`}>
             <text x={f.left - 8} y={11} text-anchor="end">{family}</text>
             <rect x={f.left} width={Math.max(1, x(s) - f.left)} y={1} height={12} />
-            <text class="value" x={x(s) + 6} y={11}>{seconds(s)} · {percent(s / profile.kernel_s)}{narrow ? "" : ` · ${count(launches)} launches`}</text>
+            <text class="value" x={x(s) + 6} y={11}>{seconds(s)} · {percent(s / profile.kernel_s)}{narrow ? "" : ` · ${count(launches)} launch${launches === 1 ? "" : "es"}`}</text>
             {expected_s && <><rect class="hollow" x={f.left} width={Math.max(1, x(expected_s) - f.left)} y={16} height={9} /><text class="value" x={x(expected_s) + 6} y={25}>expected {seconds(expected_s)}</text></>}
           </g>
         );

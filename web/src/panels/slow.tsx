@@ -212,9 +212,9 @@ function Answer({ x }: { x: Explanation }) {
 export function SlowPanel() {
   const given = frozen !== null || observes(config.value);
   const { data, error } = useView<Explanation>("explain", undefined, given);
+  const option = error && kOptions.find((name) => renamed(name) === error.option);
   useEffect(() => {
     const others = Object.entries(fieldErrors.value).filter(([name]) => !kOptions.includes(name));
-    const option = error && kOptions.find((name) => renamed(name) === error.option);
     fieldErrors.value = Object.fromEntries(option ? [...others, [option, error.message]] : others);
   }, [error]);
   return (
@@ -226,7 +226,7 @@ export function SlowPanel() {
           <button type="button" class="link" onClick={() => set({ observed: "600", "seen-batch": "8", "gpu-util": "0.4" })}>600 tok/s from 8 sequences at 40 % utilisation</button>.
         </p>
       )}
-      {given && error && <p class="note error" role="alert">{plain(error)}</p>}
+      {given && error && !option && <p class="note error" role="alert">{plain(error)}</p>}
       {given && data && !error && <Answer x={data} />}
     </section>
   );
