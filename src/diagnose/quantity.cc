@@ -53,6 +53,7 @@ constexpr QuantityInfo kInfos[] = {
     {Q::graph_share, "graph_share", U::share, nullptr, "share of steps that a CUDA graph ran"},
     {Q::graph_max, "graph_max", U::number, "graph-max", "The largest batch with a CUDA graph"},
     {Q::engine_busy, "engine_busy", U::share, nullptr, "share of time in a forward pass"},
+    {Q::prefill_share, "prefill_share", U::share, nullptr, "share of the steps' time for prompts"},
     {Q::drafted, "drafted", U::number, nullptr, "draft tokens per verification"},
     {Q::accepted, "accepted", U::number, "accepted",
      "Mean acceptance length (2.3), or the share of draft tokens that are accepted (0.4, 40%)"},

@@ -52,6 +52,7 @@ enum class Quantity : uint8_t {
   graph_share,      // share of decode steps that ran from a CUDA graph
   graph_max,        // the largest batch that has a CUDA graph
   engine_busy,      // share of time in which a forward pass runs, as the engine times it
+  prefill_share,    // share of the steps' time that prompts take
   // Speculation.
   drafted,   // draft tokens per verification
   accepted,  // of these, accepted

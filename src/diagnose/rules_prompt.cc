@@ -10,18 +10,37 @@
 namespace ridge {
 namespace {
 
-// Expected share of the device's time that prompts take; 0: not known.
+// Share of the device's time that prompts take, as the engine times it or as expected; 0: not
+// known.
 double prefill_share(const Case& c) {
   const Observations& seen = c.seen;
+  if (seen.is_recent(Quantity::prefill_share)) return *seen[Quantity::prefill_share];
   if (!c.run.expected || !seen.is_recent(Quantity::requests_per_s)) return 0;
   const Prediction& p = c.run.expected->prediction;
   return *seen[Quantity::requests_per_s] * p.prefill.expected_s /
          std::max(1, c.run.expected->request.plan.dp);
 }
 
+std::string prefill_share_words(const Case& c, double share) {
+  const std::string time = pretty_percent(std::min(1.0, share));
+  if (c.seen.is_recent(Quantity::prefill_share)) {
+    return fmt::format("prompts take {} of the steps' time", time);
+  }
+  return fmt::format("{}/s prompts of {} tokens take {} of the device's time",
+                     pretty_number(*c.seen[Quantity::requests_per_s]),
+                     pretty_number(c.run.expected->request.prompt), time);
+}
+
+// By the rates where they are known: lengths are those of requests that ended, and long answers may
+// not have.
 double prompt_per_output(const Observations& seen) {
   const double output = seen.value_or(Quantity::output, 0);
-  return output > 0 ? seen.value_or(Quantity::prompt, 0) / output : 0;
+  const double by_length = output > 0 ? seen.value_or(Quantity::prompt, 0) / output : 0;
+  if (!seen.is_recent(Quantity::tokens_per_s) || !seen.is_recent(Quantity::prompt_tokens_per_s) ||
+      *seen[Quantity::tokens_per_s] <= 0) {
+    return by_length;
+  }
+  return std::min(by_length, *seen[Quantity::prompt_tokens_per_s] / *seen[Quantity::tokens_per_s]);
 }
 
 std::optional<Hypothesis> judge_interference(const Case& c) {
@@ -75,10 +94,7 @@ std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
   Hypothesis x{Verdict::prefill_bound, {}, Wall::compute, "", false};
   const double share = prefill_share(c), ratio = prompt_per_output(seen);
   if (share > thresholds::kPrefillShare) {
-    x.belief.supports(0.7, fmt::format("{}/s prompts of {} tokens take {} of the device's time",
-                                       pretty_number(*seen[Quantity::requests_per_s]),
-                                       pretty_number(c.run.expected->request.prompt),
-                                       pretty_percent(std::min(1.0, share))));
+    x.belief.supports(0.7, prefill_share_words(c, share));
   }
   if (ratio >= thresholds::kPromptHeavy) {
     x.belief.supports(share > 0 ? 0.2 : 0.5,
@@ -98,6 +114,9 @@ std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
                                        pretty_time(ttft), pretty_time(e2e), pretty_time(queue)));
   }
   if (x.belief.value() == 0) return std::nullopt;
+  if (share <= thresholds::kPrefillShare && seen.is_recent(Quantity::prefill_share)) {
+    x.belief.contradicts(0.5, prefill_share_words(c, share));
+  }
   if (c.tensor_busy()) x.belief.supports(0.4, "the tensor cores are busy");
   if (c.tensor_quiet()) x.belief.contradicts(0.5, "the tensor cores are quiet");
   if (seen.value_or(Quantity::prompt_hit, 0) > 0.8) {

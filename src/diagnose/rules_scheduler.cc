@@ -48,6 +48,25 @@ bool batch_is_useful(const Case& c) {
   return c.run.expected && c.run.batch && *c.run.batch >= c.run.expected->useful_batch;
 }
 
+// Tokens that the free pages hold, where requests wait whose prompt needs more; -1: not so. A gauge
+// may be read when a sequence has just ended: those that run hold at least their prompts.
+double too_little_room(const Case& c) {
+  const Observations& seen = c.seen;
+  if (!c.waits() || !seen.has(Quantity::kv_usage) || !seen.has(Quantity::kv_tokens)) return -1;
+  const double engines = std::max(1, seen.setup.dp.value_or(1));
+  const double pool = *seen[Quantity::kv_tokens] / engines;
+  const double prompt =
+      seen.value_or(Quantity::prompt, 0) * (1 - seen.value_or(Quantity::prompt_hit, 0));
+  const double held = std::max(*seen[Quantity::kv_usage] * pool, c.running() / engines * prompt);
+  const double room = std::max(0.0, pool - held);
+  return room < prompt ? room : -1;
+}
+
+// A new sequence would find pages.
+bool cache_has_room(const Case& c) {
+  return c.seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom && too_little_room(c) < 0;
+}
+
 std::optional<Hypothesis> judge_kv_full(const Case& c) {
   const Observations& seen = c.seen;
   const double kv = seen.value_or(Quantity::kv_usage, 0);
@@ -59,6 +78,10 @@ std::optional<Hypothesis> judge_kv_full(const Case& c) {
     const double weight = c.waits() || often ? 0.75 : queues_long(c) ? 0.6 : 0.2;
     x.belief.supports(weight, fmt::format("the KV cache is {} full", pretty_percent(kv)));
     if (c.waits()) x.belief.supports(0.5, waiting_words(c));
+  } else if (const double room = too_little_room(c); room >= 0) {
+    x.belief.supports(0.75, fmt::format("{}: the free pages hold {} tokens, a prompt has {}",
+                                        waiting_words(c), pretty_number(std::round(room)),
+                                        pretty_number(seen.value_or(Quantity::prompt, 0))));
   }
   if (often) {
     x.belief.supports(
@@ -93,7 +116,7 @@ bool is_default_limit(double running) {
 
 std::optional<Hypothesis> judge_admission(const Case& c) {
   const Observations& seen = c.seen;
-  const bool room = seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom;
+  const bool room = cache_has_room(c);
   if (!c.waits() && !(queues_long(c) && room)) return std::nullopt;
   if (!room && !at_limit(c)) return std::nullopt;
   if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull && !at_limit(c)) {
@@ -193,11 +216,10 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
     x.belief.contradicts(
         0.85, fmt::format("{} sequences: a default limit of engines", pretty_number(c.running())));
   }
-  const bool room = seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvRoom;
-  if (room && c.waits() && !batch_is_useful(c) && !c.tensor_busy()) {
+  if (cache_has_room(c) && c.waits() && !batch_is_useful(c) && !c.tensor_busy()) {
     x.belief.contradicts(0.75, "the KV cache has room: a limit may hold requests back");
   }
-  if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull) {
+  if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull || too_little_room(c) >= 0) {
     x.belief.contradicts(0.6, "the KV cache is full: that is the capacity that lacks");
   }
   const double arrivals = seen.value_or(Quantity::arrivals_per_s, 0);

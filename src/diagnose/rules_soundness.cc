@@ -15,6 +15,8 @@ std::optional<Hypothesis> judge_contradiction(const Case& c) {
       !seen.has(Quantity::itl)) {
     return std::nullopt;
   }
+  // A preempted sequence is between two tokens, and runs in no step meanwhile.
+  if (seen.value_or(Quantity::preemptions, 0) > 0) return std::nullopt;
   const double decoding = *seen[Quantity::tokens_per_s] * *seen[Quantity::itl];
   if (decoding <= thresholds::kDisagree * *seen[Quantity::batch]) return std::nullopt;
   Hypothesis x{Verdict::impossible, {}, std::nullopt, "", false};

@@ -51,10 +51,12 @@ bool slow_link(const Case& c) {
   return links.front().bandwidth.value_or(0) < 70e9 || links.front().p2p == false;
 }
 
-// Seconds of the time to first token that are neither queue nor prompt.
+// Seconds of the time to first token that are neither queue nor prompt. Engines count the first
+// token when it comes, and the queue when the request ends: while a queue grows, the two are of
+// different requests.
 double outside_engine(const Case& c) {
   const Observations& seen = c.seen;
-  if (!seen.has(Quantity::ttft) || !seen.has(Quantity::queue_time) ||
+  if (c.waits() || !seen.has(Quantity::ttft) || !seen.has(Quantity::queue_time) ||
       !seen.has(Quantity::prefill_time)) {
     return 0;
   }

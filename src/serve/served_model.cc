@@ -1,5 +1,6 @@
 #include "serve/served_model.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <sstream>
@@ -48,11 +49,22 @@ Json tool_call_schema(const OpenAiRequest& request) {
 
 MetricsOptions metrics_options(const Runner& runner, const ServingOptions& options,
                                const std::string& name) {
+  const RunnerOptions& bounds = runner.options();
   const int own = runner.weights().architecture.max_context;
+  const Plan plan = runner.plan();
+  const auto format_name = [](const std::optional<Format>& format) {
+    return format ? format->name : std::string();
+  };
   return {.model_name = name,
-          .page_tokens = runner.options().page_tokens,
+          .page_tokens = bounds.page_tokens,
           .pages = runner.page_count(),
-          .max_context = options.max_context > 0 ? options.max_context : own};
+          .max_context = options.max_context > 0 ? options.max_context : own,
+          .max_sequences = std::min(bounds.max_sequences, bounds.max_tokens),
+          .prefix_cache = options.prefix_cache,
+          .model = runner.weights().model.name,
+          .device = runner.device(),
+          .weights = format_name(plan.weights),
+          .kv = format_name(plan.kv)};
 }
 
 }  // namespace

@@ -24,9 +24,11 @@ using Buckets = Histogram::BucketBoundaries;
 // vLLM's buckets.
 const Buckets kFirstTokenSeconds{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                  1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-// The first three are Ridge's: a step of 3 ms would otherwise fall into vLLM's first bucket.
-const Buckets kTokenSeconds{.001, .002, .005, .01, .025, .05, .075, .1, .15, .2, .3,
-                            .4,   .5,   .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
+// vLLM's begin at 10 ms. The others are Ridge's: steps of 3 ms would share a bucket with stalls of
+// 10 ms, and neither the median nor the 99th percentile could be told.
+const Buckets kTokenSeconds{.0001, .0002, .0005, .001, .002, .003, .004, .005, .0075, .01, .015,
+                            .02,   .025,  .035,  .05,  .075, .1,   .15,  .2,   .3,    .4,  .5,
+                            .75,   1,     2.5,   5,    7.5,  10,   20,   40,   80};
 const Buckets kRequestSeconds{.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                               30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kIterationTokens{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
@@ -229,9 +231,15 @@ ServingMetrics::Impl::Impl(const MetricsOptions& o) : options(o) {
              {{"block_size", std::to_string(o.page_tokens)},
               {"num_gpu_blocks", std::to_string(o.pages)},
               {"kv_cache_size_tokens", fmt::format("{:.0f}", pool_tokens)},
+              {"cache_dtype", o.kv.empty() ? "auto" : o.kv},
+              {"enable_prefix_caching", o.prefix_cache ? "True" : "False"},
               {"kv_cache_max_concurrency",
                fmt::format("{:.2f}", pool_tokens / std::max(1, o.max_context))}})
       .Set(1);
+  make.gauge("ridge:engine_info", "The model and where it runs.",
+             {{"model", o.model}, {"device", o.device}, {"weights", o.weights}})
+      .Set(1);
+  make.gauge("ridge:max_sequences", "Requests that may run at once.").Set(o.max_sequences);
   pages_free.Set(o.pages);
 }
 

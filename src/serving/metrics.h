@@ -10,11 +10,15 @@
 namespace ridge {
 
 struct MetricsOptions {
-  std::string model_name;  // the label model_name
-  int engine = 0;          // the label engine
-  int page_tokens = 0;     // of one KV page
-  int pages = 0;           // of the pool
-  int max_context = 0;     // tokens of one request; the largest bucket of the token counts
+  std::string model_name = {};  // the label model_name
+  int engine = 0;               // the label engine
+  int page_tokens = 0;          // of one KV page
+  int pages = 0;                // of the pool
+  int max_context = 0;          // tokens of one request; the largest bucket of the token counts
+  int max_sequences = 0;        // running at once
+  bool prefix_cache = true;
+  // As the predictor names them; empty: not known.
+  std::string model = {}, device = {}, weights = {}, kv = {};
 };
 
 // Every member may be called from any thread while another runs text(). The on_* members take well

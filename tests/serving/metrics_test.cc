@@ -17,7 +17,16 @@ namespace ridge {
 namespace {
 
 MetricsOptions options() {
-  return {.model_name = "tiny", .engine = 0, .page_tokens = 16, .pages = 100, .max_context = 800};
+  return {.model_name = "tiny",
+          .engine = 0,
+          .page_tokens = 16,
+          .pages = 100,
+          .max_context = 800,
+          .max_sequences = 24,
+          .model = "llama-3.1-8b",
+          .device = "NVIDIA H200",
+          .weights = "fp8",
+          .kv = "bf16"};
 }
 
 // "name{labels without model_name and engine}" -> value. Checks the common labels on the way.
@@ -145,7 +154,7 @@ TEST(Metrics, CountsAndSumsAgreeWithTheRequestsServed) {
   is("ridge:step_sequences_sum", n * m);
 }
 
-TEST(Metrics, BucketsAreThoseOfVllmAndSmallOnes) {
+TEST(Metrics, BucketsAreThoseOfVllmAndFinerOnes) {
   ServingMetrics metrics(options());
   const std::string text = metrics.text();
   const auto bounds = [&](const std::string& name) {
@@ -162,8 +171,8 @@ TEST(Metrics, BucketsAreThoseOfVllmAndSmallOnes) {
             "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 20 40 80 160 "
             "640 2560 +Inf ");
   const char* tokens =
-      "0.001 0.002 0.005 0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5 5 7.5 10 20 40 "
-      "80 +Inf ";
+      "0.0001 0.0002 0.0005 0.001 0.002 0.003 0.004 0.005 0.0075 0.01 0.015 0.02 0.025 0.035 0.05 "
+      "0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5 5 7.5 10 20 40 80 +Inf ";
   EXPECT_EQ(bounds("vllm:inter_token_latency_seconds"), tokens);
   EXPECT_EQ(bounds("vllm:request_time_per_output_token_seconds"), tokens);
   EXPECT_EQ(bounds("vllm:e2e_request_latency_seconds"),
@@ -174,9 +183,14 @@ TEST(Metrics, BucketsAreThoseOfVllmAndSmallOnes) {
             "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 +Inf ");
   const auto values = parse(text);
   const std::string info =
-      "vllm:cache_config_info{block_size=\"16\",kv_cache_max_concurrency=\"2.00\","
-      "kv_cache_size_tokens=\"1600\",num_gpu_blocks=\"100\"}";
+      "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"bf16\",enable_prefix_caching="
+      "\"True\","
+      "kv_cache_max_concurrency=\"2.00\",kv_cache_size_tokens=\"1600\",num_gpu_blocks=\"100\"}";
   EXPECT_TRUE(values.contains(info)) << text;
+  EXPECT_EQ(values.at("ridge:max_sequences"), 24);
+  EXPECT_TRUE(values.contains(
+      "ridge:engine_info{device=\"NVIDIA H200\",model=\"llama-3.1-8b\",weights=\"fp8\"}"))
+      << text;
 }
 
 TEST(Metrics, SpeculationCountsDraftsAndEveryToken) {

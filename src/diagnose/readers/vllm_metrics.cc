@@ -1,6 +1,7 @@
 // vLLM v0 and v1, NIM, and Ridge, which has vLLM's names and some of its own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "diagnose/readers/engine_metrics.h"
@@ -29,6 +30,7 @@ const std::set<std::string_view> kVllmIgnored{
     "mm_cache_queries",
     "mm_cache_hits",
     "prompt_tokens_by_source",
+    "prompt_tokens_cached",
     "prompt_tokens_recomputed",
     "spec_decode_num_accepted_tokens_per_pos",
     "spec_decode_draft_acceptance_rate",
@@ -43,6 +45,9 @@ const std::set<std::string_view> kVllmIgnored{
     "max_token_capacity_per_batch",
     "tokens",
 };
+
+// Of a sequence's steps: drafts that are tried so rarely neither cost nor gain.
+constexpr double kRarelyDrafts = 0.05;
 
 double label_number(const MetricSample& sample, std::string_view key) {  // 0: none
   const std::string_view text = sample.label(key);
@@ -166,6 +171,13 @@ void observe_drafts(MetricsObserver& observe) {
   if (!drafted || !accepted) return;
   // v0 counts no verifications; each emits one token more than it accepts.
   if (!verifications && emitted) verifications = *emitted - *accepted;
+  // A step yields a token and the drafts that were accepted: so many steps ran, a sequence each.
+  const double steps = observe.increase("generation_tokens").value_or(0) - *accepted;
+  if (*drafted > 0 && verifications.value_or(0) < kRarelyDrafts * steps) {
+    observe.note(fmt::format("drafts are verified in only {:.1f} % of the steps",
+                             100 * verifications.value_or(0) / steps));
+    return;
+  }
   observe_speculation(observe, verifications.value_or(0), *drafted, *accepted,
                       "spec_decode_num_accepted_tokens_total");
 }
@@ -207,6 +219,35 @@ void observe_nim(MetricsObserver& observe) {
   observe_vllm_names(observe);
 }
 
+namespace {
+
+void observe_engine_info(MetricsObserver& observe) {
+  const MetricSample* info = observe.series.first("engine_info");
+  if (!info) return;
+  RunSetup& setup = observe.file.setup;
+  if (!info->label("model").empty()) setup.model = info->label("model");
+  setup.device = info->label("device");
+  setup.weights = info->label("weights");
+}
+
+// What prompts add to the steps: all of a step without decodes; of mixed ones, what they take
+// longer than steps that only decode.
+void observe_prefill_share(MetricsObserver& observe) {
+  const auto seconds = [&](const char* phase) {
+    return observe.histogram("step_measured_seconds", {"phase", phase}).value_or(MetricHistogram());
+  };
+  const MetricHistogram prefill = seconds("prefill"), decode = seconds("decode"),
+                        mixed = seconds("mixed");
+  const double all = prefill.sum + decode.sum + mixed.sum;
+  if (all <= 0) return;
+  const double step = decode.count > 0 ? decode.sum / decode.count : 0;
+  const double added = prefill.sum + std::max(0., mixed.sum - mixed.count * step);
+  observe.add(Q::prefill_share, added / all, observe.span().counters(),
+              "step_measured_seconds_sum{phase}");
+}
+
+}  // namespace
+
 void observe_ridge_steps(MetricsObserver& observe) {
   observe.file.setup.engine = "ridge";
   observe.file.kind = "Ridge metrics";
@@ -216,6 +257,11 @@ void observe_ridge_steps(MetricsObserver& observe) {
   observe.mean(Q::step_time, {"step_measured_seconds"});
   observe.mean(Q::decode_step, {"step_measured_seconds"}, {"phase", "decode"});
   observe.mean(Q::batch, {"step_sequences"});
+  observe_engine_info(observe);
+  observe_prefill_share(observe);
+  if (observe.series.gauge("max_sequences", GaugeFold::sum).value_or(0) > 0) {
+    observe.gauge(Q::max_running, {"max_sequences"}, GaugeFold::sum);
+  }
   const auto steps = observe.histogram("step_measured_seconds");
   const double seconds = observe.span().seconds;
   if (steps && seconds > 0 && steps->sum <= seconds * 1.05) {
