@@ -6,12 +6,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWarmUp{150}, kWindow{500};
-
+// From a start in which the load settles, until some time has passed and some requests have ended.
 std::vector<MetricsPage> window_of(const PacedEndpoint& endpoint) {
-  std::this_thread::sleep_for(kWarmUp);
+  std::this_thread::sleep_for(milliseconds(150));
   std::vector<MetricsPage> pages{endpoint.scrape()};
-  std::this_thread::sleep_for(kWindow);
+  const int before = endpoint.ended();
+  std::this_thread::sleep_for(milliseconds(400));
+  for (int i = 0; i < 1000 && endpoint.ended() < before + 4; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
   pages.push_back(endpoint.scrape());
   return pages;
 }
@@ -51,18 +54,38 @@ TEST(OwnEndpoint, OneSequenceIsUnderBatched) {
   EXPECT_EQ(d.seen.value_or(Quantity::max_running, 0), 64);
 }
 
-// At the pace that is expected of a model on a machine, the step itself is found to be right.
+// The reports of so many steps, one token for each of the sequences, and the page after them.
+MetricsPage serve_steps(ServingMetrics& metrics, int steps, const StepReport& report,
+                        double time_s) {
+  for (int i = 0; i < steps; ++i) {
+    metrics.on_step(report);
+    for (int t = 0; t < report.decode_sequences; ++t) metrics.on_tokens(1, report.measured_s);
+  }
+  MetricsPage page = parse_metrics(metrics.text(), "page").front();
+  page.time_s = time_s;
+  return page;
+}
+
+// A step that takes what is expected of the model on the machine.
 TEST(OwnEndpoint, OneSequenceOfAnExpectedStepIsUnderBatched) {
   RequestOptions options;
   options.model = "llama-3.1-8b";
   options.machine = "h100-sxm";
   options.stack = "ridge-cuda";
-  options.context = "80";
   const double step = predict(make_request(options, Sources::names_and_files)).decode.expected_s;
-  PacedEndpoint endpoint(
-      {.pace = {.step_s = step, .token_s = 0}, .model = "meta-llama/Llama-3.1-8B-Instruct"});
-  endpoint.start({.count = 1});
-  const Diagnosis d = diagnosed(window_of(endpoint), "h100-sxm");
+  ServingMetrics metrics({.page_tokens = 16,
+                          .pages = 20000,
+                          .max_context = 4096,
+                          .model = "meta-llama/Llama-3.1-8B-Instruct"});
+  const StepReport report{.measured_s = step,
+                          .decode_sequences = 1,
+                          .generated_tokens = 1,
+                          .running = 1,
+                          .pages_free = 19940,
+                          .pages_held = 60};
+  const std::vector<MetricsPage> pages{serve_steps(metrics, 10, report, 0),
+                                       serve_steps(metrics, 500, report, 500 * step)};
+  const Diagnosis d = diagnosed(pages, "h100-sxm");
   expect_verdict(d, Verdict::under_batched);
   EXPECT_TRUE(d.run.in_band()) << account(d);
   EXPECT_FALSE(d.levers.empty());
@@ -75,18 +98,6 @@ TEST(OwnEndpoint, MoreRequestsThanMayRunWithAnEmptyCacheIsAnAdmissionLimit) {
   expect_verdict(d, Verdict::admission_limit);
   ASSERT_FALSE(d.levers.empty());
   EXPECT_EQ(d.levers.front().setting, "--max-sequences");
-}
-
-// The reports of so many steps, one token for each of the sequences, and the page after them.
-MetricsPage serve_steps(ServingMetrics& metrics, int steps, const StepReport& report,
-                        double time_s) {
-  for (int i = 0; i < steps; ++i) {
-    metrics.on_step(report);
-    for (int t = 0; t < report.decode_sequences; ++t) metrics.on_tokens(1, report.measured_s);
-  }
-  MetricsPage page = parse_metrics(metrics.text(), "page").front();
-  page.time_s = time_s;
-  return page;
 }
 
 // A queue behind as many sequences as are useful: a higher limit would not help. More sequences

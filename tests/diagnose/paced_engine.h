@@ -134,6 +134,8 @@ class PacedEndpoint {
     while (!engine_.idle()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
+  int ended() const { return ended_; }  // requests
+
   // The text that GET /metrics answers with, now.
   MetricsPage scrape() const {
     MetricsPage page = parse_metrics(metrics_.text(), "http://127.0.0.1:8000/metrics").front();
@@ -151,7 +153,9 @@ class PacedEndpoint {
   }
   void answer(const std::vector<RequestOutput>& outputs) {
     for (const RequestOutput& output : outputs) {
-      if (output.end != EndReason::length || stopping_) continue;
+      if (output.end != EndReason::length) continue;
+      ++ended_;
+      if (stopping_) continue;
       std::unique_lock lock(mutex_);
       const auto found = sent_.find(output.id);
       if (found == sent_.end()) continue;
@@ -163,6 +167,7 @@ class PacedEndpoint {
   }
 
   std::atomic<bool> stopping_ = false;
+  std::atomic<int> ended_ = 0;
   std::mutex mutex_;
   std::map<RequestId, Clients> sent_;
   ServingMetrics metrics_;
