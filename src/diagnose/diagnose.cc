@@ -146,6 +146,8 @@ void list_missing(Diagnosis& d) {
   if (seen.value_or(Quantity::waiting, 0) > 0 && !seen.has(Quantity::kv_usage)) {
     need("--kv-usage: a full cache or a limit (vllm:kv_cache_usage_perc, sglang:token_usage)");
   }
+  // A CPU has none of these counters.
+  if (seen.setup.device.starts_with("CPU")) return;
   if (!seen.has(Quantity::dram_active)) {
     need(
         "--dram-active: DCGM_FI_PROF_DRAM_ACTIVE shows whether memory bandwidth limits "

@@ -283,7 +283,8 @@ std::optional<Hypothesis> judge_under_batched(const Case& c) {
     if (batch > thresholds::kSmallBatch) return std::nullopt;
     const bool tiny = batch <= thresholds::kVerySmallBatch;
     x.belief.supports(tiny ? 0.55 : 0.35,
-                      fmt::format("only {} sequences run at once", pretty_number(batch)));
+                      fmt::format("only {} sequence{} at once", pretty_number(batch),
+                                  batch <= 1 ? " runs" : "s run"));
   }
   if (seen.has(Quantity::waiting) && !c.waits()) x.belief.supports(0.3, "nobody waits");
   if (seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvLow) {
