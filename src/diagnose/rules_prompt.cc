@@ -117,6 +117,9 @@ std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
   if (share <= thresholds::kPrefillShare && seen.is_recent(Quantity::prefill_share)) {
     x.belief.contradicts(0.5, prefill_share_words(c, share));
   }
+  if (seen.value_or(Quantity::preemptions, 0) > 0) {
+    x.belief.contradicts(0.6, "preempted requests are computed again, as prompts");
+  }
   if (c.tensor_busy()) x.belief.supports(0.4, "the tensor cores are busy");
   if (c.tensor_quiet()) x.belief.contradicts(0.5, "the tensor cores are quiet");
   if (seen.value_or(Quantity::prompt_hit, 0) > 0.8) {
