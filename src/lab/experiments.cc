@@ -13,7 +13,8 @@ namespace {
 
 // In the order in which they are told.
 const Experiment* const kOrder[] = {
-    &kHistoryExperiment,
+    &kHistoryExperiment,   &kRooflineExperiment, &kLaunchExperiment,
+    &kAttentionExperiment, &kFusionExperiment,   &kTilesExperiment,
 };
 
 }  // namespace

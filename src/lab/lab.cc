@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/account/roof_system.h"
+#include "lab/levels.h"
 #include "machine/atlas.h"
 #include "measure/cpu/noise.h"
 #include "roofline/roofline.h"
@@ -30,8 +31,10 @@ struct Lab::Watch {
 };
 
 Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique<Watch>()) {
-  system_ = options.device == LabDevice::cpu ? find_system("this") : cuda_system();
   team_ = std::make_shared<ThreadTeam>(options.threads);
+  system_ = options.device == LabDevice::cpu
+                ? with_probed_levels(find_system("this"), *team_, options.quick)
+                : cuda_system();
 }
 
 Lab::~Lab() = default;
@@ -82,16 +85,38 @@ std::vector<std::string> Lab::conditions() const {
   return disturbances_between(watch_->before, disturbance_now(), team_->size());
 }
 
+Band expected_seconds(const Lab& lab, const Op& op, double working_set) {
+  Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
+  place_working_set(ceilings, lab.machine(), working_set);
+  const Estimate e = estimate(op, ceilings);
+  return {0.9 * e.roof_s, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
+}
+
 Band expected_seconds(const Lab& lab, double bytes, double flops) {
   Op op;
   op.name = "lab";
   op.kind = OpKind::elementwise;
   op.work.act_bytes = bytes;
   op.work.vector_flops = flops;
-  Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
-  place_working_set(ceilings, lab.machine(), bytes);
-  const Estimate e = estimate(op, ceilings);
-  return {0.9 * e.roof_s, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
+  return expected_seconds(lab, op, bytes);
+}
+
+Band rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }
+
+LabVerdict judge(const LabResult& result, bool holds) {
+  if (holds) return LabVerdict::confirmed;
+  int points = 0, doubtful = 0;
+  for (const LabSeries& series : result.series) {
+    for (const LabPoint& point : series.points) {
+      ++points;
+      doubtful += point.doubt.empty() ? 0 : 1;
+    }
+  }
+  return 2 * doubtful > points ? LabVerdict::open : LabVerdict::refuted;
+}
+
+Band operator+(const Band& a, const Band& b) {
+  return {a.low + b.low, a.expected + b.expected, a.high + b.high};
 }
 
 }  // namespace ridge

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/thread_team.h"
+#include "cost/op.h"
 #include "lab/experiment.h"
 #include "machine/machine.h"
 #include "roofline/ceilings.h"
@@ -71,5 +72,17 @@ struct LabInterrupted {};
 // Time of bytes and FLOPs on this machine's ceilings, as an operator of the predictor: the band
 // spans the roof and what plain kernels of this engine reach.
 Band expected_seconds(const Lab& lab, double bytes, double flops);
+// The same for any operator that reads and writes `working_set` bytes in all: where they fit the
+// last cache, they stream from it.
+Band expected_seconds(const Lab& lab, const Op& op, double working_set);
+
+// A rate under its roof. The ceilings are the best passes of `ridge measure`; the median pass of a
+// plain vector loop reaches 60 to 100 % of such a ceiling, and 10 % above it is measuring error.
+Band rate_under(double roof);
+// Confirmed or refuted by what was measured; open where the claim did not hold and more than half
+// of the points are doubtful: a busy machine refutes nothing.
+LabVerdict judge(const LabResult& result, bool holds);
+// Parts that run one after the other.
+Band operator+(const Band& a, const Band& b);
 
 }  // namespace ridge

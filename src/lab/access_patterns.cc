@@ -1,0 +1,154 @@
+// Sequential, strided and scattered reads of memory: which share of the roof arrives as useful
+// bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/error.h"
+#include "base/mapped_buffer.h"
+#include "base/units.h"
+#include "lab/catalogue.h"
+#include "lab/lab.h"
+#include "lab/levels.h"
+#include "lab/line_order.h"
+#include "measure/cpu/kernels.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kPatternLine = 64, kWordsPerLine = kPatternLine / 4;
+constexpr double kMisses = 10;  // of a core at a time, at least: line fill buffers
+
+// One word of every `stride` bytes: all strides touch the same number of lines, going through the
+// part again from the next line on until every line was touched once.
+uint32_t sum_strided(const uint32_t* words, size_t lines, size_t stride) {
+  const size_t step = stride / kPatternLine;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  for (size_t start = 0; start < step; ++start) {
+    const uint32_t* at = words + start * kWordsPerLine;
+    const size_t jump = step * kWordsPerLine, count = lines / step;
+    for (size_t i = 0; i + 4 <= count; i += 4, at += 4 * jump) {
+      a += at[0];
+      b += at[jump];
+      c += at[2 * jump];
+      d += at[3 * jump];
+    }
+  }
+  return a + b + c + d;
+}
+
+// Whole lines in the given order.
+uint32_t sum_scattered(const uint32_t* words, const uint32_t* order, size_t lines) {
+  uint32_t sum[kWordsPerLine] = {};
+  for (size_t i = 0; i < lines; ++i) {
+    const uint32_t* line = words + size_t(order[i]) * kWordsPerLine;
+    for (size_t j = 0; j < kWordsPerLine; ++j) sum[j] += line[j];
+  }
+  uint32_t total = 0;
+  for (const uint32_t s : sum) total += s;
+  return total;
+}
+
+struct Pattern {
+  std::string label;
+  double useful;   // bytes of a line that are used
+  bool guessable;  // whether the hardware prefetches it
+  std::function<uint32_t(const uint32_t* words, int thread)> read;
+};
+
+LabResult run_access_patterns(Lab& lab) {
+  const std::vector<LabLevel> levels = lab_levels(lab.machine(), lab.team().size());
+  if (levels.empty() || levels.back().latency <= 0) throw Error("the latency of memory is unknown");
+  const LabLevel& memory = levels.back();
+  const auto threads = size_t(lab.team().size());
+  // Whole pages of 4 KiB; every call reads the whole part, so that nothing is met in a cache.
+  const size_t part = size_t(memory.part_bytes / (lab.quick() ? 4 : 1)) / 16384 * 16384;
+  const size_t lines = part / kPatternLine;
+  const MappedBuffer buffer(part * threads);
+  if (!buffer) throw Error("no memory for {}", pretty_bytes(double(part * threads)));
+  std::fill_n(buffer.as<uint32_t>(), part * threads / 4, 1u);
+  lab.step("shuffling lines");
+  const std::vector<uint32_t> order = shuffled_lines(lines, 7);
+  std::vector<Pattern> patterns;
+  patterns.push_back({"sequential", kPatternLine, true, [&](const uint32_t* words, int) {
+                        return kernel_sets().front().read(reinterpret_cast<const float*>(words),
+                                                          part / 4, 1);
+                      }});
+  for (const size_t stride : lab.quick() ? std::vector<size_t>{64, 4096}
+                                         : std::vector<size_t>{64, 128, 256, 1024, 4096}) {
+    patterns.push_back(
+        {fmt::format("every {} B", stride), 4, stride <= 256,
+         [&, stride](const uint32_t* words, int) { return sum_strided(words, lines, stride); }});
+  }
+  patterns.push_back({"scattered lines", kPatternLine, false, [&](const uint32_t* words, int) {
+                        return sum_scattered(words, order.data(), lines);
+                      }});
+
+  LabResult result;
+  result.x = {"pattern", false, 0, 0};
+  result.y = {"useful GB/s", true, 0, 0};
+  LabSeries series{"useful bytes", {}};
+  std::atomic<bool> right = true;
+  // Without prefetching, a core waits for its misses: what it has in flight over the latency.
+  const double unguessed =
+      std::min(memory.bandwidth, kMisses * double(threads * kPatternLine) / memory.latency);
+  for (const Pattern& pattern : patterns) {
+    lab.step(pattern.label);
+    const double share = pattern.useful / kPatternLine;
+    Band band = rate_under(share * memory.bandwidth / 1e9);
+    band.low = std::min(band.low, 0.6 * share * unguessed / 1e9);
+    if (!pattern.guessable) band.expected = share * unguessed / 1e9;
+    const double useful = double(lines) * pattern.useful * double(threads);
+    const auto wanted = uint32_t(double(lines) * pattern.useful / 4);
+    LabPoint point = lab.measure(
+        double(series.points.size() + 1), band,
+        [&] {
+          lab.team().run([&](int t) {
+            const uint32_t* words = buffer.as<uint32_t>() + size_t(t) * part / 4;
+            if (pattern.read(words, t) != wanted) right = false;
+          });
+        },
+        [&](double seconds) { return useful / seconds / 1e9; });
+    point.label = pattern.label;
+    series.points.push_back(point);
+  }
+  result.series = {series};
+  result.checks.push_back({"every pattern reads what it should (checksums)", right});
+  const auto of_roof = [&](const LabPoint& p) { return 1e9 * p.measured / memory.bandwidth; };
+  const LabPoint &first = series.points.front(), &thin = series.points[1];
+  const LabPoint &far = series.points[series.points.size() - 2], &random = series.points.back();
+  result.verdict =
+      judge(result, thin.measured < first.measured / 8 && far.measured <= 1.1 * thin.measured &&
+                        random.measured < 1.05 * first.measured);
+  result.sentence = fmt::format(
+      "Of {}, sequential reads get {}, one float of each line {:.1f} %, one of each 4 KiB {:.1f} "
+      "%, "
+      "whole lines in random order {}.",
+      pretty_rate(memory.bandwidth), pretty_percent(of_roof(first)), 100 * of_roof(thin),
+      100 * of_roof(far), pretty_percent(of_roof(random)));
+  result.notes.push_back(fmt::format(
+      "{} threads, {}; a line is 64 B, so 4 useful bytes cap the rate at 1/16. Without prefetching "
+      "the lower edge is {:g} misses of a core at a time over {}. {} of the buffer lies in huge "
+      "pages; with 4 KiB pages, strides of a page add a TLB miss to each load.",
+      threads, pretty_bytes(double(buffer.size())), kMisses, pretty_time(memory.latency),
+      pretty_percent(buffer.huge_share())));
+  return result;
+}
+
+}  // namespace
+
+const Experiment kAccessPatternsExperiment{
+    "access-patterns",
+    LabTopic::hardware,
+    "Why do kernels stay below the roof?",
+    "Memory moves whole lines: bytes that are not used, and lines that are not prefetched, are "
+    "bandwidth lost.",
+    "coalescing",
+    "ridge lab latency-hiding",
+    true,
+    false,
+    3,
+    run_access_patterns};
+
+}  // namespace ridge

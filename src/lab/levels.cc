@@ -1,0 +1,74 @@
+#include "lab/levels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "measure/cpu/bandwidth.h"
+#include "measure/cpu/latency.h"
+
+namespace ridge {
+namespace {
+
+constexpr double kMemorySet = 128e6;  // bytes for memory, where the last cache is unknown or small
+constexpr double kLargestSet = 400e6;
+
+// Half of a core's own cache leaves room for the stack; a quarter of a shared one, because other
+// guests of the host use it as well; four times the last cache is memory.
+double part_in(const Machine& machine, const Level& level, int threads) {
+  const bool is_memory = &level == &machine.memory();
+  const Level* last = machine.cache();
+  double bytes = 0;
+  if (is_memory) {
+    const double cache = last ? last->total_capacity().value_or(0) : 0;
+    bytes = std::min(kLargestSet, std::max(kMemorySet, 4 * cache)) / threads;
+  } else if (level.capacity && level.scope == Scope::unit) {
+    bytes = *level.capacity / 2;
+  } else if (level.capacity) {
+    bytes = *level.total_capacity() / 4 / threads;
+  }
+  return std::floor(bytes / 4096) * 4096;
+}
+
+}  // namespace
+
+std::vector<LabLevel> lab_levels(const Machine& machine, int threads) {
+  std::vector<LabLevel> levels;
+  for (const Level& level : machine.levels) {
+    if (level.scope != Scope::unit && level.scope != Scope::device) continue;
+    const double part = part_in(machine, level, threads);
+    if (part <= 0 || !level.read_bandwidth) continue;
+    levels.push_back({level.name, *level.read_bandwidth, level.latency.value_or(0), part});
+  }
+  return levels;
+}
+
+System with_probed_levels(System system, ThreadTeam& team, bool quick) {
+  Machine& machine = system.device;
+  const int threads = team.size();
+  if (machine.units && threads < *machine.units) {
+    for (Maybe& peak : machine.peak) {
+      if (peak) peak = *peak * threads / *machine.units;
+    }
+  }
+  const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
+  const double largest = part_in(machine, machine.memory(), threads);
+  const WorkingSet set(team, largest * threads);
+  const MappedBuffer ring_memory(size_t(std::min(largest, 128e6)));
+  if (!set || !ring_memory) return system;
+  ThreadTeam one(1);
+  for (Level& level : machine.levels) {
+    const double part = part_in(machine, level, threads);
+    if (part <= 0 || (level.scope != Scope::unit && level.scope != Scope::device)) continue;
+    const Rates rates =
+        measure_bandwidth(team, set, part, Access::read, kernel_sets().front(), sampling);
+    const double best = *std::max_element(rates.bytes_per_s.begin(), rates.bytes_per_s.end());
+    level.read_bandwidth = std::max(best, level.read_bandwidth.value_or(0));
+    if (!level.latency) {
+      const double bytes = std::min(part, double(ring_memory.size()));
+      level.latency = measure_latency(one, ring_memory, bytes, sampling).value;
+    }
+  }
+  return system;
+}
+
+}  // namespace ridge

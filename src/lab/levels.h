@@ -1,0 +1,27 @@
+// What each memory level of this CPU can do, taken with the read and chase kernels of
+// `ridge measure` before any experiment runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/thread_team.h"
+#include "machine/machine.h"
+
+namespace ridge {
+
+// The system with the read bandwidth and latency of every level of the CPU. A figure of the machine
+// (a file of `ridge measure`) stands unless plain reads are faster here. A team smaller than the
+// machine has its share of the peaks. A level whose size is unknown stays as it is.
+System with_probed_levels(System system, ThreadTeam& team, bool quick);
+
+// A level that experiments run in: floats for each thread that lie in it and in no smaller level.
+struct LabLevel {
+  std::string name;
+  double bandwidth = 0;  // bytes/s, all threads of the team
+  double latency = 0;    // s; 0: unknown
+  double part_bytes = 0;
+};
+std::vector<LabLevel> lab_levels(const Machine& machine, int threads);
+
+}  // namespace ridge

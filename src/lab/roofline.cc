@@ -1,0 +1,136 @@
+// One loop whose FLOPs per byte are turned up: its rate follows bandwidth x intensity to the ridge
+// and the peak beyond it, once for each memory level.
+#include "roofline/roofline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "lab/catalogue.h"
+#include "lab/lab.h"
+#include "lab/lab_kernels.h"
+#include "lab/levels.h"
+#include "measure/cpu/bandwidth.h"
+
+namespace ridge {
+namespace {
+
+// How many FLOPs a float of 4 bytes gets: one addition for a group of floats, or multiply-adds.
+struct Turn {
+  int fmas, group;
+  double flops() const { return fmas > 0 ? 2.0 * fmas : 1.0 / group; }
+  double intensity() const { return flops() / 4; }
+  // Additions run at half the FLOP/s of multiply-adds.
+  double peak_of(double peak) const { return fmas > 0 ? peak : peak / 2; }
+};
+constexpr Turn kTurns[] = {{0, 4}, {0, 2},  {0, 1},  {1, 1},  {2, 1},  {4, 1},
+                           {8, 1}, {16, 1}, {32, 1}, {64, 1}, {128, 1}};
+constexpr Turn kQuickTurns[] = {{0, 4}, {2, 1}, {64, 1}};
+
+constexpr double kCallSeconds = 1e-3;  // starting a parallel region costs a thousandth of it
+
+// Each call reads the next slice, so that a set larger than the caches is never met in them.
+struct Slices {
+  size_t floats = 0, count = 1, next = 0;
+  long repeats = 1;
+};
+
+Slices slices_of(double part_bytes, double seconds_per_byte) {
+  Slices slices;
+  const double call_bytes = kCallSeconds / seconds_per_byte;
+  const double floats = part_bytes / 4;
+  slices.count = size_t(std::max(1.0, std::floor(part_bytes / call_bytes)));
+  slices.floats = size_t(floats) / slices.count / lab_kernels::kLabStep * lab_kernels::kLabStep;
+  if (slices.count == 1) slices.repeats = long(std::max(1.0, std::ceil(call_bytes / part_bytes)));
+  return slices;
+}
+
+LabPoint roofline_point(Lab& lab, const WorkingSet& set, const LabLevel& level, const Turn& turn,
+                        double peak, std::atomic<bool>& right) {
+  const double roof = attainable(turn.peak_of(peak), level.bandwidth, turn.intensity());
+  const int threads = lab.team().size();
+  Slices slices = slices_of(level.part_bytes, turn.intensity() / roof * threads);
+  const auto work = [&] {
+    lab.team().run([&](int index) {
+      const float* a = set.part(index) + slices.next * slices.floats;
+      const double sum =
+          lab_kernels::turn_intensity(a, slices.floats, slices.repeats, turn.fmas, turn.group);
+      const double groups = double(slices.floats) * double(slices.repeats) / turn.group;
+      const double expected = turn.fmas > 0 ? 2 : groups;
+      if (std::abs(sum / expected - 1) > 1e-6) right = false;
+    });
+    slices.next = (slices.next + 1) % slices.count;
+  };
+  const double flops =
+      turn.flops() * double(slices.floats) * double(slices.repeats) * lab.team().size();
+  return lab.measure(turn.intensity(), rate_under(roof / 1e9), work,
+                     [&](double seconds) { return flops / seconds / 1e9; });
+}
+
+LabResult run_roofline(Lab& lab) {
+  const Maybe peak = lab.machine().peak_of(DType::fp32);
+  if (!peak)
+    throw Error("the fp32 peak of this CPU is unknown, so there is no flat part of a roof");
+  const std::vector<LabLevel> levels = lab_levels(lab.machine(), lab.team().size());
+  if (levels.empty()) throw Error("no memory level of this CPU has a known size");
+  const WorkingSet set(lab.team(), levels.back().part_bytes * lab.team().size());
+  if (!set) throw Error("no memory for the working set");
+  for (int index = 0; index < lab.team().size(); ++index) {
+    std::fill_n(set.part(index), size_t(set.part_bytes() / 4), 1.0f);
+  }
+  LabResult result;
+  result.x = {"FLOP/byte", true, 0, 0};
+  result.y = {"GFLOP/s", true, 0, 0};
+  std::atomic<bool> right = true;
+  for (const LabLevel& level : levels) {
+    LabSeries series{level.name, {}};
+    const std::span<const Turn> turns =
+        lab.quick() ? std::span<const Turn>(kQuickTurns) : std::span<const Turn>(kTurns);
+    for (const Turn& turn : turns) {
+      lab.step(fmt::format("{}, {:g} FLOP/byte", level.name, turn.intensity()));
+      series.points.push_back(roofline_point(lab, set, level, turn, *peak, right));
+    }
+    result.series.push_back(std::move(series));
+  }
+  const std::vector<LabPoint>& far = result.series.back().points;
+  const double slope = 1e9 * far.front().measured / far.front().x;
+  const double flat = 1e9 * far.back().measured;
+  const double computed = *peak / levels.back().bandwidth, measured = flat / slope;
+  const Agreement agreement = agreement_of({&result, 1});
+  const bool traced = agreement.share() >= 0.8 && std::abs(std::log2(measured / computed)) < 1;
+  result.verdict = judge(result, traced);
+  result.sentence = fmt::format(
+      "From {} the loop reads {} at few FLOPs a byte and flattens at {}: the measured ridge lies "
+      "at "
+      "{:.1f} FLOP/byte, the computed one at {:.1f}; {} of {} points over {} levels lie under the "
+      "roof and above 60 % of it.",
+      levels.back().name, pretty_rate(slope), pretty_flop_rate(flat), measured, computed,
+      agreement.inside, agreement.points, levels.size());
+  result.checks.push_back({"every load and multiply-add ran (checksums)", right});
+  result.notes.push_back(fmt::format(
+      "fp32, {} threads, at most {}; roof = min(peak {}, read bandwidth of the level x FLOP/byte); "
+      "fewer than 1/2 FLOP/byte are additions, whose peak is half. Band: 60 to 110 % of the roof.",
+      lab.team().size(), pretty_bytes(set.part_bytes() * lab.team().size()),
+      pretty_flop_rate(*peak)));
+  return result;
+}
+
+}  // namespace
+
+const Experiment kRooflineExperiment{
+    "roofline",
+    LabTopic::hardware,
+    "Does the roof exist?",
+    "A kernel runs at min(peak, bandwidth x FLOPs per byte): below the ridge only bytes count.",
+    "claims 1, 2, 12, 13",
+    "ridge measure, then ridge lab roofline: the ceilings come from more repeats",
+    true,
+    false,
+    8,
+    run_roofline};
+
+}  // namespace ridge
