@@ -26,10 +26,14 @@ size_t max_decode_items(int group, int kv_heads, const AttentionBounds& b) {
   return size_t(kv_heads) * (max_column_groups(group, b) + further_splits);
 }
 // Only sequences of several splits have partials: n > kMaxSplitPages pages are in at most
-// 2 n / kMaxSplitPages splits, and in at most n / kMaxSplitPages + 1.
+// 2 n / kMaxSplitPages splits, and in at most n / kMaxSplitPages + 1. A plan with parts has at most
+// kMaxPartItems / 2 items.
 size_t max_partials(int group, int kv_heads, const AttentionBounds& b) {
   const size_t whole = (size_t(b.context_pages) / kMaxSplitPages + 1) * kMaxColumnGroups;
-  return size_t(kv_heads) * (whole + std::min(whole, max_column_groups(group, b)));
+  const size_t of_splits =
+      size_t(kv_heads) * (whole + std::min(whole, max_column_groups(group, b)));
+  const size_t items = std::min(max_decode_items(group, kv_heads, b), size_t(kMaxPartItems) / 2);
+  return std::max(of_splits, items * kMaxItemParts);
 }
 
 template <typename T>
@@ -146,7 +150,7 @@ void Attention::plan_decode(StepInputs& inputs) {
   device_items_.clear();
   if (decode_.empty()) return;
   for (const int window : windows_) {
-    plan_decode_attention(decode_, heads_, kv_heads_, window, sms_, decode_plan_);
+    plan_decode_attention(decode_, heads_, kv_heads_, head_dim_, window, sms_, decode_plan_);
     device_items_.push_back(add_list(inputs, decode_plan_.items));
   }
 }

@@ -2,8 +2,9 @@
 // cache and attention in one kernel, bound by the bytes of the cache.
 //
 // Work is cut into items: up to 8 query columns of one KV head, over a range of the pages they
-// attend to. Long sequences are split over several items (FlashDecoding); the last one to finish
-// combines their partial results. decode_attention_kernel.cuh draws the warps and their barriers.
+// attend to. Long sequences are split over several items (FlashDecoding), and where SMs would idle
+// an item is computed in parts; the last block to finish combines the partial results.
+// decode_attention_kernel.cuh draws the warps and their barriers.
 //
 // Pages of sequences with one token are loaded before the previous kernel has ended: of this step
 // only qkv is new to them. The kernels that wrote to these pages have ended: the first kernel of a
@@ -26,11 +27,17 @@ struct alignas(16) DecodeItem {
   int first_page, page_count;  // pages of the sequence
   int split, splits;           // of these columns
   int partial, counter;        // index of the first split's record, and of their counter
+  // Part p of n has what warps p, p + n, ... of the item compute. Their softmax states are combined
+  // as those of one block are, so bits do not depend on the number of parts: 1, 2, 4 or 8.
+  int part, log2_parts;
+  __host__ __device__ int parts() const { return 1 << log2_parts; }
 };
 
 constexpr int kMaxDecodeRows = 64;     // packed rows of a sequence; more are prefill
 constexpr int kDecodeItemColumns = 8;  // at most: those of an MMA
 constexpr int kMaxSplitPages = 128;    // of an item: 2048 keys
+constexpr int kMaxItemParts = 8;       // one warp of the kernel in each
+constexpr int kMaxPartItems = 256;     // parts of all items, where a plan has several of an item
 
 // Filled anew for every step and window; kept for its memory.
 struct DecodePlan {
@@ -48,7 +55,7 @@ struct DecodePlan {
   std::vector<Load> loads;             // heap
 };
 void plan_decode_attention(const std::vector<AttentionSequence>& sequences, int heads, int kv_heads,
-                           int window, int sms, DecodePlan& plan);
+                           int head_dim, int window, int sms, DecodePlan& plan);
 
 // A block gets at most four times the rounds of an even distribution. That bounds the plan of a
 // given number of items.

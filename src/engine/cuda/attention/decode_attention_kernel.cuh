@@ -2,12 +2,13 @@
 // per item, over the pages of the item. One persistent block per SM, its warps have roles:
 //   warps 0-7   attention  each takes every eighth stage of an item and keeps an online softmax of
 //                          8 columns; the warps then combine their states into the output or, with
-//                          several splits, into a partial record
+//                          several splits, into a partial record. Of an item in parts, warps p,
+//                          p + parts, ... write a record each
 //   warp 8      KV         keeps the ring full, item after item, the latest pages first
 //   warp 9      queries    norm and RoPE of the queries, an item ahead
 //   warp 10     append     norm and RoPE of the step's key; key and value go to the latest page in
 //                          the ring and to the cache
-//   warp 11     splits     counts the finished splits of long sequences
+//   warp 11     splits     counts the finished splits and parts of an item
 //
 // Shared memory: decode_attention_layout.cuh. Barriers:
 //   full / empty [slot]       KV -> attention and append, by transaction bytes; back by one arrival
@@ -32,7 +33,8 @@ template <int kD, KvFormat kFormat>
 struct DecodeAttention : DecodeProducers<kD, kFormat> {
   using Producers = DecodeProducers<kD, kFormat>;
   using Producers::kHeadDim, Producers::launch, Producers::shared, Producers::lane;
-  using Producers::sync_barrier_init, Producers::wait_stage, Producers::stage_count;
+  using Producers::stage_count, Producers::part_stages;
+  using Producers::sync_barrier_init, Producers::wait_stage;
   using typename Producers::Shape;
   static constexpr int kThreads = kAttentionWarps * 32;
   static constexpr int kQuads = kHeadDim / 4;  // float4s of a column's output
@@ -43,14 +45,14 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
   // The attention warps.
   __device__ void attend_items(int warp) const {
     unsigned first_stage = 0, counted = 0;
-    bool pending = false;  // the previous item has several splits and is not combined yet
+    bool pending = false;  // the previous item has several records and is not combined yet
     sync_barrier_init();
 #pragma unroll 1
     for (int n = 0;; ++n) {
       const auto combine_previous = [&] {
         if (!pending) return;
         ptx::mbarrier_wait(&shared.splits_counted, counted & 1);
-        if (shared.is_last[counted % 2]) combine_splits(shared.items[(n - 1) % kItemRing], warp);
+        if (shared.is_last[counted % 2]) combine_records(shared.items[(n - 1) % kItemRing], warp);
         ++counted;
       };
       ptx::mbarrier_wait(&shared.queries_full[n % kQueryStages], n / kQueryStages & 1);
@@ -60,13 +62,22 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
       first_stage += attend_item(item, n % kQueryStages, first_stage, warp, state);
       finish_softmax<kD, kFormat>(state);
       combine_previous();
-      combine_warps(item, state, warp);
-      pending = item.splits > 1;
+      if (item.log2_parts > 0) {
+        if (in_part(item, warp)) write_state(item, state, warp);
+        __syncwarp();
+      } else {
+        combine_warps(item, state, warp);
+      }
+      pending = item.splits << item.log2_parts > 1;
       if (pending && lane == 0) ptx::mbarrier_arrive(&shared.partial_written);
     }
   }
 
-  // This warp's stages of an item. Returns the number of stages of all warps.
+  static __device__ bool in_part(const DecodeItem& item, int warp) {
+    return (warp & item.parts() - 1) == item.part;
+  }
+
+  // This warp's stages of an item. Returns the number of stages of this part.
   __device__ __forceinline__ int attend_item(const DecodeItem& item, int query_stage,
                                              unsigned first_stage, int warp,
                                              SoftmaxState<kD>& state) const {
@@ -89,11 +100,13 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
     }
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(&shared.queries_empty[query_stage]);
-    const int stages = stage_count(item), pages = item.page_count;
-    const int latest = item.first_page + pages - 1;
+    const int stages = in_part(item, warp) ? stage_count(item) : 0;
+    const int pages = item.page_count, latest = item.first_page + pages - 1;
+    const int each = kAttentionWarps >> item.log2_parts;
+    unsigned n = first_stage + (warp >> item.log2_parts);  // stage of this block
 #pragma unroll 1
-    for (int s = warp; s < stages; s += kAttentionWarps) {
-      const uint8_t* page = wait_stage(first_stage + s);
+    for (int s = warp; s < stages; s += kAttentionWarps, n += each) {
+      const uint8_t* page = wait_stage(n);
 #pragma unroll 1
       for (int i = s * Shape::kStagePages; i < min((s + 1) * Shape::kStagePages, pages); ++i) {
         attend_page<kD, kFormat>(
@@ -102,9 +115,9 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
         page += Shape::kPageBytes;
       }
       __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(&shared.empty[(first_stage + s) % Shape::kSlots]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.empty[n % Shape::kSlots]);
     }
-    return stages;
+    return part_stages(item);
   }
 
   // Writes four outputs of a column, from dimension d on.
@@ -119,8 +132,53 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
         pack_bf16(out.x * inverse, out.y * inverse), pack_bf16(out.z * inverse, out.w * inverse)};
   }
 
-  static __device__ void add(float4& to, float factor, const float4& v) {
-    to = {to.x + factor * v.x, to.y + factor * v.y, to.z + factor * v.z, to.w + factor * v.w};
+  // Four outputs of a column with the maximum and the sum of their softmax.
+  struct Outputs {
+    float max = kMaskedScore, sum = 0;
+    float4 out = {0, 0, 0, 0};
+
+    __device__ void add(float factor, const float2& max_sum, const float4& v) {
+      sum = __fmaf_rn(factor, max_sum.y, sum);
+      out = {__fmaf_rn(factor, v.x, out.x), __fmaf_rn(factor, v.y, out.y),
+             __fmaf_rn(factor, v.z, out.z), __fmaf_rn(factor, v.w, out.w)};
+    }
+  };
+
+  // The states of the 8 warps of an item, from max_sum(warp) and out(warp).
+  template <typename MaxSum, typename Out>
+  static __device__ __forceinline__ Outputs combine_states(const MaxSum& max_sum, const Out& out) {
+    Outputs all;
+    float2 of_warp[kAttentionWarps];
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      of_warp[w] = max_sum(w);
+      all.max = fmaxf(all.max, of_warp[w].x);
+    }
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      all.add(exp2f(of_warp[w].x - all.max), of_warp[w], out(w));
+    }
+    return all;
+  }
+
+  // A part of an item: this warp's state becomes record split * 8 + warp.
+  __device__ void write_state(const DecodeItem& item, const SoftmaxState<kD>& state,
+                              int warp) const {
+    const int g = lane / 4, t = lane % 4;
+    float* to =
+        launch.partials + size_t(item.partial + item.split * kAttentionWarps + warp) * kRecord;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int column = t * 2 + c;
+      if (g == 0) {
+        *reinterpret_cast<float2*>(to + kRecordSums + column * 2) = {state.max[c], state.sum[c]};
+      }
+#pragma unroll
+      for (int j = 0; j < kD; ++j) {
+        to[column * kHeadDim + j * 16 + g] = state.out[j][c];
+        to[column * kHeadDim + j * 16 + g + 8] = state.out[j][2 + c];
+      }
+    }
   }
 
   // Combines the warps' states into the output, or into the partial record of a split.
@@ -142,48 +200,54 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
 #pragma unroll 1
     for (int o = warp * 32 + lane; o < kQueryColumns * kQuads; o += kThreads) {
       const int column = o / kQuads, d = o % kQuads * 4;
-      float max = kMaskedScore, sum = 0;
-      float4 out = {0, 0, 0, 0};
-#pragma unroll
-      for (int w = 0; w < kAttentionWarps; ++w) max = fmaxf(max, shared.max[w][column]);
-#pragma unroll
-      for (int w = 0; w < kAttentionWarps; ++w) {
-        const float factor = exp2f(shared.max[w][column] - max);
-        sum += factor * shared.sum[w][column];
-        add(out, factor, *reinterpret_cast<const float4*>(&shared.out[w][column][d]));
-      }
+      const Outputs all = combine_states(
+          [&](int w) {
+            return float2{shared.max[w][column], shared.sum[w][column]};
+          },
+          [&](int w) { return *reinterpret_cast<const float4*>(&shared.out[w][column][d]); });
       if (item.splits == 1) {
-        write(item, column, d, out, sum);
+        write(item, column, d, all.out, all.sum);
       } else {
         float* to = launch.partials + size_t(item.partial + item.split) * kRecord;
-        *reinterpret_cast<float4*>(to + o * 4) = out;
-        if (d == 0) *reinterpret_cast<float2*>(to + kRecordSums + column * 2) = {max, sum};
+        *reinterpret_cast<float4*>(to + o * 4) = all.out;
+        if (d == 0) *reinterpret_cast<float2*>(to + kRecordSums + column * 2) = {all.max, all.sum};
       }
     }
     ptx::bar_sync<1>(kThreads);
   }
 
-  // Combines the partial records of all splits, in order.
-  __device__ void combine_splits(const DecodeItem& item, int warp) const {
+  // Combines the partial records of all splits, in order, and before that those of a split's warps.
+  __device__ void combine_records(const DecodeItem& item, int warp) const {
 #pragma unroll 1
     for (int o = warp * 32 + lane; o < kQueryColumns * kQuads; o += kThreads) {
       const float* from = launch.partials + size_t(item.partial) * kRecord;
       const int column = o / kQuads;
-      float max = kMaskedScore, sum = 0;
-      float4 out = {0, 0, 0, 0};
+      const auto max_sum = [&](int i) {
+        return __ldcg(
+            reinterpret_cast<const float2*>(from + i * kRecord + kRecordSums + column * 2));
+      };
+      const auto out = [&](int i) {
+        return __ldcg(reinterpret_cast<const float4*>(from + i * kRecord + o * 4));
+      };
+      Outputs all;
+      const auto merge = [&](const float2& split, const float4& v) {
+        const float both = fmaxf(all.max, split.x), rescale = exp2f(all.max - both);
+        all.max = both, all.sum *= rescale;
+        all.out = {all.out.x * rescale, all.out.y * rescale, all.out.z * rescale,
+                   all.out.w * rescale};
+        all.add(exp2f(split.x - both), split, v);
+      };
+      if (item.log2_parts > 0) {
+#pragma unroll 1
+        for (int split = 0; split < item.splits; ++split, from += kAttentionWarps * kRecord) {
+          const Outputs of_split = combine_states(max_sum, out);
+          merge({of_split.max, of_split.sum}, of_split.out);
+        }
+      } else {
 #pragma unroll 4
-      for (int split = 0; split < item.splits; ++split, from += kRecord) {
-        const float2 max_sum =
-            __ldcg(reinterpret_cast<const float2*>(from + kRecordSums + column * 2));
-        const float4 v = __ldcg(reinterpret_cast<const float4*>(from + o * 4));
-        const float both = fmaxf(max, max_sum.x);
-        const float rescale = exp2f(max - both), factor = exp2f(max_sum.x - both);
-        sum = sum * rescale + max_sum.y * factor;
-        out = {out.x * rescale, out.y * rescale, out.z * rescale, out.w * rescale};
-        add(out, factor, v);
-        max = both;
+        for (int split = 0; split < item.splits; ++split) merge(max_sum(split), out(split));
       }
-      write(item, column, o % kQuads * 4, out, sum);
+      write(item, column, o % kQuads * 4, all.out, all.sum);
     }
   }
 
@@ -195,11 +259,12 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
     for (unsigned n = 0;;) {
       const DecodeItem item = scheduler.next();
       if (item.page_count == 0) return;
-      if (item.splits == 1) continue;
+      const int records = item.splits << item.log2_parts;
+      if (records == 1) continue;
       ptx::mbarrier_wait(&shared.partial_written, n & 1);
       if (lane == 0) {
         unsigned* arrived = launch.arrived + item.counter;
-        const bool last = ptx::atom_release_increment(arrived) == unsigned(item.splits - 1);
+        const bool last = ptx::atom_release_increment(arrived) == unsigned(records - 1);
         if (last) {
           *arrived = 0;
           __threadfence();

@@ -28,8 +28,20 @@ struct DecodeProducers {
   DecodeAttentionShared<kD, kFormat>& shared;
   const int lane;
 
+  // Stages of an item, and of this part of it: stages part, part + parts, ...
   static __device__ int stage_count(const DecodeItem& item) {
     return (item.page_count + Shape::kStagePages - 1) / Shape::kStagePages;
+  }
+  static __device__ int part_stages(const DecodeItem& item) {
+    return item.page_count > 0 ? (stage_count(item) - item.part - 1 >> item.log2_parts) + 1 : 0;
+  }
+  // Pages of this part. The last stage of the item may have fewer than the others.
+  static __device__ int part_pages(const DecodeItem& item) {
+    const int stages = part_stages(item), last = (stages - 1 << item.log2_parts) + item.part;
+    return item.page_count > 0
+               ? (stages - 1) * Shape::kStagePages +
+                     min(Shape::kStagePages, item.page_count - last * Shape::kStagePages)
+               : 0;
   }
   // Waits for the n-th stage of this block.
   __device__ uint8_t* wait_stage(unsigned n) const {
@@ -52,16 +64,19 @@ struct DecodeProducers {
   struct PageScheduler {
     DecodeScheduler scheduler;
     DecodeItem item = {};
-    int done = 0;
+    int done = 0, pages = 0;  // of this part of the item
     // Latest pages first.
     __device__ PageBatch next(const DecodeAttentionLaunch& launch, int lane) {
       PageBatch batch;
-      if (done >= item.page_count) item = scheduler.next(), done = 0;
-      batch.count = min(32, item.page_count - done);
+      if (done >= pages) item = scheduler.next(), done = 0, pages = part_pages(item);
+      batch.count = min(32, pages - done);
       if (batch.count == 0) return batch;
       batch.kv_head = item.kv_head;
       batch.written_by_step = item.rows > 1;
-      const int page = item.first_page + item.page_count - 1 - done - min(lane, batch.count - 1);
+      constexpr int kEach = Shape::kStagePages;
+      const int at = done + min(lane, batch.count - 1);
+      const int from_latest = ((at / kEach << item.log2_parts) + item.part) * kEach + at % kEach;
+      const int page = item.first_page + item.page_count - 1 - from_latest;
       batch.number = launch.args.pages[item.pages + page];
       done += batch.count;
       return batch;
@@ -163,7 +178,8 @@ struct DecodeProducers {
     for (int n = 0;; ++n) {
       const DecodeItem item = scheduler.next();
       const int page = item.past / kPageTokens;
-      const bool appends = item.rows == 1 && item.first_page + item.page_count == page + 1;
+      const bool appends =
+          item.rows == 1 && item.part == 0 && item.first_page + item.page_count == page + 1;
       if (appends) {
         compute_rotation<kD>(shared.append_rotation, args, item.past, lane);
         const int number = args.pages[item.pages + page];
@@ -194,7 +210,7 @@ struct DecodeProducers {
         write_value<kD, kFormat>(value, slot, lane, latest, cached);
         ptx::fence_proxy_async_shared();  // the slot's next bulk copy comes after these stores
       }
-      first_stage += stage_count(item);
+      first_stage += part_stages(item);
       ptx::mbarrier_wait(&shared.queries_empty[n % kQueryStages], n / kQueryStages & 1 ^ 1);
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(&shared.queries_full[n % kQueryStages]);
