@@ -68,6 +68,8 @@ Json explain_files(ReportOptions& o, const CLI::App& command) {
     o.request.model = r.model->name;
     o.request.machine = r.system.name();
     if (d.run.batch) o.request.batch = fmt::format("{:.0f}", *d.run.batch);
+  } else if (!d.machine.empty()) {
+    o.request.machine = d.machine;
   }
   return to_json(d);
 }

@@ -56,8 +56,12 @@ void decide(Diagnosis& d, std::vector<Hypothesis> all) {
   const Hypothesis& other = all[second];
   d.runner_up = other.verdict;
   d.runner_up_confidence = std::min(kMostConfidence, other.belief.value());
-  // What nearly won speaks against certainty.
-  if (known) d.confidence *= 1 - 0.3 * std::min(1.0, other.belief.value() / d.confidence);
+  // What nearly won speaks against certainty, of both.
+  if (known) {
+    const double doubt = 1 - 0.3 * std::min(1.0, d.runner_up_confidence / d.confidence);
+    d.confidence *= doubt;
+    d.runner_up_confidence *= doubt;
+  }
   for (const Finding& finding : other.belief.findings) {
     if (finding.bearing != Bearing::supports) continue;
     const bool said = std::any_of(d.findings.begin(), d.findings.end(),
@@ -199,6 +203,7 @@ Diagnosis diagnose(Observations seen, Identified identified) {
   if (d.seen.profile) {
     d.operators = operator_times(*d.seen.profile, d.run.expected ? &*d.run.expected : nullptr);
   }
+  if (machine) d.machine = machine->name;
   d.levers = levers_for(d);
   return d;
 }

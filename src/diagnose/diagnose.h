@@ -25,6 +25,7 @@ struct Diagnosis {
   std::string sentence;  // the answer in one line
   std::vector<Finding> findings;
   std::vector<std::string> missing;  // what would settle it, with the option or command
+  std::string machine;               // its name in the atlas; empty: not known
   std::vector<std::string> taken;    // what the files say about model and machine
   std::vector<Lever> levers;         // best first
   std::vector<OperatorTime> operators;

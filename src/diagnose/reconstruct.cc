@@ -57,6 +57,17 @@ void find_batch(Reconstruction& run, const Observations& seen,
   }
 }
 
+// A trace that marks its steps says what they carry.
+void take_marked_steps(Reconstruction& run, const KernelProfile& profile) {
+  if (profile.steps <= 0) return;
+  if (profile.prefill_tokens > 4 * profile.decode_tokens) {
+    run.phase = Phase::prefill;
+  } else if (profile.decode_tokens > 0) {
+    run.batch = std::max(1.0, std::round(profile.decode_tokens / profile.steps));
+    run.batch_from = "steps that the trace marks";
+  }
+}
+
 void find_step(Reconstruction& run, const Observations& seen) {
   if (run.phase == Phase::prefill) {
     run.step_s = seen[Quantity::ttft];
@@ -171,15 +182,19 @@ Reconstruction reconstruct(const Observations& seen, const std::optional<Request
   const bool decodes = seen.has(Quantity::itl) || seen.has(Quantity::decode_step) ||
                        seen.value_or(Quantity::tokens_per_s, 0) > 0 || seen.has(Quantity::running);
   run.phase = !decodes && seen.has(Quantity::ttft) ? Phase::prefill : Phase::decode;
+  if (!decodes && seen.profile) take_marked_steps(run, *seen.profile);
   run.tokens_per_step = request ? tokens_per_step(request->plan) : 1;
   if (seen.has(Quantity::accepted)) run.tokens_per_step = 1 + *seen[Quantity::accepted];
-  find_batch(run, seen, request);
+  if (!run.batch) find_batch(run, seen, request);
   find_step(run, seen);
   if (request) {
     run.expected.emplace();
     Expected& x = *run.expected;
     x.request = *request;
     x.request.batch = run.batch.value_or(1);
+    if (run.phase == Phase::prefill && seen.profile && seen.profile->steps > 0) {
+      x.request.prompt = std::max(1.0, seen.profile->prefill_tokens / seen.profile->steps);
+    }
     if (!context_known) infer_context(run, seen);
     x.prediction = predict(x.request);
     find_useful_batch(x);
