@@ -13,8 +13,10 @@ namespace {
 
 // In the order in which they are told.
 const Experiment* const kOrder[] = {
-    &kHistoryExperiment,   &kRooflineExperiment, &kLaunchExperiment,
-    &kAttentionExperiment, &kFusionExperiment,   &kTilesExperiment,
+    &kHistoryExperiment,        &kRooflineExperiment,  &kLatencyHidingExperiment,
+    &kAccessPatternsExperiment, &kStagesExperiment,    &kLaunchExperiment,
+    &kAttentionExperiment,      &kFusionExperiment,    &kTilesExperiment,
+    &kFlopsNotTimeExperiment,   &kRecomputeExperiment,
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "measure/cpu/bandwidth.h"
 #include "measure/cpu/latency.h"
+#include "measure/cpu/peaks.h"
 
 namespace ridge {
 namespace {
@@ -56,6 +57,10 @@ System with_probed_levels(System system, ThreadTeam& team, bool quick) {
   const MappedBuffer ring_memory(size_t(std::min(largest, 128e6)));
   if (!set || !ring_memory) return system;
   ThreadTeam one(1);
+  // The peak is derived from the clock, which a busy machine hides.
+  Maybe& peak = machine.peak[static_cast<int>(DType::fp32)];
+  const double core = measure_core_peak(one, sampling, machine.clock.value_or(0)).value;
+  peak = std::max(peak.value_or(0), core * threads);
   for (Level& level : machine.levels) {
     const double part = part_in(machine, level, threads);
     if (part <= 0 || (level.scope != Scope::unit && level.scope != Scope::device)) continue;

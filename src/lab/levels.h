@@ -10,9 +10,10 @@
 
 namespace ridge {
 
-// The system with the read bandwidth and latency of every level of the CPU. A figure of the machine
-// (a file of `ridge measure`) stands unless plain reads are faster here. A team smaller than the
-// machine has its share of the peaks. A level whose size is unknown stays as it is.
+// The system with the read bandwidth and latency of every level of the CPU and its fp32 peak. A
+// figure of the machine (a file of `ridge measure`) stands unless the kernels are faster here. A
+// team smaller than the machine has its share of the peaks. A level whose size is unknown stays as
+// it is.
 System with_probed_levels(System system, ThreadTeam& team, bool quick);
 
 // A level that experiments run in: floats for each thread that lie in it and in no smaller level.

@@ -1,0 +1,124 @@
+// Each experiment on the CPU in quick mode: it ends, its numbers are sane, its equalities hold. How
+// fast the kernels are depends on the machine and is not asserted.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "lab/lab.h"
+#include "lab/lab_kernels.h"
+#include "lab/levels.h"
+#include "lab/line_order.h"
+#include "machine/detect.h"
+#include "measure/cpu/read_probe.h"
+
+namespace ridge {
+namespace {
+
+Lab& quick_lab() {
+  static Lab lab = [] {
+    set_cpu_probe(probe_cpu);
+    LabOptions options;
+    options.quick = true;
+    return Lab(options);
+  }();
+  return lab;
+}
+
+class CpuExperiment : public testing::TestWithParam<const char*> {};
+
+TEST_P(CpuExperiment, RunsWithSaneNumbers) {
+  const LabResult result = find_experiment(GetParam()).run(quick_lab());
+  EXPECT_FALSE(result.sentence.empty());
+  EXPECT_FALSE(result.notes.empty());
+  ASSERT_FALSE(result.series.empty());
+  for (const LabSeries& series : result.series) {
+    EXPECT_FALSE(series.points.empty()) << series.name;
+    for (const LabPoint& point : series.points) {
+      EXPECT_TRUE(std::isfinite(point.measured) && point.measured > 0) << series.name;
+      EXPECT_TRUE(point.predicted()) << series.name << " at " << point.x;
+      EXPECT_LT(point.band.low, point.band.expected) << series.name << " at " << point.x;
+      EXPECT_LT(point.band.expected, point.band.high) << series.name << " at " << point.x;
+    }
+  }
+  for (const LabCheck& check : result.checks) EXPECT_TRUE(check.holds) << check.what;
+}
+
+INSTANTIATE_TEST_SUITE_P(Lab, CpuExperiment,
+                         testing::Values("roofline", "latency-hiding", "access-patterns", "stages",
+                                         "launch", "attention", "fusion", "tiles", "flops-not-time",
+                                         "recompute"),
+                         [](const auto& tested) {
+                           std::string name = tested.param;
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+TEST(LabKernels, ComputeTheirDefinition) {
+  alignas(64) float a[512], b[512], c[512];
+  for (int i = 0; i < 512; ++i) {
+    a[i] = float(i % 9) - 4;
+    b[i] = float(i % 5);
+  }
+  lab_kernels::apply_chain(c, a, 512, 3);
+  for (int i = 0; i < 512; ++i) EXPECT_EQ(c[i], a[i] / 8 + 1.75f);
+  EXPECT_EQ(lab_kernels::chain_sum(a, 512, 3), lab_kernels::chain_sum(c, 512, 0));
+  lab_kernels::add(c, a, b, 512);
+  for (int i = 0; i < 512; ++i) EXPECT_EQ(c[i], a[i] + b[i]);
+  std::copy_n(a, 512, c);
+  lab_kernels::silu_times(c, b, 512);
+  for (int i = 0; i < 512; ++i) {
+    EXPECT_NEAR(c[i], a[i] / (1 + std::exp(-a[i])) * b[i], 16 * 0x1p-22);
+  }
+}
+
+TEST(LabKernels, SoftmaxOfAnyLength) {
+  for (const size_t count : {1, 2, 7, 16, 33, 100}) {
+    std::vector<float> row(count);
+    double total = 0;
+    for (size_t i = 0; i < count; ++i) {
+      row[i] = float(i % 11) - 5;
+      total += std::exp(0.5 * double(row[i]));
+    }
+    const std::vector<float> x = row;
+    lab_kernels::softmax_row(row.data(), count, 0.5f);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_NEAR(row[i], std::exp(0.5 * double(x[i])) / total, 1e-6) << count;
+    }
+  }
+}
+
+TEST(LabLevels, LieInsideOneAnother) {
+  const std::vector<LabLevel> levels = lab_levels(quick_lab().machine(), 1);
+  ASSERT_FALSE(levels.empty());
+  for (size_t i = 1; i < levels.size(); ++i) {
+    EXPECT_GT(levels[i].part_bytes, levels[i - 1].part_bytes);
+  }
+}
+
+TEST(LabBands, Add) {
+  const Band sum = Band{1, 2, 4} + Band{1, 2, 4};
+  EXPECT_EQ(sum.low, 2);
+  EXPECT_EQ(sum.expected, 4);
+  EXPECT_EQ(sum.high, 8);
+}
+
+TEST(LabVerdicts, ABusyMachineRefutesNothing) {
+  LabResult result;
+  result.series = {{"a", {LabPoint(), LabPoint()}}};
+  EXPECT_EQ(judge(result, true), LabVerdict::confirmed);
+  EXPECT_EQ(judge(result, false), LabVerdict::refuted);
+  for (LabPoint& point : result.series[0].points) point.doubt = "busy";
+  EXPECT_EQ(judge(result, false), LabVerdict::open);
+}
+
+TEST(LineOrder, IsAPermutationAndTheSameEveryTime) {
+  const std::vector<uint32_t> order = shuffled_lines(1000, 3);
+  EXPECT_EQ(std::set<uint32_t>(order.begin(), order.end()).size(), 1000u);
+  EXPECT_EQ(*std::max_element(order.begin(), order.end()), 999u);
+  EXPECT_EQ(order, shuffled_lines(1000, 3));
+  EXPECT_NE(order, shuffled_lines(1000, 4));
+}
+
+}  // namespace
+}  // namespace ridge
