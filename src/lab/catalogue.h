@@ -17,4 +17,22 @@ extern const Experiment kTilesExperiment;
 extern const Experiment kFlopsNotTimeExperiment;
 extern const Experiment kRecomputeExperiment;
 
+// The model and its steps.
+extern const Experiment kDecodeExperiment;
+extern const Experiment kPrefillDecodeExperiment;
+extern const Experiment kBatchingExperiment;
+extern const Experiment kContextExperiment;
+extern const Experiment kKvCacheExperiment;
+extern const Experiment kGqaExperiment;
+extern const Experiment kMemoryExperiment;
+
+extern const Experiment kWeightsBitsExperiment;
+extern const Experiment kKvBitsExperiment;
+
+extern const Experiment kPagesExperiment;
+extern const Experiment kPrefixReuseExperiment;
+extern const Experiment kContinuousBatchingExperiment;
+extern const Experiment kChunkedPrefillExperiment;
+extern const Experiment kSpeculationExperiment;
+
 }  // namespace ridge

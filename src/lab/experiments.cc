@@ -13,10 +13,31 @@ namespace {
 
 // In the order in which they are told.
 const Experiment* const kOrder[] = {
-    &kHistoryExperiment,        &kRooflineExperiment,  &kLatencyHidingExperiment,
-    &kAccessPatternsExperiment, &kStagesExperiment,    &kLaunchExperiment,
-    &kAttentionExperiment,      &kFusionExperiment,    &kTilesExperiment,
-    &kFlopsNotTimeExperiment,   &kRecomputeExperiment,
+    &kHistoryExperiment,
+    &kRooflineExperiment,
+    &kLatencyHidingExperiment,
+    &kAccessPatternsExperiment,
+    &kStagesExperiment,
+    &kDecodeExperiment,
+    &kPrefillDecodeExperiment,
+    &kBatchingExperiment,
+    &kContextExperiment,
+    &kKvCacheExperiment,
+    &kGqaExperiment,
+    &kMemoryExperiment,
+    &kLaunchExperiment,
+    &kAttentionExperiment,
+    &kFusionExperiment,
+    &kTilesExperiment,
+    &kFlopsNotTimeExperiment,
+    &kRecomputeExperiment,
+    &kWeightsBitsExperiment,
+    &kKvBitsExperiment,
+    &kPagesExperiment,
+    &kPrefixReuseExperiment,
+    &kContinuousBatchingExperiment,
+    &kChunkedPrefillExperiment,
+    &kSpeculationExperiment,
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Random weights, which need no file. A counter-based generator lets any thread generate any row.
+#include "engine/weights/random_weights.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -276,16 +278,8 @@ void describe(Weights& weights, const std::string& name) {
   weights.architecture = architecture_from_config(config, exists ? path.string() : name);
 }
 
-}  // namespace
-
-Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads) {
-  if (const std::optional<std::string> cached = find_cached_model(name)) {
-    Weights cached_weights = random_weights(*cached, storage, seed, threads);
-    cached_weights.source = fmt::format("{}, random:{}", name, seed);
-    return cached_weights;
-  }
-  Weights weights;
-  describe(weights, name);
+void fill_randomly(Weights& weights, const std::string& name, Storage storage, uint64_t seed,
+                   int threads) {
   const std::vector<Slot> slots = make_slots(weights);
   std::vector<Piece> pieces;
   const size_t bytes = place(slots, storage, pieces);
@@ -308,9 +302,32 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
   const int processors = int(usable_processors().size());
   fill_pieces(slots, pieces, memory.get(), seed, threads > 0 ? threads : processors);
   weights.owners.push_back(memory);
-  weights.described_by = name.empty() ? "ridge-7m" : name;
-  weights.source = fmt::format("{}, random:{}", weights.described_by, seed);
+  weights.described_by = name;
+  weights.source = fmt::format("{}, random:{}", name, seed);
   finish_weights(weights);
+}
+
+}  // namespace
+
+Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads) {
+  if (const std::optional<std::string> cached = find_cached_model(name)) {
+    Weights cached_weights = random_weights(*cached, storage, seed, threads);
+    cached_weights.source = fmt::format("{}, random:{}", name, seed);
+    return cached_weights;
+  }
+  Weights weights;
+  describe(weights, name);
+  fill_randomly(weights, name.empty() ? "ridge-7m" : name, storage, seed, threads);
+  return weights;
+}
+
+Weights random_weights_of(const nlohmann::json& config, const std::string& name, Storage storage,
+                          uint64_t seed, int threads) {
+  Weights weights;
+  weights.model = model_from_config(config, name);
+  weights.model.name = weights.model.title = name;
+  weights.architecture = architecture_from_config(config, name);
+  fill_randomly(weights, name, storage, seed, threads);
   return weights;
 }
 

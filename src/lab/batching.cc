@@ -1,0 +1,85 @@
+// A batch shares each read of the weights: throughput grows with it until arithmetic decides.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "engine/account/roof_system.h"
+#include "lab/catalogue.h"
+#include "lab/lab_engine.h"
+#include "predict/memory.h"
+
+namespace ridge {
+namespace {
+
+// What the KV cache does to the batch, predicted and not measured.
+std::string kv_cliff(const Runner& runner, const System& system) {
+  constexpr double kContext = 4096;
+  const Rank rank = make_rank(runner.weights().model, runner.plan());
+  const double sequence = sequence_bytes(rank, kContext);
+  const MemoryFit fit = fit_memory(rank, {}, system, engine_stack(system).memory, 1, kContext, 1);
+  std::string text = fmt::format(
+      "Predicted: at a context of {:.0f} a sequence adds {} of keys and values to each step, more "
+      "than the weights from {:.0f} sequences on",
+      kContext, pretty_bytes(sequence), std::ceil(rank.weight_bytes / sequence));
+  if (fit.capacity) {
+    text += fmt::format(", and {} hold {:.0f} of them", pretty_bytes(*fit.capacity), fit.max_batch);
+  }
+  return text + ".";
+}
+
+LabResult run_batching(Lab& lab) {
+  LabResult result;
+  result.x = {"sequences", true, 0, 0};
+  result.y = {"tokens/s", true, 0, 0};
+  const int most = lab.quick() ? 4 : 64, context = 64;
+  lab.step("making weights");
+  const auto runner = lab_runner(
+      lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
+      {.cache_tokens = most * (context + 16), .max_tokens = most, .max_sequences = most});
+  LabPredictor predictor(lab, *runner);
+  runner->fill_cache(1);
+  LabSeries series{"decode", {}};
+  int bend = 0;  // the first batch whose step waits for arithmetic
+  for (int batch = 1; batch <= most; batch *= 2) {
+    lab.step(fmt::format("{} sequences", batch));
+    LabStep step(*runner, batch, context);
+    const StepEstimate estimate = predictor.step(step.sequences());
+    if (bend == 0 && estimate.wall == Wall::compute) bend = batch;
+    series.points.push_back(lab.measure(
+        batch, rate_of(band_of(estimate), batch), [&] { step(); },
+        [&](double seconds) { return batch / seconds; }));
+  }
+  const std::vector<LabPoint>& points = series.points;
+  const double small = points[1].measured / points[0].measured;
+  const LabPoint &last = points.back(), &before = points[points.size() - 2];
+  const double large = last.measured / before.measured;
+  result.verdict = small > 1.4 && large < small ? LabVerdict::confirmed : LabVerdict::refuted;
+  result.sentence = fmt::format(
+      "2 sequences give {:.2f}x the tokens of 1, {} give {:.1f}x; the last doubling gives {:.2f}x. "
+      "{}",
+      small, most, last.measured / points[0].measured, large,
+      bend > 0 ? fmt::format("Arithmetic was predicted to decide from batch {} on.", bend)
+               : fmt::format("Memory was predicted to decide up to batch {}.", most));
+  result.notes.push_back(kv_cliff(*runner, predictor.system()));
+  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.series = {std::move(series)};
+  return result;
+}
+
+}  // namespace
+
+const Experiment kBatchingExperiment{
+    "batching",
+    LabTopic::model,
+    "Why do more users cost so little?",
+    "Decode throughput grows nearly linearly with the batch and flattens at the ridge.",
+    "claims 5 and 6; batching",
+    "ridge sweep llama-3-8b -m h200 batch=1..512",
+    true,
+    false,
+    4,
+    run_batching};
+
+}  // namespace ridge

@@ -1,0 +1,93 @@
+// A long prompt stalls the streams that run beside it, unless it comes in chunks.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "engine/account/bench_steps.h"
+#include "lab/catalogue.h"
+#include "lab/lab_serving.h"
+
+namespace ridge {
+namespace {
+
+LabResult run_chunked_prefill(Lab& lab) {
+  LabResult result;
+  result.x = {"tokens of a step at most", true, 0, 0};
+  result.y = {"ms", true, 0, 0};
+  const int prompt = lab.quick() ? 64 : 384, streams = 4, output = lab.quick() ? 8 : 24;
+  lab.step("making weights");
+  const int whole = prompt + streams;
+  const auto runner = lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
+                                 {.cache_tokens = prompt + 64 + streams * 64,
+                                  .max_tokens = whole,
+                                  .max_sequences = streams + 1});
+  LabPredictor predictor(lab, *runner);
+  const int vocab = runner->weights().architecture.vocab;
+  std::vector<LabRequest> requests;
+  for (int s = 0; s < streams; ++s) {
+    requests.push_back({some_tokens(8, vocab, uint32_t(s) + 7), output, 0});
+  }
+  requests.push_back({some_tokens(prompt, vocab, 99), 1, 4});
+  const auto stall = [&](const LabServing& run) {
+    double longest = 0;
+    for (int s = 0; s < streams; ++s) {
+      longest = std::max(longest, run.requests[size_t(s)].longest_gap_s());
+    }
+    return 1e3 * longest;
+  };
+  const auto first = [](const LabServing& run) { return 1e3 * run.requests.back().first_s(); };
+  LabSeries stalls{"longest pause of a stream", {}}, firsts{"first token of the prompt", {}};
+  std::vector<std::vector<Token>> answers;
+  bool equal = true;
+  std::vector<int> budgets{whole};
+  for (int budget = whole / 3; budget >= 4 * streams; budget /= 3) budgets.push_back(budget);
+  for (const int budget : budgets) {
+    lab.step(fmt::format("steps of up to {} tokens", budget));
+    SchedulerOptions options = lab_scheduler_options(*runner);
+    options.max_tokens = budget;
+    options.prefix_cache = false;
+    const ServingComparison runs =
+        compare_serving(lab, predictor, [&](const LabStepSeconds* seconds) {
+          PagePool pool(runner->page_count(), runner->options().page_tokens);
+          Scheduler scheduler(options, pool);
+          return seconds ? serve_predicted(scheduler, requests, *seconds)
+                         : serve_measured(scheduler, requests, *runner);
+        });
+    stalls.points.push_back(runs.point(budget, stall));
+    firsts.points.push_back(runs.point(budget, first));
+    std::vector<std::vector<Token>> tokens;
+    for (const LabServed& served : runs.typical().requests) tokens.push_back(served.tokens);
+    if (answers.empty()) answers = tokens;
+    equal = equal && answers == tokens;
+  }
+  result.checks.push_back({"every answer is the same with every chunk", equal});
+  const LabPoint &uncut = stalls.points.front(), &cut = stalls.points.back();
+  result.verdict =
+      equal && cut.measured < 0.7 * uncut.measured ? LabVerdict::confirmed : LabVerdict::refuted;
+  result.sentence = fmt::format(
+      "A prompt of {} tokens stops {} running streams for {:.0f} ms when it runs at once and for "
+      "{:.0f} ms in steps of {} tokens (predicted {:.0f} and {:.0f}); its own first token comes "
+      "after {:.0f} ms instead of {:.0f}.",
+      prompt, streams, uncut.measured, cut.measured, budgets.back(), uncut.band.expected,
+      cut.band.expected, firsts.points.back().measured, firsts.points.front().measured);
+  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.series = {std::move(stalls), std::move(firsts)};
+  return result;
+}
+
+}  // namespace
+
+const Experiment kChunkedPrefillExperiment{
+    "chunked-prefill",
+    LabTopic::serving,
+    "Why cut long prompts into chunks?",
+    "A long prompt that runs at once stalls everybody else; chunks bound the pause.",
+    "chunked prefill",
+    "ridge serve --chunk 128",
+    true,
+    false,
+    6,
+    run_chunked_prefill};
+
+}  // namespace ridge

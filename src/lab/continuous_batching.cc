@@ -1,0 +1,115 @@
+// A static batch waits for its longest answer; continuous batching refills a seat when it empties.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "engine/account/bench_steps.h"
+#include "lab/catalogue.h"
+#include "lab/lab_serving.h"
+
+namespace ridge {
+namespace {
+
+// Answers of very different lengths, in a fixed order.
+std::vector<LabRequest> answer_list(int count, int longest, int vocab) {
+  std::vector<LabRequest> requests;
+  uint32_t state = 1;
+  for (int i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const int output = std::max(2, longest >> (state >> 28) % 5);  // longest, a half, ... 1/16
+    requests.push_back({some_tokens(16, vocab, uint32_t(i) + 5), output, 0});
+  }
+  return requests;
+}
+
+void append_run(LabServing& all, LabServing&& part) {
+  for (LabServed& served : part.requests) {
+    for (double& at : served.at_s) at += all.seconds;
+    all.requests.push_back(std::move(served));
+  }
+  all.seconds += part.seconds;
+  all.steps += part.steps;
+}
+
+// When this share of the requests had their last token.
+double finished_s(const LabServing& run, double share) {
+  std::vector<double> ends;
+  for (const LabServed& served : run.requests) ends.push_back(served.at_s.back());
+  std::sort(ends.begin(), ends.end());
+  return ends[size_t(share * double(ends.size())) - 1];
+}
+
+LabResult run_continuous_batching(Lab& lab) {
+  LabResult result;
+  result.x = {"requests finished, %", false, 0, 100};
+  result.y = {"ms", false, 0, 0};
+  const int seats = lab.quick() ? 2 : 8, count = 4 * seats, longest = lab.quick() ? 8 : 64;
+  lab.step("making weights");
+  const auto runner = lab_runner(
+      lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
+      {.cache_tokens = seats * (longest + 48), .max_tokens = 16 * seats, .max_sequences = seats});
+  LabPredictor predictor(lab, *runner);
+  const std::vector<LabRequest> requests =
+      answer_list(count, longest, runner->weights().architecture.vocab);
+  SchedulerOptions options = lab_scheduler_options(*runner);
+  options.prefix_cache = false;
+  const auto serve = [&](std::span<const LabRequest> part, const LabStepSeconds* seconds) {
+    PagePool pool(runner->page_count(), runner->options().page_tokens);
+    Scheduler scheduler(options, pool);
+    return seconds ? serve_predicted(scheduler, part, *seconds)
+                   : serve_measured(scheduler, part, *runner);
+  };
+  const ServingComparison continuous = compare_serving(
+      lab, predictor, [&](const LabStepSeconds* seconds) { return serve(requests, seconds); });
+  const ServingComparison fixed =
+      compare_serving(lab, predictor, [&](const LabStepSeconds* seconds) {
+        LabServing all;
+        for (size_t first = 0; first < requests.size(); first += size_t(seats)) {
+          append_run(all, serve(std::span(requests).subspan(first, size_t(seats)), seconds));
+        }
+        return all;
+      });
+  LabSeries refill{"continuous", {}}, wait{"static", {}};
+  for (const double share : {0.25, 0.5, 0.75, 1.0}) {
+    const auto ms = [&](const LabServing& run) { return 1e3 * finished_s(run, share); };
+    refill.points.push_back(continuous.point(100 * share, ms));
+    wait.points.push_back(fixed.point(100 * share, ms));
+  }
+  bool equal = true;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    equal = equal && continuous.typical().requests[i].tokens == fixed.typical().requests[i].tokens;
+  }
+  result.checks.push_back({"every answer is the same under both schedules", equal});
+  const double gain = wait.points.back().measured / refill.points.back().measured;
+  const double foreseen = wait.points.back().band.expected / refill.points.back().band.expected;
+  result.verdict = gain > 1.1 && equal ? LabVerdict::confirmed : LabVerdict::refuted;
+  result.sentence = fmt::format(
+      "{} answers of {} to {} tokens on {} seats take {} steps instead of {}, {:.0f} ms instead of "
+      "{:.0f}: {:.2f}x the throughput (predicted {:.2f}x).",
+      count, std::max(2, longest / 16), longest, seats, continuous.typical().steps,
+      fixed.typical().steps, refill.points.back().measured, wait.points.back().measured, gain,
+      foreseen);
+  result.notes.push_back(
+      "The static batch runs no empty seats either: finished sequences leave the step, but nobody "
+      "takes their place.");
+  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.series = {std::move(refill), std::move(wait)};
+  return result;
+}
+
+}  // namespace
+
+const Experiment kContinuousBatchingExperiment{
+    "continuous-batching",
+    LabTopic::serving,
+    "Why refill a batch while it runs?",
+    "A static batch waits for its longest answer; refilling seats at once raises the throughput.",
+    "continuous batching",
+    "ridge bench --serve 1,8,32",
+    true,
+    false,
+    6,
+    run_continuous_batching};
+
+}  // namespace ridge

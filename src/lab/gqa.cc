@@ -1,0 +1,64 @@
+// Query heads that share keys and values: the KV cache shrinks by the size of a group.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "lab/catalogue.h"
+#include "lab/lab_engine.h"
+
+namespace ridge {
+namespace {
+
+LabResult run_gqa(Lab& lab) {
+  LabResult result;
+  result.x = {"KV heads", true, 0, 0};
+  result.y = {"ms per token", true, 0, 0};
+  const int context = lab.quick() ? 256 : 8192;
+  LabShape shape = lab_shape(lab);
+  LabSeries series{fmt::format("context {}", context), {}};
+  std::vector<double> kv;
+  double held = 0;
+  for (shape.kv_heads = 1; shape.kv_heads <= shape.heads; shape.kv_heads *= 2) {
+    lab.step(fmt::format("{} KV heads of {}", shape.kv_heads, shape.heads));
+    const auto runner = lab_runner(lab, lab_weights(lab, shape, Storage::q4_0),
+                                   {.cache_tokens = context + 16, .max_tokens = 16});
+    runner->fill_cache(1);
+    LabPredictor predictor(lab, *runner);
+    LabStep step(*runner, 1, context);
+    series.points.push_back(measure_step(lab, predictor, shape.kv_heads, step, 1e3));
+    kv.push_back(sequence_bytes(runner->weights().model, context, *runner->plan().kv));
+    held = std::max(held, runner->weights().bytes + runner->repacked_bytes() + kv.back());
+  }
+  const LabPoint &one = series.points.front(), &all = series.points.back();
+  result.checks.push_back(
+      {fmt::format("{} KV heads hold {}x the bytes of 1", shape.heads, shape.heads),
+       kv.back() == shape.heads * kv.front()});
+  const double ratio = all.measured / one.measured;
+  const double foreseen = all.band.expected / one.band.expected;
+  result.verdict = ratio > 1 + 0.5 * (foreseen - 1) ? LabVerdict::confirmed : LabVerdict::refuted;
+  result.sentence = fmt::format(
+      "At {} tokens {} KV heads hold {}, 1 holds {}: {:.0f}x fewer bytes; a token takes {:.2f} ms "
+      "instead of {:.2f}: {:.2f}x (predicted {:.2f}x; the weights are read all the same).",
+      context, shape.heads, pretty_bytes(kv.back()), pretty_bytes(kv.front()),
+      kv.back() / kv.front(), one.measured, all.measured, ratio, foreseen);
+  result.series = {std::move(series)};
+  result.notes.push_back(memory_note(held));
+  return result;
+}
+
+}  // namespace
+
+const Experiment kGqaExperiment{"gqa",
+                                LabTopic::model,
+                                "Why do heads share keys and values?",
+                                "With 8 KV heads for 64 query heads the cache is 8x smaller, and "
+                                "so is what a step reads of it.",
+                                "claim 8; grouped-query attention",
+                                "ridge predict llama-2-70b -m h100-sxm --context 8192",
+                                true,
+                                false,
+                                4,
+                                run_gqa};
+
+}  // namespace ridge

@@ -1,0 +1,61 @@
+// Requests through the scheduler that serves, step by step on the calling thread: with a runner and
+// its real times, or with predicted times and the same schedule.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/runner.h"
+#include "lab/lab_engine.h"
+#include "serving/scheduler.h"
+
+namespace ridge {
+
+struct LabRequest {
+  std::vector<Token> prompt;
+  int output = 1;   // tokens; nothing else ends it
+  int arrival = 0;  // the step before which it arrives
+};
+
+struct LabServed {
+  std::vector<Token> tokens;
+  std::vector<double> at_s;  // when each token was there, since the first step began
+  double arrival_s = 0;
+
+  double first_s() const { return at_s.front() - arrival_s; }
+  double longest_gap_s() const;
+};
+
+struct LabServing {
+  double seconds = 0;
+  int steps = 0;
+  std::vector<LabServed> requests;
+  long drafted = 0, accepted = 0;  // drafts behind a rejected one decide nothing: not counted
+};
+
+// Greedy. `requests` in order of arrival. Drafts are made inside the scheduler: their time counts.
+LabServing serve_measured(Scheduler& scheduler, std::span<const LabRequest> requests,
+                          Runner& runner);
+// The schedule does not depend on the tokens drawn, so it is the same with step times alone.
+using LabStepSeconds = std::function<double(std::span<const Sequences>)>;
+LabServing serve_predicted(Scheduler& scheduler, std::span<const LabRequest> requests,
+                           const LabStepSeconds& seconds);
+
+// A schedule as a function of the way to time it: made anew for each use.
+using LabSchedule = std::function<LabServing(const LabStepSeconds* seconds)>;
+// Three predicted runs (fast end, expected, slow end of each step's band), then measured ones.
+struct ServingComparison {
+  LabServing low, expected, high;
+  std::vector<LabServing> measured;  // repeats, by their seconds
+
+  const LabServing& typical() const { return measured[measured.size() / 2]; }
+  // A point for any number of a run.
+  LabPoint point(double x, const std::function<double(const LabServing&)>& value) const;
+};
+ServingComparison compare_serving(Lab& lab, LabPredictor& predictor, const LabSchedule& schedule);
+
+// Scheduler options within the runner's bounds.
+SchedulerOptions lab_scheduler_options(const Runner& runner);
+
+}  // namespace ridge

@@ -1,0 +1,84 @@
+// The experiments on whole steps and on serving, with tiny models. Speeds are not judged here: the
+// machine that runs the tests may be busy.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "lab/lab.h"
+#include "lab/lab_engine.h"
+
+namespace ridge {
+namespace {
+
+Lab& quick_lab() {
+  static Lab lab([] {
+    LabOptions options;
+    options.quick = true;
+    options.threads = 1;
+    return options;
+  }());
+  return lab;
+}
+
+class EngineExperiment : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHold) {
+  const Experiment& experiment = find_experiment(GetParam());
+  const LabResult result = experiment.run(quick_lab());
+  EXPECT_FALSE(result.sentence.empty());
+  EXPECT_EQ(result.sentence.find("nan"), std::string::npos) << result.sentence;
+  EXPECT_EQ(result.sentence.find("inf"), std::string::npos) << result.sentence;
+  ASSERT_FALSE(result.series.empty());
+  for (const LabSeries& series : result.series) {
+    EXPECT_FALSE(series.points.empty()) << series.name;
+    for (const LabPoint& point : series.points) {
+      EXPECT_TRUE(std::isfinite(point.measured)) << series.name << " " << point.x;
+      EXPECT_GE(point.measured, 0) << series.name << " " << point.x;
+      if (!point.predicted()) continue;
+      EXPECT_LE(point.band.low, point.band.expected) << series.name << " " << point.x;
+      EXPECT_GE(point.band.high, point.band.expected) << series.name << " " << point.x;
+      EXPECT_TRUE(std::isfinite(point.band.high)) << series.name << " " << point.x;
+    }
+  }
+  for (const LabCheck& check : result.checks) EXPECT_TRUE(check.holds) << check.what;
+}
+
+std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  for (char& c : name) {
+    if (c == '-') c = '_';
+  }
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Lab, EngineExperiment,
+                         ::testing::Values("decode", "prefill-decode", "batching", "context",
+                                           "kv-cache", "gqa", "memory", "weights-bits", "kv-bits",
+                                           "pages", "continuous-batching", "chunked-prefill",
+                                           "prefix-reuse", "speculation"),
+                         test_name);
+
+TEST(LabEngine, BandOfARateFallsWhereTheBandOfSecondsRises) {
+  const Band rate = rate_of({1, 2, 4}, 8);
+  EXPECT_EQ(rate.low, 2);
+  EXPECT_EQ(rate.expected, 4);
+  EXPECT_EQ(rate.high, 8);
+}
+
+TEST(LabEngine, LongerStepsAreNotPredictedToBeFaster) {
+  Lab& lab = quick_lab();
+  const auto runner =
+      lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16), {.cache_tokens = 64});
+  LabPredictor predictor(lab, *runner);
+  double before = 0;
+  for (const double tokens : {1.0, 4.0, 16.0, 64.0}) {
+    const StepEstimate step = predictor.step({1, tokens, 0, 1});
+    EXPECT_GE(step.expected_s, before);
+    before = step.expected_s;
+  }
+  EXPECT_LT(predictor.step({1, 1, 16, 1}).expected_s, predictor.step({8, 1, 4096, 1}).expected_s);
+}
+
+}  // namespace
+}  // namespace ridge
