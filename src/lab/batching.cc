@@ -55,7 +55,7 @@ LabResult run_batching(Lab& lab) {
   const double small = points[1].measured / points[0].measured;
   const LabPoint &last = points.back(), &before = points[points.size() - 2];
   const double large = last.measured / before.measured;
-  result.verdict = small > 1.4 && large < small ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, small > 1.4 && large < small);
   result.sentence = fmt::format(
       "2 sequences give {:.2f}x the tokens of 1, {} give {:.1f}x; the last doubling gives {:.2f}x. "
       "{}",
@@ -76,7 +76,7 @@ const Experiment kBatchingExperiment{
     "Why do more users cost so little?",
     "Decode throughput grows nearly linearly with the batch and flattens at the ridge.",
     "claims 5 and 6; batching",
-    "ridge sweep llama-3-8b -m h200 batch=1..512",
+    "ridge predict -m llama-3-8b -M h200 -b 1,8,64,512 -c 128",
     true,
     false,
     4,

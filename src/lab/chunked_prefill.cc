@@ -63,14 +63,14 @@ LabResult run_chunked_prefill(Lab& lab) {
   }
   result.checks.push_back({"every answer is the same with every chunk", equal});
   const LabPoint &uncut = stalls.points.front(), &cut = stalls.points.back();
-  result.verdict =
-      equal && cut.measured < 0.7 * uncut.measured ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, cut.measured < 0.7 * uncut.measured);
+  const auto time = [](double ms) { return pretty_time(ms / 1e3); };
   result.sentence = fmt::format(
-      "A prompt of {} tokens stops {} running streams for {:.0f} ms when it runs at once and for "
-      "{:.0f} ms in steps of {} tokens (predicted {:.0f} and {:.0f}); its own first token comes "
-      "after {:.0f} ms instead of {:.0f}.",
-      prompt, streams, uncut.measured, cut.measured, budgets.back(), uncut.band.expected,
-      cut.band.expected, firsts.points.back().measured, firsts.points.front().measured);
+      "A prompt of {} tokens stops {} running streams for {} when it runs at once and for {} in "
+      "steps of {} tokens (predicted {} and {}); its own first token comes after {} instead of {}.",
+      prompt, streams, time(uncut.measured), time(cut.measured), budgets.back(),
+      time(uncut.band.expected), time(cut.band.expected), time(firsts.points.back().measured),
+      time(firsts.points.front().measured));
   result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
   result.series = {std::move(stalls), std::move(firsts)};
   return result;

@@ -83,7 +83,7 @@ LabResult run_continuous_batching(Lab& lab) {
   result.checks.push_back({"every answer is the same under both schedules", equal});
   const double gain = wait.points.back().measured / refill.points.back().measured;
   const double foreseen = wait.points.back().band.expected / refill.points.back().band.expected;
-  result.verdict = gain > 1.1 && equal ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, gain > 1.1);
   result.sentence = fmt::format(
       "{} answers of {} to {} tokens on {} seats take {} steps instead of {}, {:.0f} ms instead of "
       "{:.0f}: {:.2f}x the throughput (predicted {:.2f}x).",

@@ -75,7 +75,7 @@ LabResult run_decode(Lab& lab) {
   plain /= streamed;
   // One slope for all, and the slope is the bandwidth: formats and sizes change nothing else.
   const bool line = fastest < 1.5 * slowest && slowest > 0.6 * plain;
-  result.verdict = line ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, line);
   result.sentence = fmt::format(
       "From {} to {} of weights, in all formats, a token streams them at {} to {}; plain reads "
       "reach {}.",

@@ -36,7 +36,7 @@ LabResult run_gqa(Lab& lab) {
        kv.back() == shape.heads * kv.front()});
   const double ratio = all.measured / one.measured;
   const double foreseen = all.band.expected / one.band.expected;
-  result.verdict = ratio > 1 + 0.5 * (foreseen - 1) ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, ratio > 1 + 0.5 * (foreseen - 1));
   result.sentence = fmt::format(
       "At {} tokens {} KV heads hold {}, 1 holds {}: {:.0f}x fewer bytes; a token takes {:.2f} ms "
       "instead of {:.2f}: {:.2f}x (predicted {:.2f}x; the weights are read all the same).",
@@ -55,7 +55,7 @@ const Experiment kGqaExperiment{"gqa",
                                 "With 8 KV heads for 64 query heads the cache is 8x smaller, and "
                                 "so is what a step reads of it.",
                                 "claim 8; grouped-query attention",
-                                "ridge predict llama-2-70b -m h100-sxm --context 8192",
+                                "ridge predict -m llama-2-70b -M h100-sxm -c 8192",
                                 true,
                                 false,
                                 4,

@@ -148,6 +148,15 @@ std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, i
   return generate(runner, sequence, prompt, options, {}).tokens;
 }
 
+void conclude(const Lab& lab, LabResult& result, bool confirmed) {
+  const bool equal = std::all_of(result.checks.begin(), result.checks.end(),
+                                 [](const LabCheck& check) { return check.holds; });
+  result.verdict = confirmed && equal ? LabVerdict::confirmed : LabVerdict::refuted;
+  if (!equal || !lab.quick()) return;
+  result.verdict = LabVerdict::open;
+  result.notes.push_back("The tiny model of --quick is too small to answer the question.");
+}
+
 std::string memory_note(double bytes) {
   return fmt::format("Holds up to {} while it runs.", pretty_bytes(bytes));
 }

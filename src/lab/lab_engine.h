@@ -76,6 +76,10 @@ LabPoint measure_step(Lab& lab, LabPredictor& predictor, double x, LabStep& step
 // Greedy continuation, one token a step.
 std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, int count);
 
+// Sets the verdict: refuted where an equality does not hold. The tiny models of --quick leave the
+// question open, and a note says so.
+void conclude(const Lab& lab, LabResult& result, bool confirmed);
+
 // What the experiment may hold at once, as a note.
 std::string memory_note(double bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/error.h"
 #include "serving/step_predictor.h"
 
 namespace ridge {
@@ -57,6 +58,7 @@ LabServing drive(Scheduler& scheduler, std::span<const LabRequest> requests, con
       ++next;
     }
     scheduler.next(step);
+    if (step.empty()) throw Error("the KV cache is too small for the experiment's requests");
     draw(step, rows);
     run.seconds += seconds(step);
     ++run.steps;
@@ -133,7 +135,7 @@ LabPoint ServingComparison::point(double x,
   LabPoint point;
   point.x = x;
   // A rate falls where times rise.
-  const auto [least, greatest] = std::minmax(value(low), value(high));
+  const auto [least, greatest] = std::minmax({value(low), value(high)});
   point.band = {least, value(expected), greatest};
   std::vector<double> values;
   for (const LabServing& run : measured) values.push_back(value(run));
@@ -155,8 +157,8 @@ ServingComparison compare_serving(Lab& lab, LabPredictor& predictor, const LabSc
   comparison.low = predicted(&Band::low);
   comparison.expected = predicted(&Band::expected);
   comparison.high = predicted(&Band::high);
+  schedule(nullptr);  // warms caches and page tables
   for (int repeat = 0; repeat < (lab.quick() ? 1 : 3); ++repeat) {
-    lab.step("serving");
     comparison.measured.push_back(schedule(nullptr));
   }
   std::sort(comparison.measured.begin(), comparison.measured.end(),

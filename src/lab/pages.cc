@@ -68,8 +68,7 @@ LabResult run_pages(Lab& lab) {
   result.checks.push_back({"the tokens are the same with every page size", equal});
   const double paged = series.points.front().measured, contiguous = series.points.back().measured;
   const double waste = page_waste(lengths, longest), small = page_waste(lengths, sizes.front());
-  result.verdict = equal && paged < 1.15 * contiguous && small < waste / 4 ? LabVerdict::confirmed
-                                                                           : LabVerdict::refuted;
+  conclude(lab, result, paged < 1.15 * contiguous && small < waste / 4);
   result.sentence = fmt::format(
       "Pages of {} tokens take {:.2f}x the time of one contiguous page. Of {} sequences up to {} "
       "tokens, reserving the longest wastes {}, pages of {} waste {}.",
@@ -92,7 +91,7 @@ const Experiment kPagesExperiment{
     "Pages end the waste of reserving for the longest answer and cost no time; the tokens are the "
     "same.",
     "PagedAttention",
-    "ridge predict llama-3-8b -m h200 --no-paging",
+    "ridge predict -m llama-3-8b -M h200 --no-paging",
     true,
     false,
     4,

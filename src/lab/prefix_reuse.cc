@@ -51,7 +51,7 @@ LabResult run_prefix_reuse(Lab& lab) {
   result.checks.push_back({"the answers are the same with and without the cache", equal});
   const LabPoint &reused = with.points.back(), &computed = without.points.back();
   const double gain = computed.measured / reused.measured;
-  result.verdict = equal && gain > 1.5 ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, gain > 1.5);
   result.sentence = fmt::format(
       "With {} of {} prompt tokens in the cache the first token comes after {:.1f} ms instead of "
       "{:.1f}: {:.1f}x (predicted {:.1f}x).",
@@ -70,7 +70,7 @@ const Experiment kPrefixReuseExperiment{
     "What is a common beginning worth?",
     "A prompt whose beginning is in the cache computes only the rest; the tokens are the same.",
     "RadixAttention",
-    "ridge serve, and /metrics for prefix_cache_hits",
+    "ridge serve --no-prefix-cache",
     true,
     false,
     6,

@@ -83,7 +83,7 @@ LabResult run_weights_bits(Lab& lab) {
     series.points.push_back(std::move(point));
   }
   const double gain = wide_ms / four_ms;
-  result.verdict = gain > 1.5 ? LabVerdict::confirmed : LabVerdict::refuted;
+  conclude(lab, result, gain > 1.5);
   result.sentence = fmt::format(
       "q4_0 has {:.2f}x fewer bytes than bf16, its scales counted, and a token takes {:.2f}x less "
       "time (predicted {:.2f}x). The perplexity of {} rises from {:.2f} to {:.2f}.",
@@ -104,7 +104,7 @@ const Experiment kWeightsBitsExperiment{
     "What do weights in fewer bits gain, and what do they cost?",
     "4-bit weights are 4x fewer bytes less their scales, and decode gains what the bytes save.",
     "claim 10; weight quantization",
-    "ridge convert MODEL --format q4_0, then ridge perplexity",
+    "ridge convert ridge-7m --to q4_k ridge-7m-q4_k.gguf",
     true,
     false,
     12,
