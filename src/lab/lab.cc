@@ -1,5 +1,7 @@
 #include "lab/lab.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -18,6 +20,13 @@ constexpr double kWideSpread = 0.25;  // a median of such samples is doubtful
 
 double elapsed_s(const std::chrono::steady_clock::time_point& start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Of all threads of this process.
+long involuntary_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
 }
 
 double at_share(const std::vector<double>& sorted, double share) {
@@ -42,16 +51,21 @@ Lab::~Lab() = default;
 LabTime Lab::time(const std::function<void()>& work, double budget_s) {
   if (quick()) budget_s /= 3;
   work();  // warms caches and page tables
-  std::vector<double> seconds;
+  std::vector<double> seconds, preempted;
   const auto start = std::chrono::steady_clock::now();
   while (seconds.size() < kLeastRepeats ||
          (elapsed_s(start) < budget_s && seconds.size() < kMostRepeats)) {
     if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
+    const long switches = involuntary_switches();
     const auto began = std::chrono::steady_clock::now();
     work();
-    seconds.push_back(elapsed_s(began));
-    if (elapsed_s(start) > 10 * budget_s + 1 && seconds.size() >= 3) break;
+    const double took = elapsed_s(began);
+    (involuntary_switches() == switches ? seconds : preempted).push_back(took);
+    const double limit = seconds.empty() ? 10 * budget_s + 1 : 5 * budget_s;
+    if (elapsed_s(start) > limit && seconds.size() + preempted.size() >= 3) break;
   }
+  const bool disturbed = seconds.size() < 3;  // too few to judge by
+  if (disturbed) seconds.insert(seconds.end(), preempted.begin(), preempted.end());
   std::sort(seconds.begin(), seconds.end());
   LabTime time;
   time.seconds = at_share(seconds, 0.5);
@@ -60,6 +74,8 @@ LabTime Lab::time(const std::function<void()>& work, double budget_s) {
     // Other processes only ever add time: the faster repeats are the undisturbed ones.
     time.seconds = at_share(seconds, 0.25);
     time.doubt = "the repeats differ widely";
+  } else if (disturbed) {
+    time.doubt = "the repeats were preempted";
   }
   return time;
 }

@@ -111,13 +111,15 @@ LabResult run_launch(Lab& lab) {
     return result;
   }
   const double ideal = 1e6 * body;
-  result.verdict = judge(result, region > 2 * ideal && thread > 2 * region);
+  const bool starts = region > 2 * ideal && thread > 2 * region;
+  result.verdict = judge(result, starts);
   result.sentence = fmt::format(
       "{} pieces of {} take {} as parallel regions, {} inside one region with barriers and would "
-      "take {} with new threads; the roof allows {}: the starts, not the work, are the time.",
+      "take {} with new threads; the roof allows {}{}.",
       regions, pretty_time(1e-6 * ideal), pretty_time(1e-6 * region * regions),
       pretty_time(1e-6 * barrier * regions), pretty_time(1e-6 * thread * regions),
-      pretty_time(1e-6 * ideal * regions));
+      pretty_time(1e-6 * ideal * regions),
+      starts ? ": the starts, not the work, are the time" : "");
   result.notes.push_back(fmt::format(
       "{} threads, 4 KiB each; a region is expected to cost {} (the stack's figure), a barrier a "
       "third of it (one of its three hand-overs between cores).",
