@@ -57,6 +57,7 @@ void add_stated_options(CLI::App& command, StatedOptions& stated, bool with_batc
     if (!about.option || (!with_batch && about.quantity == Quantity::batch)) continue;
     std::string names = std::string("--") + about.option;
     if (about.quantity == Quantity::batch) names += ",-b";
+    if (about.quantity == Quantity::itl) names += ",--tpot";  // the benchmarks' word
     command.add_option(names, stated[about.quantity], about.help)->group("What you see");
   }
 }

@@ -170,7 +170,7 @@ void list_missing(Diagnosis& d) {
 }
 
 bool observed_nothing(const Observations& seen) {
-  if (seen.profile) return false;
+  if (seen.profile || seen.setup.offloaded) return false;
   for (const QuantityInfo& about : all_quantities()) {
     if (seen.has(about.quantity) && about.quantity != Quantity::drafted) return false;
   }

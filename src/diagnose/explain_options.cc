@@ -28,6 +28,17 @@ int stated_drafts(const RequestOptions& request) {
   return number ? std::stoi(request.speculate) : 0;
 }
 
+// The share of the weights that a person says is in host memory.
+std::optional<double> stated_offload(const RequestOptions& request) {
+  if (request.offload == "0" || request.offload.find(',') != std::string::npos) return std::nullopt;
+  try {
+    const double share = parse_quantity(request.offload, "", "--offload");
+    if (share > 0 && share <= 1) return share;
+  } catch (const Error&) {
+  }
+  return std::nullopt;  // identify() refuses it
+}
+
 bool is_engine(const std::string& stack) {
   return stack == "vllm" || stack == "sglang" || stack == "trtllm" || stack == "llama.cpp";
 }
@@ -37,7 +48,9 @@ bool is_engine(const std::string& stack) {
 Diagnosis explain(const ExplainOptions& options, Sources sources) {
   EvidenceFile stated = stated_evidence(options.stated, stated_drafts(options.request));
   if (is_engine(options.request.stack)) stated.setup.engine = options.request.stack;
-  // Lengths that a person gives are observations as well.
+  // Settings and lengths that a person gives are evidence as well, also without a model.
+  if (options.request.no_graphs) stated.setup.eager = true;
+  stated.setup.offloaded = stated_offload(options.request);
   const std::string& prompt = options.request.prompt;
   if (prompt != kAuto && prompt.find(',') == std::string::npos) {
     try {
@@ -56,8 +69,8 @@ Diagnosis explain(const ExplainOptions& options, Sources sources) {
   }
   Evidence evidence;
   if (!options.files.empty()) evidence = read_evidence(options.files, read);
-  if (!stated.observed.empty() || !stated.setup.engine.empty())
-    evidence.files.push_back(std::move(stated));
+  const bool set = !stated.setup.engine.empty() || stated.setup.eager || stated.setup.offloaded;
+  if (!stated.observed.empty() || set) evidence.files.push_back(std::move(stated));
   Observations seen = combine(std::move(evidence));
   Identified identified = identify(options.request, seen, sources);
   return diagnose(std::move(seen), std::move(identified));

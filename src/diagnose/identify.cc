@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
@@ -17,6 +19,8 @@ std::optional<std::string> model_in_files(const std::string& name) {
   const size_t slash = name.find_last_of('/');
   std::string last = slash == std::string::npos ? name : name.substr(slash + 1);
   if (last.ends_with(".gguf")) last.resize(last.size() - 5);
+  // Ollama writes the size as a tag: "llama3:70b".
+  std::replace(last.begin(), last.end(), ':', '-');
   // Suffixes of quantized copies: the format is found by weights_in_name().
   for (bool cut = true; cut;) {
     if (const std::optional<Model> model = builtin_model(last)) return model->name;
@@ -64,7 +68,9 @@ void fill_model(RequestOptions& o, const RunSetup& setup, Identified& found) {
 }
 
 void fill_formats(RequestOptions& o, const RunSetup& setup, Identified& found) {
-  const std::string weights = setup.weights.empty() ? weights_in_name(setup.model) : setup.weights;
+  std::string weights = setup.weights.empty() ? weights_in_name(setup.model) : setup.weights;
+  // What its library serves where the tag names no format.
+  if (weights.empty() && setup.engine == "ollama" && !setup.model.empty()) weights = "q4_k_m";
   const auto known = [](const std::string& name) {
     try {
       format_from_name(name);
@@ -118,6 +124,9 @@ void fill_stack(RequestOptions& o, const RunSetup& setup, Sources sources) {
     if (setup.engine == engine) o.stack = engine;
   }
   if (setup.engine == "nim" || setup.engine == "tgi") o.stack = "vllm";
+  // Formats of GGUF files.
+  const bool gguf = o.weights.starts_with("q") || o.weights.starts_with("iq");
+  if (setup.engine == "ollama" || (setup.engine.empty() && gguf)) o.stack = "llama.cpp";
   if (setup.engine == "ridge" && o.machine != kAuto) {
     const bool gpu = find_system(o.machine, sources).device.kind == MachineKind::gpu;
     o.stack = gpu ? "ridge-cuda" : "ridge";

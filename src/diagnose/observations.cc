@@ -33,7 +33,7 @@ std::string fault(const Observed& o) {
   const QuantityInfo& about = quantity_info(o.quantity);
   const bool typed = o.trust == Trust::stated;
   if (about.unit == QuantityUnit::share) {
-    return o.value >= 0 && o.value <= 1 ? "" : "must be from 0 to 1";
+    return o.value >= 0 && o.value <= 1 ? "" : "must be from 0 to 1, or a percentage such as 85%";
   }
   if (!(o.value >= 0 && o.value < 1e18)) return "must be zero or more";
   if (o.value == 0 && (!may_be_zero(about) || (typed && about.unit == QuantityUnit::rate))) {

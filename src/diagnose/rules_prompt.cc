@@ -31,18 +31,6 @@ std::string prefill_share_words(const Case& c, double share) {
                      pretty_number(c.run.expected->request.prompt), time);
 }
 
-// By the rates where they are known: lengths are those of requests that ended, and long answers may
-// not have.
-double prompt_per_output(const Observations& seen) {
-  const double output = seen.value_or(Quantity::output, 0);
-  const double by_length = output > 0 ? seen.value_or(Quantity::prompt, 0) / output : 0;
-  if (!seen.is_recent(Quantity::tokens_per_s) || !seen.is_recent(Quantity::prompt_tokens_per_s) ||
-      *seen[Quantity::tokens_per_s] <= 0) {
-    return by_length;
-  }
-  return std::min(by_length, *seen[Quantity::prompt_tokens_per_s] / *seen[Quantity::tokens_per_s]);
-}
-
 std::optional<Hypothesis> judge_interference(const Case& c) {
   const Observations& seen = c.seen;
   const double p50 = seen.value_or(Quantity::itl_p50, 0), p99 = seen.value_or(Quantity::itl_p99, 0);
@@ -92,7 +80,7 @@ std::optional<Hypothesis> judge_interference(const Case& c) {
 std::optional<Hypothesis> judge_prefill_bound(const Case& c) {
   const Observations& seen = c.seen;
   Hypothesis x{Verdict::prefill_bound, {}, Wall::compute, "", false};
-  const double share = prefill_share(c), ratio = prompt_per_output(seen);
+  const double share = prefill_share(c), ratio = c.prompt_per_output();
   if (share > thresholds::kPrefillShare) {
     x.belief.supports(0.7, prefill_share_words(c, share));
   }
@@ -152,7 +140,7 @@ std::optional<Hypothesis> judge_prefix_miss(const Case& c) {
   if (prompt >= thresholds::kLongPrompt) {
     x.belief.supports(0.2, fmt::format("prompts have {} tokens", pretty_number(prompt)));
   }
-  if (prefill_share(c) > 0.3 || prompt_per_output(seen) >= thresholds::kPromptHeavy / 2) {
+  if (prefill_share(c) > 0.3 || c.prompt_per_output() >= thresholds::kPromptHeavy / 2) {
     x.belief.supports(0.3, "prompts take much of the device's time");
   }
   const double ttft = seen.value_or(Quantity::ttft, 0);
@@ -192,7 +180,7 @@ std::optional<Hypothesis> judge_drafts(const Case& c) {
   }
   const double share = drafted > 0 ? accepted / drafted : 1;
   if (share < thresholds::kFewAccepted) x.belief.supports(share < 0.2 ? 0.7 : 0.55, rate);
-  if (drafted == 0 && accepted < 0.4) x.belief.supports(0.5, rate);
+  if (drafted == 0 && accepted < 0.4) x.belief.supports(accepted < 0.15 ? 0.7 : 0.5, rate);
   if (x.belief.value() == 0) return std::nullopt;
   if (drafted >= 4) x.belief.supports(0.2, fmt::format("{:.0f} drafts a step", drafted));
   if (gain > 1.3) {

@@ -38,6 +38,10 @@ std::string queue_words(const Case& c) {
                      ttft > 0 ? fmt::format(" of {} to the first token", pretty_time(ttft)) : "");
 }
 
+// So many prompt tokens for each output token that the device works on prompts: what the batch and
+// the cache hold says little.
+bool prompts_dominate(const Case& c) { return c.prompt_per_output() >= thresholds::kPromptHeavy; }
+
 bool at_limit(const Case& c) {
   const double most = c.seen.value_or(Quantity::max_running, 0);
   return most > 0 && c.running() >= thresholds::kAtLimit * most;
@@ -75,7 +79,8 @@ std::optional<Hypothesis> judge_kv_full(const Case& c) {
   const bool often = preempted > 0 && preempted >= thresholds::kRarePreemption * requests;
   Hypothesis x{Verdict::kv_full, {}, Wall::capacity, "", false};
   if (kv >= thresholds::kKvFull) {
-    const double weight = c.waits() || often ? 0.75 : queues_long(c) ? 0.6 : 0.2;
+    const bool brimming = kv >= thresholds::kKvBrimming && !seen.has(Quantity::waiting);
+    const double weight = c.waits() || often ? 0.75 : queues_long(c) ? 0.6 : brimming ? 0.5 : 0.2;
     x.belief.supports(weight, fmt::format("the KV cache is {} full", pretty_percent(kv)));
     if (c.waits()) x.belief.supports(0.5, waiting_words(c));
   } else if (const double room = too_little_room(c); room >= 0) {
@@ -117,8 +122,11 @@ bool is_default_limit(double running) {
 std::optional<Hypothesis> judge_admission(const Case& c) {
   const Observations& seen = c.seen;
   const bool room = cache_has_room(c);
+  // So few slots that no accelerator is full, and nobody looked at the cache.
+  const bool few = !seen.has(Quantity::kv_usage) && c.running() >= 0.5 &&
+                   c.running() <= thresholds::kVerySmallBatch;
   if (!c.waits() && !(queues_long(c) && room)) return std::nullopt;
-  if (!room && !at_limit(c)) return std::nullopt;
+  if (!room && !at_limit(c) && !few) return std::nullopt;
   if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull && !at_limit(c)) {
     return std::nullopt;
   }
@@ -129,6 +137,9 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
     x.belief.supports(
         c.waits() ? (kv < 0.5 ? 0.6 : 0.45) : 0.35,
         fmt::format("{} while the KV cache is only {} full", who, pretty_percent(kv)));
+  } else if (few && c.waits()) {
+    x.belief.supports(c.single_user() ? 0.6 : 0.45,
+                      fmt::format("{} while {} run", who, pretty_number(c.running())));
   }
   if (at_limit(c)) {
     x.belief.supports(
@@ -154,6 +165,9 @@ std::optional<Hypothesis> judge_admission(const Case& c) {
   }
   if (c.tensor_busy()) {
     x.belief.contradicts(0.6, "the tensor cores are busy: the device has no time to spare");
+  }
+  if (prompts_dominate(c) && !at_limit(c)) {
+    x.belief.contradicts(0.5, "prompts keep the device busy, and fill little of the cache");
   }
   if (seen.value_or(Quantity::preemptions, 0) > 0) {
     x.belief.contradicts(0.6, "requests are preempted: the cache does run out of pages");
@@ -183,7 +197,10 @@ double late_first_token(const Case& c) {
 std::optional<Hypothesis> judge_capacity(const Case& c) {
   const Observations& seen = c.seen;
   const double late = late_first_token(c);
-  if (!c.waits() && !queues_long(c) && late == 0) return std::nullopt;
+  const double arrivals = seen.value_or(Quantity::arrivals_per_s, 0);
+  const double served = seen.value_or(Quantity::requests_per_s, 0);
+  const bool outrun = arrivals > 1.1 * served && served > 0;
+  if (!c.waits() && !queues_long(c) && late == 0 && !outrun) return std::nullopt;
   Hypothesis x{Verdict::queue_capacity, {}, std::nullopt, "", false};
   if (c.run.expected) x.wall = c.run.predicted().wall;
   if (c.waits()) {
@@ -222,9 +239,7 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   if (seen.value_or(Quantity::kv_usage, 0) >= thresholds::kKvFull || too_little_room(c) >= 0) {
     x.belief.contradicts(0.6, "the KV cache is full: that is the capacity that lacks");
   }
-  const double arrivals = seen.value_or(Quantity::arrivals_per_s, 0);
-  const double served = seen.value_or(Quantity::requests_per_s, 0);
-  if (arrivals > 1.1 * served && served > 0) {
+  if (outrun) {
     x.belief.supports(0.5, fmt::format("{} requests/s arrive, {} are served",
                                        pretty_number(arrivals), pretty_number(served)));
   }
@@ -233,7 +248,9 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
       "more replicas, a faster step or shorter requests help.",
       queues_long(c) ? queue_words(c)
       : c.waits()    ? waiting_words(c)
-                     : fmt::format("the first token takes {}", pretty_time(*seen[Quantity::ttft])));
+      : late > 0     ? fmt::format("the first token takes {}", pretty_time(*seen[Quantity::ttft]))
+                     : fmt::format("{} requests/s arrive, {} are served", pretty_number(arrivals),
+                                   pretty_number(served)));
   return x;
 }
 
@@ -268,23 +285,45 @@ void compare_useful_batch(const Case& c, Hypothesis& x) {
   }
 }
 
+// Fewer requests reach the server than the client means to send: a pool of connections (100 in
+// aiohttp), a semaphore or a gateway is in the way.
+bool held_back_by_client(const Case& c) {
+  return c.seen.has(Quantity::concurrency) && c.seen.has(Quantity::running) &&
+         c.seen.has(Quantity::waiting) && !c.waits() &&
+         *c.seen[Quantity::concurrency] > thresholds::kDisagree * *c.seen[Quantity::running];
+}
+
 std::optional<Hypothesis> judge_under_batched(const Case& c) {
   const Observations& seen = c.seen;
   if (!c.run.batch || c.run.phase == Phase::prefill || c.running() < 0.05) return std::nullopt;
   const double batch = *c.run.batch;
   Hypothesis x{Verdict::under_batched, {}, Wall::memory, "", false};
-  if (c.run.expected) {
+  const bool held_back = held_back_by_client(c);
+  if (held_back) {
+    x.belief.supports(
+        0.6, fmt::format("the client means to keep {} requests in flight, but {} run "
+                         "and nobody waits",
+                         pretty_number(*seen[Quantity::concurrency]), pretty_number(c.running())));
+  }
+  if (held_back && !c.run.expected) {
+    // The batch is what the client lets through.
+  } else if (c.run.expected) {
     const Wall wall = c.run.predicted().wall;
     const bool batch_helps = wall == Wall::memory || wall == Wall::launch;
-    if (!c.run.under_batched(thresholds::kUnderBatched) || !batch_helps) return std::nullopt;
+    const bool small = c.run.under_batched(thresholds::kUnderBatched) && batch_helps;
+    if (!small && !held_back) return std::nullopt;
     x.wall = wall;
-    compare_useful_batch(c, x);
+    if (small) compare_useful_batch(c, x);
   } else {
     if (batch > thresholds::kSmallBatch) return std::nullopt;
     const bool tiny = batch <= thresholds::kVerySmallBatch;
     x.belief.supports(tiny ? 0.55 : 0.35,
                       fmt::format("only {} sequence{} at once", pretty_number(batch),
                                   batch <= 1 ? " runs" : "s run"));
+    if (c.run.step_s.value_or(0) > thresholds::kLongStep_s) {
+      x.belief.contradicts(
+          0.5, fmt::format("a step takes {}: that is not the batch", pretty_time(*c.run.step_s)));
+    }
   }
   if (seen.has(Quantity::waiting) && !c.waits()) x.belief.supports(0.3, "nobody waits");
   if (seen.value_or(Quantity::kv_usage, 1) < thresholds::kKvLow) {
@@ -305,6 +344,14 @@ std::optional<Hypothesis> judge_under_batched(const Case& c) {
   } else if (queues_long(c)) {
     x.belief.contradicts(0.4, queue_words(c));
   }
+  if (prompts_dominate(c)) {
+    x.belief.contradicts(0.5, fmt::format("{} prompt tokens for each output token: the device "
+                                          "works on prompts",
+                                          pretty_number(c.prompt_per_output())));
+  }
+  if (seen.has(Quantity::accepted)) {
+    x.belief.contradicts(0.7, "speculation is meant for few sequences");
+  }
   if (c.single_user()) x.belief.contradicts(0.4, "a local engine with one user has one sequence");
   if (c.tensor_busy()) x.belief.contradicts(0.3, "the tensor cores are busy");
   if (c.run.expected &&
@@ -318,6 +365,12 @@ std::optional<Hypothesis> judge_under_batched(const Case& c) {
                                                "few sequences"
                                              : "the device has too few sequences to work on",
                              batch_advice(*c.run.expected, batch));
+  }
+  if (held_back) {
+    x.sentence = fmt::format(
+        "Under-batched by the client: of {} requests that it means to keep in flight, {} reach the "
+        "server. Raise its limit of connections or workers, or the gateway's.",
+        pretty_number(*seen[Quantity::concurrency]), pretty_number(c.running()));
   }
   return x;
 }

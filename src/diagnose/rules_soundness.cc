@@ -36,6 +36,22 @@ bool weights_exceed_memory(const Case& c) {
   return memory.capacity && memory.weights > *memory.capacity;
 }
 
+// What does not fit is read by the CPU, or over the host link, while the device waits. A faster
+// step than that cannot have its weights on the host.
+bool slow_enough_for_host_weights(const Case& c) {
+  const Expected& e = *c.run.expected;
+  const MemoryFit& memory = e.prediction.memory;
+  const Maybe bandwidth = e.request.system.device.memory().read_bandwidth;
+  if (!bandwidth) return e.over_expected >= 1.3;
+  // Of a mixture of experts, a step reads a part only.
+  const double read = std::min(1.0, c.run.predicted().bytes / memory.weights);
+  const Level* link = e.request.system.device.level("host");
+  const double host_bandwidth =
+      std::max(thresholds::kHostMemoryMost, link ? link->read_bandwidth.value_or(0) : 0);
+  const double host = memory.weights - *memory.capacity;
+  return *c.run.step_s >= read * (*memory.capacity / *bandwidth + host / host_bandwidth);
+}
+
 // A model that does not fit runs all the same when part of its weights stays in host memory, at
 // the host link's pace.
 std::optional<Hypothesis> judge_host_weights(const Case& c) {
@@ -51,12 +67,12 @@ std::optional<Hypothesis> judge_host_weights(const Case& c) {
     const Expected& e = *c.run.expected;
     const MemoryFit& memory = e.prediction.memory;
     share = 1 - *memory.capacity / memory.weights;
-    if (e.over_expected < 1.3) return std::nullopt;  // too fast for weights on the host
-    x.belief.supports(0.85, fmt::format("the weights ({} per device) exceed its memory ({}), and a "
-                                        "step takes {:.1f}x the time that it would with all of "
-                                        "them there",
-                                        pretty_bytes(memory.weights),
-                                        pretty_bytes(*memory.capacity), e.over_expected));
+    if (!slow_enough_for_host_weights(c)) return std::nullopt;
+    x.belief.supports(
+        0.85, fmt::format("the weights ({} per device) exceed its memory ({}), and {} per step is "
+                          "slow enough for a part that stays in host memory",
+                          pretty_bytes(memory.weights), pretty_bytes(*memory.capacity),
+                          pretty_time(*c.run.step_s)));
   }
   const double pcie = c.seen.value_or(Quantity::pcie_bytes, 0);
   const Level* host =
@@ -97,7 +113,7 @@ std::optional<Hypothesis> judge_too_large(const Case& c) {
         "Impossible as described: the weights alone ({}) do not fit {} ({}). Check precision, "
         "devices and offload.",
         pretty_bytes(memory.weights), system, pretty_bytes(*memory.capacity));
-    if (c.run.compares() && e.over_expected >= 1.3) {
+    if (c.run.compares() && slow_enough_for_host_weights(c)) {
       x.belief.contradicts(0.7, "it is slow enough for weights that stream from host memory");
     }
     return x;

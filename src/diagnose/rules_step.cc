@@ -51,6 +51,21 @@ bool slow_link(const Case& c) {
   return links.front().bandwidth.value_or(0) < 70e9 || links.front().p2p == false;
 }
 
+// Longer than any host work between steps.
+bool beyond_host(const Case& c) {
+  return c.run.is_slow() && c.run.phase == Phase::decode &&
+         *c.run.step_s - c.run.predicted().expected_s > thresholds::kHostStepMost_s;
+}
+
+// 4-bit weights that a batch multiplies: dequantizing costs more than it saves.
+bool four_bit_batch(const Case& c) {
+  if (!c.run.is_slow() || c.run.phase != Phase::decode || !c.run.batch) return false;
+  const Request& r = c.run.expected->request;
+  const double bits = (r.plan.weights ? *r.plan.weights : main_weight_format(*r.model)).bits;
+  return bits < 6 && *c.run.batch >= thresholds::kFourBitBatch && !parallel(c) &&
+         !c.device_idles() && c.seen.value_or(Quantity::cpu, 0) < thresholds::kCpuBusy;
+}
+
 // Seconds of the time to first token that are neither queue nor prompt. Engines count the first
 // token when it comes, and the queue when the request ends: while a queue grows, the two are of
 // different requests.
@@ -105,6 +120,12 @@ std::optional<Hypothesis> judge_host(const Case& c) {
                                             seen.value_or(Quantity::gr_active, 1))),
                     c.waits() ? "requests wait"
                               : fmt::format("{} sequences run", pretty_number(c.running()))));
+  } else if (seen.value_or(Quantity::gpu_util, 1) < thresholds::kGapsUtil && !busy && !c.waits() &&
+             c.running() > thresholds::kSmallBatch) {
+    x.belief.supports(
+        0.45, fmt::format("the device is busy {} of the time, though {} sequences "
+                          "run: there are gaps between steps",
+                          pretty_percent(*seen[Quantity::gpu_util]), pretty_number(c.running())));
   } else if (seen.value_or(Quantity::engine_busy, 1) < thresholds::kIdleUtil && work) {
     x.belief.supports(0.5, fmt::format("a forward pass runs {} of the time only",
                                        pretty_percent(*seen[Quantity::engine_busy])));
@@ -112,7 +133,7 @@ std::optional<Hypothesis> judge_host(const Case& c) {
   if (c.run.is_slow() && !busy && c.run.phase == Phase::decode) {
     const bool quiet = c.dram_quiet() && c.tensor_quiet() && seen.has(Quantity::dram_active);
     const double over = c.run.expected->over_expected;
-    x.belief.supports(quiet ? 0.55 : over > 2 ? 0.5 : 0.35, step_words(c));
+    x.belief.supports(quiet ? 0.55 : over > 2 ? 0.5 : over > 1.7 ? 0.45 : 0.35, step_words(c));
     if (quiet) {
       x.belief.supports(
           0.2, counter_words(c) + ": neither ceiling is near, the device waits between kernels");
@@ -129,8 +150,11 @@ std::optional<Hypothesis> judge_host(const Case& c) {
     x.belief.contradicts(outside_engine(c) > 0.05 || quiet || c.device_idles() ? 0.75 : 0.4,
                          step_words(c));
   }
+  if (four_bit_batch(c)) {
+    x.belief.contradicts(0.75, "kernels that dequantize 4-bit weights are as slow at this batch");
+  }
   if (parallel(c)) {
-    x.belief.contradicts(slow_link(c) ? 0.6 : 0.85,
+    x.belief.contradicts(slow_link(c) || beyond_host(c) ? 0.6 : 0.85,
                          fmt::format("collectives between devices would explain it too{}: a trace "
                                      "separates them",
                                      c.run.expected ? fmt::format(" (expected {} of the step)",
@@ -157,7 +181,12 @@ std::optional<Hypothesis> judge_interconnect(const Case& c) {
     if (c.run.in_band()) x.belief.supports(0.3, step_words(c));
   }
   if (c.run.is_slow() && !c.dram_busy() && !c.tensor_busy()) {
-    x.belief.supports(slow_link(c) ? 0.5 : 0.3, step_words(c));
+    x.belief.supports(slow_link(c) || beyond_host(c) ? 0.5 : 0.3, step_words(c));
+    if (beyond_host(c)) {
+      x.belief.supports(0.2, fmt::format("no host work takes {} a step: the devices wait for each "
+                                         "other, over sockets or host memory",
+                                         pretty_time(*c.run.step_s)));
+    }
     if (slow_link(c)) x.belief.supports(0.2, "the devices are joined by PCIe, without NVLink");
     if (c.dram_quiet() && c.tensor_quiet()) x.belief.supports(0.2, counter_words(c));
   }
@@ -201,6 +230,11 @@ std::optional<Hypothesis> judge_slow_kernel(const Case& c) {
                                        "the cache or the weights again, or lengths and formats are "
                                        "other than given",
                                        moved));
+  } else if (four_bit_batch(c)) {
+    x.belief.supports(0.5, fmt::format("4-bit weights at batch {:.0f}: kernels that dequantize "
+                                       "them for every tile lose against 16 bits there",
+                                       *c.run.batch));
+    x.belief.supports(busy ? 0.3 : 0.1, step_words(c));
   } else if (busy && !seen.has(Quantity::dram_active) && !parallel(c)) {
     x.belief.supports(0.35, step_words(c) + " while some kernel is always resident");
   }
@@ -219,9 +253,11 @@ std::optional<Hypothesis> judge_power(const Case& c) {
   const Observations& seen = c.seen;
   Hypothesis x{Verdict::power, {}, Wall::power, "", false};
   std::optional<double> limit = seen[Quantity::power_limit];
-  if (!limit && c.run.expected) limit = c.run.expected->request.system.device.power;
+  const Maybe board = c.machine ? c.machine->power : Maybe();
+  if (!limit) limit = board;
   std::optional<double> boost = seen[Quantity::max_sm_clock];
-  if (!boost && c.run.expected) boost = c.run.expected->request.system.device.clock;
+  if (!boost && c.machine) boost = c.machine->clock;
+  if (!boost) boost = thresholds::kLeastBoost_hz;
   const bool at_power = seen.has(Quantity::power) && limit &&
                         *seen[Quantity::power] >= thresholds::kPowerNear * *limit;
   const double clock =
@@ -237,6 +273,11 @@ std::optional<Hypothesis> judge_power(const Case& c) {
                       fmt::format("{:.0f} W of at most {:.0f} W", *seen[Quantity::power], *limit));
   }
   const bool low = clock < thresholds::kClockLow;
+  const bool capped = at_power && low && board && *limit < thresholds::kCappedPower * *board;
+  if (capped) {
+    x.belief.supports(0.5, fmt::format("the limit is {} of the board's {:.0f} W",
+                                       pretty_percent(*limit / *board), *board));
+  }
   if (low &&
       (at_power || throttled > thresholds::kThrottled || clock < thresholds::kClockVeryLow)) {
     x.belief.supports(clock < thresholds::kClockVeryLow ? 0.65 : 0.45,
@@ -254,10 +295,10 @@ std::optional<Hypothesis> judge_power(const Case& c) {
     x.belief.supports(0.35, c.tensor_busy()
                                 ? "the tensor cores are busy: their rate follows the clock"
                                 : step_words(c));
-  } else if (clock >= thresholds::kClockVeryLow) {
+  } else if (clock >= thresholds::kClockVeryLow && !capped) {
     x.belief.contradicts(0.45, "memory-bound steps hardly depend on the SM clock");
   }
-  if (c.run.in_band()) x.belief.contradicts(0.6, step_words(c));
+  if (c.run.in_band()) x.belief.contradicts(capped ? 0.85 : 0.6, step_words(c));
   x.sentence = fmt::format(
       "Power or heat: the device lowers its clocks{}. Raise the power limit or improve the "
       "cooling; "
@@ -295,6 +336,8 @@ void weigh_bytes(const Case& c, Hypothesis& x) {
   if (share >= thresholds::kBusyShare && share < 1.05) {
     x.belief.supports(0.5, text);
     x.healthy = x.healthy || !c.run.compares();
+  } else if (share >= thresholds::kModestShare && share < 1) {
+    x.belief.supports(0.42, text);
   } else if (share < thresholds::kQuietShare) {
     x.belief.contradicts(0.7, text);
   }

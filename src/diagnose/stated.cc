@@ -10,14 +10,23 @@
 namespace ridge {
 namespace {
 
-// "280 tokens/s" -> "280 tok/s".
+// "280 tokens/s" -> "280 tok/s", "6 requests/s" -> "6 req/s".
 std::string short_rate(std::string text) {
   for (const std::string_view unit : {"tokens/s", "token/s", "tokens/sec", "tok/sec", "t/s"}) {
-    if (!text.ends_with(unit)) continue;
+    if (!text.ends_with(unit) || text.ends_with("req/s")) continue;
     text.resize(text.size() - unit.size());
     return text + "tok/s";
   }
+  for (const std::string_view unit : {"requests/s", "request/s", "rps", "/s"}) {
+    if (!text.ends_with(unit) || text.ends_with("tok/s") || text.ends_with("req/s")) continue;
+    text.resize(text.size() - unit.size());
+    return text + "req/s";
+  }
   return text;
+}
+
+bool counts_requests(Quantity quantity) {
+  return quantity == Quantity::requests_per_s || quantity == Quantity::arrivals_per_s;
 }
 
 double parse_stated(Quantity quantity, const std::string& text, const std::string& what) {
@@ -25,7 +34,7 @@ double parse_stated(Quantity quantity, const std::string& text, const std::strin
     case QuantityUnit::seconds:
       return parse_latency(text, what);
     case QuantityUnit::rate:
-      return parse_quantity(short_rate(text), "tok/s", what);
+      return parse_quantity(short_rate(text), counts_requests(quantity) ? "req/s" : "tok/s", what);
     case QuantityUnit::watts:
       return parse_quantity(text, "W", what);
     case QuantityUnit::hertz: {
@@ -33,8 +42,13 @@ double parse_stated(Quantity quantity, const std::string& text, const std::strin
       const bool bare = text.find_first_not_of("0123456789. ") == std::string::npos;
       return parse_quantity(bare ? text + "MHz" : text, "Hz", what);
     }
-    default:
-      return parse_quantity(text, "", what);
+    default: {
+      const double value = parse_quantity(text, "", what);
+      // top counts cores: 383 % are nearly four. An engine's loop has one thread, so that a full
+      // core is its limit.
+      const bool percent = text.find('%') != std::string::npos;
+      return quantity == Quantity::cpu && percent ? std::min(value, 1.0) : value;
+    }
   }
 }
 

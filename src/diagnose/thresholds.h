@@ -13,17 +13,23 @@ inline constexpr double kTensorMost = 0.93;      // PIPE_TENSOR_ACTIVE under ful
 // most of 2833 samples on an A10G (ours).
 inline constexpr double kTensorMostHalfRate = 0.5;
 inline constexpr double kBusyShare = 0.6;     // of a counter's most: the ceiling is near (Nsight)
+inline constexpr double kModestShare = 0.45;  // of the bandwidth, by a small model (ours)
 inline constexpr double kQuietShare = 0.4;    // of it: the ceiling is far (Nsight)
+inline constexpr double kGapsUtil = 0.8;      // utilisation with gaps between many steps (ours)
 inline constexpr double kIdleUtil = 0.5;      // utilisation of a device that mostly waits (DCGM)
 inline constexpr double kFullUtil = 0.9;      // utilisation without gaps to speak of (ours)
 inline constexpr double kPowerNear = 0.95;    // of the limit: the limit binds (ours)
 inline constexpr double kClockLow = 0.9;      // of the highest clock (ours)
 inline constexpr double kClockVeryLow = 0.7;  // of it: even a memory-bound step slows down (ours)
+// The lowest boost clock among accelerators of the last years: A100, 1410 MHz (NVIDIA).
+inline constexpr double kLeastBoost_hz = 1.41e9;
+inline constexpr double kCappedPower = 0.75;  // of the board's power: somebody set it (ours)
 inline constexpr double kThrottled = 0.2;     // share of samples (ours)
 inline constexpr double kLinkBusy = 0.5;      // of a link's rate, sustained (ours)
 
 // --- The scheduler.
 inline constexpr double kKvFull = 0.9;           // of the pages, with requests waiting (SGLang)
+inline constexpr double kKvBrimming = 0.97;      // full also where nobody counts the queue (ours)
 inline constexpr double kKvRoom = 0.85;          // below it a new sequence would find pages (ours)
 inline constexpr double kKvLow = 0.3;            // hardly used (ours)
 inline constexpr double kAtLimit = 0.95;         // of max_num_seqs (ours)
@@ -40,7 +46,16 @@ inline constexpr double kUnderBatched = 0.5;  // of the useful batch (ours)
 inline constexpr double kFarUnderBatched = 0.25;
 inline constexpr double kWorthRaising = 1.1;  // a smaller gain is not worth a sentence (ours)
 inline constexpr double kDisagree = 1.5;      // metrics of different windows (ours)
-inline constexpr double kLinkShare = 0.3;     // of the expected step spent in collectives (ours)
+// Host work per step: thousands of launches take tens of milliseconds (vLLM #6854: 5 to 13 ms).
+// Beyond it, several devices wait for each other.
+inline constexpr double kHostStepMost_s = 0.3;
+// Bytes/s of host memory at most: twelve channels of DDR5 (AMD EPYC 9004).
+inline constexpr double kHostMemoryMost = 460e9;
+// No accelerator needs so long for a few sequences, whatever the model (ours).
+inline constexpr double kLongStep_s = 0.25;
+// Kernels that dequantize 4-bit weights gain below about this batch (AutoAWQ: 8).
+inline constexpr double kFourBitBatch = 16;
+inline constexpr double kLinkShare = 0.3;  // of the expected step spent in collectives (ours)
 
 // --- Latencies.
 inline constexpr double kStalls = 3;  // p99 over median inter-token latency (ours)

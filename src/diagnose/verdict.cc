@@ -62,6 +62,22 @@ double Case::running() const {
   return std::max(seen.value_or(Quantity::running, 0), run.batch.value_or(0));
 }
 
+double Case::prompt_per_output() const {
+  const double output = seen.value_or(Quantity::output, 0);
+  const double by_length =
+      output > 0 && seen.has(Quantity::prompt) ? *seen[Quantity::prompt] / output : 0;
+  const bool benchmark = seen.has(Quantity::bytes_per_s);  // llama-bench times prompts apart
+  if (benchmark || !seen.is_recent(Quantity::tokens_per_s) ||
+      !seen.is_recent(Quantity::prompt_tokens_per_s) || *seen[Quantity::tokens_per_s] <= 0) {
+    return by_length;
+  }
+  // By the rates where they are known: lengths are those of requests that ended, and long answers
+  // may not have. Without lengths, one request's prompt is no load.
+  const double by_rate = *seen[Quantity::prompt_tokens_per_s] / *seen[Quantity::tokens_per_s];
+  if (by_length > 0) return std::min(by_length, by_rate);
+  return running() > 1.5 ? by_rate * (1 - seen.value_or(Quantity::prompt_hit, 0)) : 0;
+}
+
 void Belief::supports(double weight, std::string text) {
   value_ = 1 - (1 - value_) * (1 - weight);
   if (!text.empty()) findings.push_back({Bearing::supports, std::move(text)});

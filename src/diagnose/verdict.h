@@ -61,10 +61,11 @@ struct Case {
   bool dram_quiet() const;  // known, and far from its roof
   bool tensor_busy() const;
   bool tensor_quiet() const;
-  bool waits() const;         // requests wait in the queue
-  bool device_idles() const;  // utilisation is known and low
-  bool single_user() const;   // a local engine with one request: a batch of 1 is meant so
-  double running() const;     // requests running or sequences decoding; 0: not known
+  bool waits() const;                // requests wait in the queue
+  bool device_idles() const;         // utilisation is known and low
+  bool single_user() const;          // a local engine with one request: a batch of 1 is meant so
+  double running() const;            // requests running or sequences decoding; 0: not known
+  double prompt_per_output() const;  // prompt tokens for each output token; 0: not known
 };
 
 // Confidence that grows with each independent piece of evidence (noisy or) and shrinks by a factor

@@ -100,6 +100,50 @@ constexpr ThreadCase kThreadCases[] = {
     {"prefill-bound",
      "-m llama-3-8b -M a100-sxm-80gb --prompt 12000 --output 20 --tensor-active 0.8 --running 12 "
      "--waiting 0"},
+    // Figures of public threads, by their numbers.
+    {"interconnect",  // FastChat 2746: half the devices are faster
+     "-m llama-2-70b -M 4xa100-sxm-80gb --tp 4 --observed 0.2tok/s --batch 1"},
+    {"interconnect",  // exllamav2 734: prompts over PCIe
+     "-m llama-3.3-70b -M 2xrtx-3090 --tp 2 --weights int4 --prompt 16000 --ttft 42s"},
+    {"slow-kernel",  // pytorch/ao 3496: 4 bits slower than 16 in a batch
+     "-m qwen3-8b -M a100-sxm-80gb --weights int4 --observed 255tok/s --batch 100 --prompt 512 "
+     "--output 128"},
+    {"impossible",  // TensorRT-LLM 2329: total tokens were counted
+     "-m gemma-2-9b -M a100-sxm-80gb --observed 4267tok/s --batch 32"},
+    {"drafts-too-long",  // SpecForge 310
+     "--speculate 4 --accepted 1.037 --observed 42tok/s --batch 1"},
+    {"kv-full",  // vLLM 14412: two requests fill the cache
+     "-m qwen2.5-32b -M l40 --weights fp8 --running 2 --kv-usage 1.0"},
+    {"host-bound",  // vLLM 580: half of the device's time, 128 requests
+     "-m llama-2-13b -M a100-sxm-80gb --running 128 --gpu-util 0.5"},
+    {"host-bound", "--running 500 --cpu 100%"},  // OpenLLM 551: one core
+    {"host-bound",                               // vllm-omni 7960
+     "-m qwen2.5-7b -M a100-sxm-80gb --no-graphs --tpot 22ms --batch 1"},
+    {"host-bound", "--no-graphs --observed 3tok/s --running 3"},  // vLLM 56892
+    {"host-bound",                                                // vLLM 3567: guided decoding
+     "-m qwen2.5-14b -M h100-sxm --running 100 --observed 70tok/s --itl 1.7s --prompt 512"},
+    {"host-bound",  // 8 billion parameters in eager transformers
+     "-m llama-3-8b -M a100-sxm-40gb --observed 40tok/s --batch 1"},
+    {"under-batched",  // vLLM 14513: a pool of 100 connections
+     "--concurrency 200 --running 100 --waiting 0 --kv-usage 0.2"},
+    {"host-weights", "-m llama-3-70b -M gh200 --observed 4.6tok/s --batch 1"},  // vLLM 6317
+    {"host-weights", "--offload 0.3 --observed 120tok/s --batch 64"},           // vLLM 57771
+    {"host-weights",  // llama.cpp 12237: a tenth of the layers on the CPU
+     "-m mistral-small-24b -M rtx-3060 --weights q4_k_m --observed 17.7tok/s --batch 1"},
+    {"impossible", "-m llama-3-70b -M gh200 --observed 125tok/s --batch 1"},  // vLLM 10267
+    {"memory-bound",                                                          // llama.cpp 26284
+     "-m llama-3-8b -M rx-7900-xtx --weights q4_k_m --observed 105.8tok/s --batch 1"},
+    {"memory-bound",  // tinygrad 3837
+     "-m llama-2-7b -M rtx-3090 --observed 50.9tok/s --batch 1"},
+    {"prefill-bound",  // llm-d 662: the cache has room, the device has not
+     "-M h100-sxm --running 20 --waiting 150 --kv-usage 0.32 --prompt 6000 --output 2"},
+    {"admission-limit", "--stack llama.cpp --running 1 --waiting 3"},     // Ollama 9054
+    {"queue-capacity", "--arrivals 200/s --served 5.99/s --e2e 67.59s"},  // vLLM 359
+    {"power", "--power 100W --power-limit 100W --sm-clock 628 --gpu-util 1"},
+    {"power",  // 210 W of a 350 W board
+     "-m gemma-3-27b -M 2xrtx-3090 --tp 2 --weights int4 --observed 38.8tok/s --batch 1 --power "
+     "209.6W --power-limit 210W --sm-clock 1395MHz"},
+    {"prefix-miss", "--prompt-hit 0 --ttft 5.86s --running 16 --observed 46.5tok/s"},
 };
 
 Diagnosis explain_typed(const std::string& options) {
@@ -161,6 +205,17 @@ TEST(Cases, TheEngineNamesItsSetting) {
   EXPECT_EQ(explain_typed("--stack vllm" + seen).levers.front().setting, "--max-num-seqs");
   EXPECT_EQ(explain_typed("--stack sglang" + seen).levers.front().setting,
             "--max-running-requests");
+}
+
+TEST(Cases, OptionsReadWhatToolsPrint) {
+  EXPECT_EQ(*explain_typed("--cpu 383% --running 9").seen[Quantity::cpu], 1);
+  EXPECT_EQ(*explain_typed("--arrivals 20req/s --served 6rps").seen[Quantity::arrivals_per_s], 20);
+  try {
+    explain_typed("--gpu-util 60");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("85%"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Cases, AcceptedIsALengthOrAShare) {

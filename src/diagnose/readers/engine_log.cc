@@ -130,7 +130,8 @@ std::optional<EvidenceFile> read_engine_log(std::string_view text, const std::st
   EvidenceFile file;
   file.path = name;
   most->log->finish(file);
-  if (file.observed.empty() && file.setup.model.empty() && !file.setup.eager) {
+  const RunSetup& setup = file.setup;
+  if (file.observed.empty() && setup.model.empty() && !setup.eager && !setup.offloaded) {
     throw Error("{}: a {} without a line that tells load or speed ({} lines)", name, file.kind,
                 total);
   }

@@ -156,7 +156,7 @@ class LlamaLog : public EngineLogCollector {
   LogFigure drafts_;
 };
 
-// What `ollama run --verbose` prints after each answer.
+// What `ollama run --verbose` prints after each answer, and `ollama ps`.
 class OllamaLog : public EngineLogCollector {
  public:
   bool take(std::string_view line) override {
@@ -172,13 +172,14 @@ class OllamaLog : public EngineLogCollector {
     } else if (line.starts_with("eval count:")) {
       output_.add(number_after(line, "eval count:"));
     } else {
-      return false;
+      return loaded(line);
     }
     return true;
   }
 
   void finish(EvidenceFile& file) override {
     file.kind = "Ollama timings";
+    file.setup = setup_;
     file.setup.engine = "ollama";
     file.window = fmt::format("{} answers", rate_.count());
     if (!rate_.empty() && rate_.mean() > 0) {
@@ -195,6 +196,23 @@ class OllamaLog : public EngineLogCollector {
   }
 
  private:
+  // "llama3:70b  be39eb53a197  41 GB  42%/58% CPU/GPU  4 minutes from now", "100% GPU", "100% CPU".
+  bool loaded(std::string_view line) {
+    const size_t both = line.find("% CPU/GPU"), cpu = line.find("100% CPU");
+    const size_t gpu = line.find("100% GPU");
+    if (both == line.npos && cpu == line.npos && gpu == line.npos) return false;
+    if (line.find(" GB ") == line.npos && line.find(" MB ") == line.npos) return false;
+    setup_.model = std::string(line.substr(0, std::min<size_t>(line.find(' '), 120)));
+    setup_.offloaded = cpu != line.npos ? 1 : 0;
+    if (both != line.npos) {
+      // The shares of CPU and GPU stand before it.
+      const size_t begin = line.rfind(' ', both) + 1;
+      setup_.offloaded = std::clamp(leading_number(line.substr(begin)).value_or(0) / 100, 0., 1.);
+    }
+    return true;
+  }
+
+  RunSetup setup_;
   LogFigure rate_, prompt_rate_, prompt_, output_;
 };
 

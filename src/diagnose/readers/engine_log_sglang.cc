@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/units.h"
@@ -54,6 +55,7 @@ class SglangLog : public EngineLogCollector {
     if (!usage_.empty()) add(Q::kv_usage, std::min(1., usage_.mean()), "token usage");
     if (!graph_.empty()) add(Q::graph_share, graph_.mean(), "cuda graph");
     if (!accepted_.empty()) add(Q::accepted, accepted_.mean(), "accept len - 1");
+    if (!drafted_.empty()) add(Q::drafted, drafted_.median(), "accept len / accept rate - 1");
     const double prompts = fresh_ + cached_;
     if (prompts > 0) {
       add(Q::prompt_hit, cached_ / prompts, "#cached-token / (#new-token + #cached-token)");
@@ -82,7 +84,12 @@ class SglangLog : public EngineLogCollector {
     output_.add(number_after(line, "gen throughput (token/s): "));
     usage_.add(number_after(line, "token usage: "));
     waiting_.add(number_after(line, "#queue-req: "));
-    if (const auto length = number_after(line, "accept len: ")) accepted_.add(*length - 1);
+    if (const auto length = number_after(line, "accept len: ")) {
+      accepted_.add(*length - 1);
+      // The rate is the length over the tokens that a step verifies: the drafts and the one before.
+      const double rate = number_after(line, "accept rate: ").value_or(0);
+      if (rate > 0 && rate <= 1) drafted_.add(std::max(0., std::round(*length / rate) - 1));
+    }
     if (line.find("cuda graph: True") != line.npos) graph_.add(1);
     if (line.find("cuda graph: False") != line.npos) graph_.add(0);
     return true;
@@ -127,7 +134,7 @@ class SglangLog : public EngineLogCollector {
     return true;
   }
 
-  LogFigure output_, running_, waiting_, usage_, graph_, accepted_;
+  LogFigure output_, running_, waiting_, usage_, graph_, accepted_, drafted_;
   size_t prefills_ = 0;
   double fresh_ = 0, cached_ = 0, retracted_ = 0;
   std::set<std::string> ranks_;

@@ -53,9 +53,11 @@ class VllmLog : public EngineLogCollector {
     }
     add(Q::accepted, accepted_, 1, "Mean acceptance length - 1");
     add(Q::drafted, drafted_, 1, "Per-position acceptance rate: positions");
+    const double preempted = std::max(preempted_, cumulative_);
+    if (lines_ > 0 || preempted > 0) {
+      file.add(Q::preemptions, preempted, Trust::window, "preemption warnings", window);
+    }
     if (lines_ > 0) {
-      file.add(Q::preemptions, std::max(preempted_, cumulative_), Trust::window,
-               "preemption warnings", window);
       file.notes.push_back(
           fmt::format("{} of {} lines with rates have running requests; idle ones are left out",
                       running_.count(), lines_));
@@ -178,8 +180,9 @@ class VllmLog : public EngineLogCollector {
   bool preemption(std::string_view line) {
     if (line.find("preempted by") == line.npos) return false;
     preempted_ += 1;
-    cumulative_ =
-        std::max(cumulative_, number_after(line, "cumulative_preemption_cnt=").value_or(0));
+    for (const char* mark : {"cumulative_preemption_cnt=", "cumulative_preemption="}) {
+      cumulative_ = std::max(cumulative_, number_after(line, mark).value_or(0));
+    }
     return true;
   }
 

@@ -198,6 +198,27 @@ TEST(EngineLog, OllamaAndTgi) {
   EXPECT_DOUBLE_EQ(value_of(tgi, Q::e2e), 2.5);
 }
 
+// One line that says enough.
+TEST(EngineLog, SingleLines) {
+  const EvidenceFile warning = read_log(
+      "WARNING 01-02 10:00:00 scheduler.py:1754] Sequence group 21 is preempted by RECOMPUTE, "
+      "total_num_cumulative_preemption=101\n");
+  EXPECT_EQ(value_of(warning, Q::preemptions), 101);
+  const EvidenceFile layers = read_log("load_tensors: offloaded 5/37 layers to GPU\n");
+  EXPECT_NEAR(*layers.setup.offloaded, 32. / 37, 1e-9);
+  const char* head = "NAME  ID  SIZE  PROCESSOR  UNTIL\n";
+  const EvidenceFile split =
+      read_log(std::string(head) + "some:70b  abc  41 GB   42%/58% CPU/GPU 4 minutes from now\n");
+  EXPECT_EQ(split.setup.model, "some:70b");
+  EXPECT_NEAR(*split.setup.offloaded, 0.42, 1e-9);
+  const EvidenceFile device = read_log("some:8b  abc  5.4 GB  100% GPU  4 minutes from now\n");
+  EXPECT_EQ(*device.setup.offloaded, 0);
+  const EvidenceFile drafts = read_log(
+      "[2025-01-02 10:00:00] Decode batch, #running-req: 1, #token: 353, token usage: 0.00, accept "
+      "len: 2.16, accept rate: 0.54, gen throughput (token/s): 178.9, #queue-req: 0\n");
+  EXPECT_EQ(value_of(drafts, Q::drafted), 3);
+}
+
 TEST(EngineLog, RunSettings) {
   const EvidenceFile file = read_log(
       "{\"model\": \"some/model\", \"vllm_version\": \"0.19.0\", \"engine_kwargs\": "
