@@ -8,8 +8,8 @@ endif()
 set(GROUP_SIZE 16)
 set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 # The other rooms include few of those headers, or hold code per instruction set.
-foreach(ROOM base hub machine model roofline roofline/kernels predict measure plan validate serve cli engine
-    engine/weights engine/convert engine/grammar engine/tokenizer engine/chat)
+foreach(ROOM base hub machine model roofline roofline/kernels predict measure plan diagnose diagnose/readers lab validate serve cli
+    engine engine/weights engine/convert engine/grammar engine/tokenizer engine/chat)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ROOM}/*.cc)
   list(REMOVE_ITEM SOURCES ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
   string(REPLACE "/" "_" NAME ${ROOM})
@@ -20,6 +20,8 @@ foreach(ROOM base hub machine model roofline roofline/kernels predict measure pl
     set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP ${NAME}_${GROUP})
   endforeach()
 endforeach()
+# Highway's loops, once per instruction set.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/lab/lab_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 # It has a Family of its own, which is not model/'s.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -11,10 +11,10 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/bench_serving.h"
-#include "engine/account/bench_steps.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/run_report.h"
+#include "engine/account/bench_steps.h"
 #include "engine/generate.h"
 
 namespace ridge {

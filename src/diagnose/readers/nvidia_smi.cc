@@ -252,7 +252,8 @@ bool is_dmon_header(std::string_view line) {
   const auto has = [&words](std::string_view word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
-  const bool first = !words.empty() && (words[0] == "gpu" || words[0] == "Date" || words[0] == "Time");
+  const bool first =
+      !words.empty() && (words[0] == "gpu" || words[0] == "Date" || words[0] == "Time");
   return first && has("gpu") && (has("sm") || has("pwr") || has("pclk") || has("rxpci"));
 }
 
