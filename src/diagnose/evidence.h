@@ -2,6 +2,7 @@
 // did. Readers write this; nothing here judges.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -56,7 +57,12 @@ struct EvidenceFile {
   std::vector<std::string> notes;    // what was skipped or doubtful, each naming the place
   std::vector<std::string> unknown;  // metrics of the engine that Ridge does not know
 
+  // A value of a file that cannot be is dropped with a note; what a person types is judged later.
   void add(Quantity quantity, double value, Trust trust, std::string origin, double window_s = 0) {
+    if (trust != Trust::stated && !(value >= 0 && std::isfinite(value))) {
+      notes.push_back(origin + " has no usable value");
+      return;
+    }
     observed.push_back({quantity, value, trust, window_s, std::move(origin), 0});
   }
 };

@@ -52,7 +52,7 @@ class LlamaLog : public EngineLogCollector {
     file.setup = setup_;
     file.setup.engine = "llama.cpp";
     file.window = fmt::format("{} timed requests", requests_);
-    if (layers_ > 0) file.setup.offloaded = std::max(0., 1 - on_device_ / layers_);
+    if (layers_ > 0) file.setup.offloaded = std::clamp(1 - on_device_ / layers_, 0., 1.);
     if (slots_configured_ > 0) {
       file.add(Q::max_running, slots_configured_, Trust::window, "n_slots");
     }
