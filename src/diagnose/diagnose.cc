@@ -117,6 +117,12 @@ void describe_reconstruction(Diagnosis& d) {
                        pretty_number(decoding), batch)});
     }
   }
+  if (run.compares() && run.phase == Phase::decode && run.expected->mfu < 0.1) {
+    d.findings.push_back(
+        {Bearing::supports,
+         fmt::format("MFU {} is normal for decode; MBU {} is the figure to watch",
+                     pretty_percent(run.expected->mfu), pretty_percent(run.expected->mbu))});
+  }
   for (const std::string& conflict : d.seen.conflicts) {
     d.findings.push_back({Bearing::contradicts, conflict});
   }

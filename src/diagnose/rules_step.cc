@@ -353,11 +353,6 @@ std::optional<Hypothesis> judge_memory(const Case& c) {
   }
   weigh_bytes(c, x);
   if (x.belief.value() == 0) return std::nullopt;
-  if (c.run.compares() && c.run.phase == Phase::decode && c.run.expected->mfu < 0.1) {
-    x.belief.supports(
-        0, fmt::format("MFU {} is normal for decode; MBU {} is the figure to watch",
-                       pretty_percent(c.run.expected->mfu), pretty_percent(c.run.expected->mbu)));
-  }
   if (c.tensor_busy()) x.belief.contradicts(0.5, "the tensor cores are busy, too");
   if (c.run.under_batched(thresholds::kUnderBatched) && !c.single_user()) {
     x.belief.contradicts(0.5, fmt::format("{:.0f} sequences are few: {:.0f} would use the device",

@@ -149,9 +149,12 @@ TEST(Diagnose, RooflineCannotSeeLaunchGapsCollectivesOrTheScheduler) {
 }
 
 TEST(Diagnose, MfuBelowTenPercentIsNormal) {
-  const Diagnosis d = judged(eight(), as_expected(eight(), 256));
-  EXPECT_LT(judged(seventy(), as_expected(seventy(), 8)).run.expected->mfu, 0.1);
-  EXPECT_NE(d.verdict, Verdict::host_bound);
+  const Diagnosis d = judged(seventy(), as_expected(seventy(), 8));
+  EXPECT_LT(d.run.expected->mfu, 0.1);
+  EXPECT_GT(d.run.expected->mbu, 0.3);
+  EXPECT_FALSE(d.run.is_slow());
+  EXPECT_TRUE(says(d, Bearing::supports, "is normal for decode"));
+  EXPECT_TRUE(says(d, Bearing::supports, "MBU"));
 }
 
 TEST(Diagnose, ImpossibleAboveTheRoof) {
