@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 #include "engine/account/roof_system.h"
@@ -30,7 +31,7 @@ long involuntary_switches() {
 }
 
 double at_share(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<size_t>(share * double(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<size_t>(std::lround(share * double(sorted.size() - 1)))];
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/account/ledger.h"
@@ -21,7 +22,7 @@ struct BenchRow {
   double quantile(double q) const { return quantile_of(seconds, q); }
   static double quantile_of(std::vector<double> values, double q) {
     std::sort(values.begin(), values.end());
-    return values[size_t(q * double(values.size() - 1) + 0.5)];
+    return values[size_t(std::lround(q * double(values.size() - 1)))];
   }
 };
 
