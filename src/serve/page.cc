@@ -5,40 +5,45 @@
 #include <cassert>
 #include <cstddef>
 
-// RIDGE_PAGE is the folder web/dist, from CMake, which also makes this file depend on its contents.
-#define RIDGE_EMBED(symbol, file)                                   \
-  asm(".section .rodata\n"                                          \
-      ".global ridge_page_" #symbol                                 \
-      "_begin\n"                                                    \
-      ".global ridge_page_" #symbol "_end\nridge_page_" #symbol     \
-      "_begin:\n"                                                   \
-      ".incbin \"" RIDGE_PAGE "/" file ".gz\"\nridge_page_" #symbol \
-      "_end:\n"                                                     \
-      ".previous\n");                                               \
-  extern "C" const char ridge_page_##symbol##_begin[], ridge_page_##symbol##_end[]
-
-RIDGE_EMBED(css, "app.css");
-RIDGE_EMBED(js, "app.js");
-RIDGE_EMBED(icon, "icon.svg");
-RIDGE_EMBED(index, "index.html");
-RIDGE_EMBED(views, "views.json");
+// page_files.inc, from CMake: RIDGE_PAGE_FILE(index, "app.js", "/.../web/dist/app.js.gz") for each
+// file of the page.
+#define RIDGE_PAGE_FILE(index, name, file) \
+  asm(".section .rodata\n"                 \
+      ".global ridge_page_" #index         \
+      "_begin\n"                           \
+      ".global ridge_page_" #index         \
+      "_end\n"                             \
+      "ridge_page_" #index                 \
+      "_begin:\n"                          \
+      ".incbin \"" file                    \
+      "\"\n"                               \
+      "ridge_page_" #index                 \
+      "_end:\n"                            \
+      ".previous\n");                      \
+  extern "C" const char ridge_page_##index##_begin[], ridge_page_##index##_end[];
+#include "page_files.inc"
+#undef RIDGE_PAGE_FILE
 
 namespace ridge {
 namespace {
 
-std::string_view between(const char* begin, const char* end) {
-  return {begin, size_t(end - begin)};
+std::string_view type_of(std::string_view path) {
+  if (path.ends_with(".css")) return "text/css; charset=utf-8";
+  if (path.ends_with(".html")) return "text/html; charset=utf-8";
+  if (path.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (path.ends_with(".json")) return "application/json";
+  return "image/svg+xml";
 }
 
-#define RIDGE_BYTES(symbol) between(ridge_page_##symbol##_begin, ridge_page_##symbol##_end)
+PageFile page_file(std::string_view path, const char* begin, const char* end) {
+  return {path, type_of(path), {begin, size_t(end - begin)}};
+}
 
-// The same files as in web/build.mjs.
 const PageFile kFiles[] = {
-    {"app.css", "text/css; charset=utf-8", RIDGE_BYTES(css)},
-    {"app.js", "text/javascript; charset=utf-8", RIDGE_BYTES(js)},
-    {"icon.svg", "image/svg+xml", RIDGE_BYTES(icon)},
-    {"index.html", "text/html; charset=utf-8", RIDGE_BYTES(index)},
-    {"views.json", "application/json", RIDGE_BYTES(views)},
+#define RIDGE_PAGE_FILE(index, name, file) \
+  page_file(name, ridge_page_##index##_begin, ridge_page_##index##_end),
+#include "page_files.inc"
+#undef RIDGE_PAGE_FILE
 };
 
 }  // namespace

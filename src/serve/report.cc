@@ -93,10 +93,10 @@ std::string report_html(const ApiOptions& config, const std::string& made,
   replace(html, "<link rel=\"icon\" href=\"/icon.svg\">\n", "");
   replace(html, "<link rel=\"stylesheet\" href=\"/app.css\">",
           "<style>" + page_text("app.css") + "</style>");
-  replace(html, "<script defer src=\"/app.js\"></script>\n", "");
+  replace(html, "<script type=\"module\" src=\"/app.js\"></script>\n", "");
   replace(html, "</body>",
           "<script type=\"application/json\" id=\"frozen\">" + inside_script(data) +
-              "</script>\n<script>" + inside_script(page_text("app.js")) + "</script></body>");
+              "</script>\n<script>" + inside_script(page_text("report.js")) + "</script></body>");
   return html;
 }
 

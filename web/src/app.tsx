@@ -1,35 +1,43 @@
 // The page: configuration at the side, the answer on top, one panel at a time.
-import type { JSX } from "preact";
+import type { ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { fieldErrors, plain, useView, type View } from "./api";
 import { Controls } from "./controls";
 import { bytes, count, seconds } from "./format";
 import { frozen } from "./frozen";
-import { BatchPanel } from "./panels/batch";
-import { HistoryPanel } from "./panels/history";
-import { MemoryPanel } from "./panels/memory";
-import { PyramidPanel } from "./panels/pyramid";
-import { RooflinePanel } from "./panels/roofline";
-import { SlowPanel } from "./panels/slow";
-import { TilesPanel } from "./panels/tiles";
-import { TimePanel } from "./panels/time";
 import { watch } from "./signal";
 import { command, get, kSections, section, type Section } from "./state";
 import type { Prediction } from "./types";
 import { WallTag } from "./walls";
 
-declare const RIDGE_VERSION: string;
-
-const kPanels: Record<Section, () => JSX.Element> = {
-  roofline: RooflinePanel,
-  pyramid: PyramidPanel,
-  time: TimePanel,
-  tiles: TilesPanel,
-  batch: BatchPanel,
-  memory: MemoryPanel,
-  slow: SlowPanel,
-  history: HistoryPanel,
+// A panel loads when it is opened.
+const kPanels: Record<Section, () => Promise<{ default: ComponentType }>> = {
+  roofline: () => import("./panels/roofline"),
+  pyramid: () => import("./panels/pyramid"),
+  time: () => import("./panels/time"),
+  tiles: () => import("./panels/tiles"),
+  batch: () => import("./panels/batch"),
+  memory: () => import("./panels/memory"),
+  slow: () => import("./panels/slow"),
+  history: () => import("./panels/history"),
 };
+const loaded = new Map<Section, ComponentType>();
+
+function Panel({ name }: { name: Section }) {
+  const [failed, fail] = useState("");
+  const [, draw] = useState(0);
+  useEffect(() => {
+    if (loaded.has(name)) return;
+    kPanels[name]().then(
+      (module) => { loaded.set(name, module.default); draw((n) => n + 1); },
+      () => fail(name),
+    );
+  }, [name]);
+  const Loaded = loaded.get(name);
+  if (Loaded) return <Loaded />;
+  if (failed === name) return <p class="error banner" role="alert">Ridge does not answer: is `ridge serve` still running?</p>;
+  return <p class="loading">Loading…</p>;
+}
 
 function Reading({ name, value, children, sub }: { name: string; value: number; children: string; sub?: string }) {
   return (
@@ -124,7 +132,6 @@ export function App() {
   useEffect(() => {
     fieldErrors.value = view.error && option ? { [option]: view.error.message } : {};
   }, [view.error]);
-  const Panel = kPanels[section.value];
   const wide = typeof matchMedia !== "undefined" && matchMedia("(min-width: 900px)").matches;
   return (
     <>
@@ -149,7 +156,7 @@ export function App() {
         <main>
           <Headline view={view} />
           <div id="panel" role="tabpanel" aria-labelledby={`tab-${section.value}`} tabIndex={-1} data-panel={section.value}>
-            <Panel />
+            <Panel name={section.value} />
           </div>
           <footer>
             {view.data?.notes.map((note) => <p key={note}>Note: {note}.</p>)}

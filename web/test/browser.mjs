@@ -44,6 +44,7 @@ const open = async (hash) => {
   await page.goto("about:blank");
   await page.goto(base + hash);
   await page.waitForSelector(".headline output");
+  await page.waitForSelector("#panel .loading", "detached");
 };
 const reading = async (name) => Number(await page.getAttribute(`output[data-name="${name}"]`, "data-value"));
 const settled = () => page.waitForFunction(() => !document.querySelector(".headline.busy"));
@@ -149,6 +150,7 @@ const tests = {
   },
   async "a bad value is told beside its field and the rest stays"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
+    await page.waitForSelector(".dot", "attached");
     await page.fill("input[name=batch]", "many");
     await page.waitForSelector(".field.bad .error");
     assert.match(await page.textContent(".field.bad .error"), /not a number/);

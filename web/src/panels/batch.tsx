@@ -117,7 +117,7 @@ function EndpointTable() {
   );
 }
 
-export function BatchPanel() {
+export default function BatchPanel() {
   const batch = useView<Sweep>("batch");
   const context = useView<Sweep>("context");
   const users = useView<Users>("users", undefined, true);

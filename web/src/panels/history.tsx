@@ -33,7 +33,7 @@ function Growth({ data, width }: { data: History; width: number }) {
   );
 }
 
-export function HistoryPanel() {
+export default function HistoryPanel() {
   const { data, error } = useView<History>("history");
   if (!data) return <p class="note">{error ? plain(error) : "…"}</p>;
   const last = data.growth.at(-1);

@@ -40,7 +40,7 @@ function Fill({ memory, width }: { memory: Memory; width: number }) {
   );
 }
 
-export function MemoryPanel() {
+export default function MemoryPanel() {
   const view = useView<Prediction>("predict");
   const model = useView<ModelDetails>("model").data;
   const users = useView<Users>("users");

@@ -106,7 +106,7 @@ function Detail({ data, level }: { data: Pyramid; level: Level }) {
   );
 }
 
-export function PyramidPanel() {
+export default function PyramidPanel() {
   const { data, error } = useView<Pyramid>("pyramid");
   const [picked, pick] = useState("");
   if (!data) return <p class="note">{error ? plain(error) : "…"}</p>;

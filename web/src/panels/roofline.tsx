@@ -187,7 +187,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
   );
 }
 
-export function RooflinePanel() {
+export default function RooflinePanel() {
   const view = useView<Roofline>("roofline");
   const pinned = config.value["pin"];
   const pin = pinned ? Object.fromEntries(new URLSearchParams(pinned)) : null;

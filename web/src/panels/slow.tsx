@@ -209,7 +209,7 @@ function Answer({ x }: { x: Explanation }) {
   );
 }
 
-export function SlowPanel() {
+export default function SlowPanel() {
   const given = frozen !== null || observes(config.value);
   const { data, error } = useView<Explanation>("explain", undefined, given);
   const option = error && kOptions.find((name) => renamed(name) === error.option);

@@ -43,7 +43,7 @@ function usePlayer(data: Tiles | null) {
 
 const kZones = [["memory", "from memory"], ["cache", "through the cache"], ["waiting", "waiting in shared memory"], ["computing", "in the matrix unit"]] as const;
 
-export function TilesPanel() {
+export default function TilesPanel() {
   const { data, error } = useView<Tiles>("tiles");
   const player = usePlayer(data);
   const [m = "128", n = "128", k = "64"] = get("tile").split("x");

@@ -84,7 +84,7 @@ function OpBars({ ops, width }: { ops: PlacedOp[]; width: number }) {
   );
 }
 
-export function TimePanel() {
+export default function TimePanel() {
   const view = useView<Roofline>("roofline");
   const [which, turn] = useState<"decode" | "prefill">("decode");
   const p = view.data?.prediction as Prediction<PlacedOp> | undefined;
