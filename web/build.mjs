@@ -57,7 +57,10 @@ const report = await bundle({ entryPoints: { report: "src/main.tsx" }, format: "
 
 const files = {};
 for (const name of ["icon.svg", "index.html", "views.json"]) files[name] = readFileSync(join(web, "src", name));
-for (const { path, contents } of page.outputFiles) files[basename(path)] = Buffer.from(contents);
+for (const { path, contents } of page.outputFiles) {
+  if (path.endsWith(".css") && basename(path) !== "app.css") throw new Error(`${basename(path)} would never be loaded: a panel's style is a .panel.css (style.ts)`);
+  files[basename(path)] = Buffer.from(contents);
+}
 files["report.js"] = Buffer.from(report.outputFiles.find(({ path }) => path.endsWith("report.js")).contents);
 
 // What app.js imports at once, and what these import.
