@@ -20,6 +20,7 @@ const kPanels: Record<Section, () => Promise<{ default: ComponentType }>> = {
   memory: () => import("./panels/memory"),
   slow: () => import("./panels/slow"),
   history: () => import("./panels/history"),
+  live: () => (RIDGE_REPORT ? Promise.reject() : import("./panels/live")), // needs a server
 };
 const loaded = new Map<Section, ComponentType>();
 
@@ -114,7 +115,7 @@ function Tabs() {
   };
   return (
     <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey}>
-      {kSections.map(([name, title]) => (
+      {kSections.filter(([name]) => !frozen || name !== "live").map(([name, title]) => (
         <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={section.value === name} aria-controls="panel"
           tabIndex={section.value === name ? 0 : -1} onClick={() => (section.value = name)}>
           {title}

@@ -1,0 +1,127 @@
+// Steps over time: measured beside predicted, and what the newest say: tokens/s, share of the roof, walls.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ask } from "../api";
+import { count, percent, seconds, axisSeconds, times } from "../format";
+import { linearTicks } from "../scale";
+import type { Prediction, Wall } from "../types";
+import { WallTag } from "../walls";
+import { Canvas, store, useBeat, type Brush } from "./draw";
+import type { Serving } from "./events";
+import type { LiveStore } from "./store";
+
+const kHeight = 132;
+const kLeft = 46, kBottom = 16, kTop = 6;
+const kBar = 7; // px at least of a measured and a predicted bar together
+
+export interface Bar { from: number; to: number; steps: number; prefill_s: number; decode_s: number; gap_s: number; predicted_s: number }
+
+// At most `most` bars over [from, to): one for a step where there is room, else the mean of those that
+// ended in its share of the time.
+export function bars(of: LiveStore, from: number, to: number, most: number): Bar[] {
+  const { entries } = of;
+  const width = (to - from) / most;
+  const list: Bar[] = [];
+  let place = -1;
+  for (let i = entries.from("end_s", from); i < entries.count; ++i) {
+    const end = entries.at("end_s", i);
+    if (end > to) break;
+    const at = Math.min(most - 1, Math.floor((end - from) / width));
+    if (at !== place) list.push({ from: from + at * width, to: from + (at + 1) * width, steps: 0, prefill_s: 0, decode_s: 0, gap_s: 0, predicted_s: 0 });
+    place = at;
+    const bar = list[list.length - 1] as Bar;
+    bar.steps += entries.at("steps", i);
+    bar[entries.at("prefill_tokens", i) > 0 ? "prefill_s" : "decode_s"] += entries.at("measured_s", i);
+    bar.gap_s += entries.at("gap_s", i);
+    bar.predicted_s += entries.at("predicted_s", i);
+  }
+  for (const bar of list) for (const name of ["prefill_s", "decode_s", "gap_s", "predicted_s"] as const) bar[name] /= bar.steps;
+  return list;
+}
+
+function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {
+  const [from, to] = store.window(whole);
+  const list = bars(store, from, to, Math.max(8, Math.floor((width - kLeft) / kBar)));
+  const top = Math.max(1e-6, ...list.map((b) => Math.max(b.prefill_s + b.decode_s + b.gap_s, b.predicted_s))) * 1.08;
+  const base = height - kBottom;
+  const x = (t: number) => kLeft + ((t - from) / (to - from)) * (width - kLeft);
+  const y = (s: number) => base - (s / top) * (base - kTop);
+  pen.fillStyle = colour("dim");
+  pen.textAlign = "right";
+  for (const tick of linearTicks(0, top, 3)) {
+    pen.fillText(axisSeconds(tick), kLeft - 5, y(tick) + 4);
+    pen.fillStyle = colour("grid");
+    pen.fillRect(kLeft, y(tick), width, 1);
+    pen.fillStyle = colour("dim");
+  }
+  pen.fillText("now", width, height - 3);
+  pen.textAlign = "left";
+  pen.fillText(`${seconds(to - from)} ago`, kLeft, height - 3);
+  for (const bar of list) {
+    const left = x(bar.from), step = Math.max(2, x(bar.to) - left), half = Math.max(1, step * 0.5 - 0.5);
+    let under = 0;
+    for (const [name, fill] of [["decode_s", colour("dim")], ["prefill_s", pattern(1)], ["gap_s", colour("line")]] as const) {
+      if (!bar[name]) continue;
+      pen.fillStyle = fill;
+      pen.fillRect(left, y(under + bar[name]), half, y(under) - y(under + bar[name]));
+      under += bar[name];
+    }
+    if (!bar.predicted_s) continue;
+    pen.fillStyle = colour("grid");
+    pen.fillRect(left + half, y(bar.predicted_s), half - 1, base - y(bar.predicted_s));
+    pen.fillStyle = colour("ink");
+    pen.fillRect(left + half, y(bar.predicted_s), half - 1, 1.5);
+  }
+}
+
+// A step names its wall; the wall behind it comes from the prediction for as many sequences.
+function useNextWall(serving: Serving): Wall | null {
+  const batch = Math.max(1, store.running);
+  const [next, show] = useState<Wall | null>(null);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      ask(`/api/predict?${new URLSearchParams({ model: serving.model, machine: serving.machine ?? "this", batch: `${batch}`, context: `${Math.min(serving.max_context, 512)}` })}`)
+        .then((p) => show((p as Prediction).decode.next_wall), () => show(null));
+    }, 500);
+    return () => clearTimeout(timer);
+  }, [batch, serving.model]);
+  return next;
+}
+
+function Fact({ name, value, children }: { name: string; value?: number | string; children: ComponentChildren }) {
+  return <div><dt>{name}</dt><dd data-fact={name} data-value={value}>{children}</dd></div>;
+}
+
+export function Steps({ serving, whole }: { serving: Serving; whole: boolean }) {
+  useBeat(10);
+  const now = store.recent(1);
+  const total = store.total;
+  const one = total.steps > 0;
+  const next = useNextWall(serving);
+  return (
+    <>
+      <dl class="facts" data-total={JSON.stringify(total)} data-dropped={store.dropped}>
+        <Fact name="tokens/s" value={now.generated_tokens / now.span_s}>{one ? count(now.generated_tokens / now.span_s) : "–"}</Fact>
+        <Fact name="of the roof" value={now.roof_s / now.measured_s}>{now.roof_s ? percent(now.roof_s / now.measured_s) : "–"}</Fact>
+        <Fact name="measured / predicted" value={now.measured_s / now.predicted_s}>{now.predicted_s ? times(now.measured_s / now.predicted_s) : "–"}</Fact>
+        <Fact name="wall">{one ? <WallTag wall={store.wall} /> : "–"}</Fact>
+        {one && next && <Fact name="next wall"><WallTag wall={next} /></Fact>}
+        <Fact name="running" value={store.running}>{store.running}{store.waiting ? ` + ${store.waiting} wait` : ""}</Fact>
+      </dl>
+      <SlowCanvas whole={whole} />
+      <p class="note">
+        <i class="key solid" /> decode <i class="key hatch" /> with a prefill chunk <i class="key gap" /> host gap <i class="key hollow" /> predicted.
+        {" "}{count(total.steps)} steps{store.dropped ? `, ${count(store.dropped)} more not sent` : ""}; where there are more than bars, a bar is their mean.
+      </p>
+    </>
+  );
+}
+
+function SlowCanvas({ whole }: { whole: boolean }) {
+  useBeat(4);
+  const now = store.recent(1);
+  return (
+    <Canvas height={kHeight} draw={(brush) => paint(brush, whole)}
+      label={now.steps ? `Steps: measured ${seconds(now.measured_s / now.steps)} each, predicted ${seconds(now.predicted_s / now.steps)}` : "No step yet"} />
+  );
+}

@@ -1,0 +1,128 @@
+// Live: the engine behind this page at work. Without a model it says how to start one.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { percent } from "../format";
+import { Answers } from "../live/answers";
+import { Batch } from "../live/batch";
+import { drawingShare, held, hold, store, useBeat } from "../live/draw";
+import type { Serving } from "../live/events";
+import { Formats } from "../live/formats";
+import { Kv } from "../live/kv";
+import css from "../live/live.panel.css";
+import { LiveProfile } from "../live/profile";
+import { Roof } from "../live/roof";
+import { Steps } from "../live/steps";
+import { openStream, type StreamState } from "../live/stream";
+import { addStyle } from "../style";
+
+const kWide = "(min-width: 900px)";
+
+// A view that can be folded; folded it draws nothing. On a phone all but the first begin folded.
+function View({ name, title, first = false, children }: { name: string; title: string; first?: boolean; children: ComponentChildren }) {
+  const [open, fold] = useState(() => first || matchMedia(kWide).matches);
+  return (
+    <details class="figure view" open={open} onToggle={(e) => fold(e.currentTarget.open)} data-view={name}>
+      <summary><h3>{title}</h3></summary>
+      {open && children}
+    </details>
+  );
+}
+
+const kStates: Record<StreamState, string> = {
+  connecting: "Connecting …",
+  open: "",
+  hidden: "The tab was hidden, so the stream is closed.",
+  lost: "The server does not answer: is ridge serve still running? The page tries again every 3 s.",
+};
+
+// Pauses the drawing and tells what drawing costs: on a CPU the page competes with the engine.
+function HoldStill() {
+  const [told, tell] = useState("");
+  const [holding, pause] = useState(false);
+  const start = () => {
+    const share = drawingShare();
+    const before = store.recent(5);
+    hold();
+    pause(true);
+    setTimeout(() => {
+      pause(false);
+      drawingShare();
+      const during = store.recent(5);
+      const rate = (s: typeof before) => (s.span_s ? `${Math.round(s.generated_tokens / s.span_s)} tok/s` : "no tokens");
+      tell(`Drawing took ${percent(share)} of one core. ${store.busy ? `${rate(before)} with drawing, ${rate(during)} without.` : ""}`);
+    }, 5100);
+  };
+  return <><button type="button" name="hold" aria-pressed={holding} disabled={holding} onClick={start}>{held() ? "Held for 5 s" : "Hold still"}</button><span class="note" role="status" data-hold>{told}</span></>;
+}
+
+function Engine({ serving, profile, setProfile }: { serving: Serving; profile: boolean; setProfile: (on: boolean) => void }) {
+  const [whole, show] = useState(false);
+  return (
+    <div class="live">
+      <div class="column">
+        <Answers serving={serving} />
+        <Formats serving={serving} />
+      </div>
+      <div class="column">
+        <div class="toolbar">
+          <div class="chips" role="group" aria-label="Time shown">
+            {([[false, "since idle"], [true, "last 30 s"]] as const).map(([value, text]) => <button key={text} type="button" class="chip" aria-pressed={whole === value} onClick={() => show(value)}>{text}</button>)}
+          </div>
+          <HoldStill />
+        </div>
+        <View name="steps" title="Steps" first><Steps serving={serving} whole={whole} /></View>
+        <View name="batch" title="Batch"><Batch whole={whole} /></View>
+        <View name="kv" title="KV cache"><Kv serving={serving} /></View>
+      </div>
+      <div class="column">
+        <View name="roof" title="Roofline, now"><Roof serving={serving} /></View>
+        <View name="profile" title="Profile of a step"><LiveProfile serving={serving} on={profile} set={setProfile} /></View>
+      </div>
+    </div>
+  );
+}
+
+interface Found { serving: Serving | null; why: string }
+
+export default function LivePanel() {
+  addStyle(css);
+  const [found, find] = useState<Found>({ serving: null, why: "" });
+  const [state, tell] = useState<StreamState>("connecting");
+  const [profile, setProfile] = useState(false);
+  const serves = found.serving !== null;
+  useEffect(() => {
+    let wanted = true;
+    const look = async () => {
+      try {
+        const answer = (await (await fetch("/api/serving")).json()) as Serving | { serving: false; why?: string };
+        if (!wanted) return;
+        find(answer.serving ? { serving: answer, why: "" } : { serving: null, why: answer.why ?? "The server has no live view." });
+      } catch {
+        if (wanted) find({ serving: null, why: kStates.lost });
+      }
+    };
+    void look();
+    const timer = setInterval(() => !serves && !document.hidden && void look(), 3000);
+    return () => { wanted = false; clearInterval(timer); };
+  }, [serves]);
+  useEffect(() => (serves ? openStream(store, profile, tell) : undefined), [serves, profile]);
+  useBeat(1);
+  const serving = store.serving ?? found.serving;
+  if (!found.serving || !serving) {
+    return (
+      <section class="panel" data-live="none">
+        <p class="sentence">{found.why ? "No model runs behind this page." : "…"}</p>
+        {found.why && <><p class="note" data-why>{found.why}</p>
+          <p>Start one, and this panel shows it at work: tokens, steps under the roof, the batch, the KV cache.</p>
+          <pre><code>{"ridge serve                       # ridge-7m, the small model inside the program\nridge serve --speculate 4         # the same, with drafts from the text\nridge serve MODEL.gguf            # a model of yours"}</code></pre></>}
+      </section>
+    );
+  }
+  return (
+    <section class="panel" data-live={state}>
+      <p class="sentence small"><b>{serving.model}</b>, {serving.weights} weights, on {serving.device}.</p>
+      {kStates[state] && <p class={state === "lost" ? "error banner" : "note"} role={state === "lost" ? "alert" : undefined}>{kStates[state]}</p>}
+      <Engine serving={serving} profile={profile} setProfile={setProfile} />
+    </section>
+  );
+}
