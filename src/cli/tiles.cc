@@ -54,16 +54,15 @@ void print_tiles(const Machine& machine, const TileShape& shape) {
       "in shared memory, {} in the matrix units\n\n",
       shape.stages, pretty_percent(r.hbm), machine.memory().name, pretty_percent(r.cache),
       pretty_percent(r.waiting), pretty_percent(r.computing));
-  Table table({"stages", "shared memory", "fits", "in flight", "of bytes needed", "memory busy",
-               "matrix units busy", "time"});
+  Table table(
+      {"stages", "shared memory", "fits", "in flight", "memory busy", "matrix units busy", "time"});
   for (const int stages : {1, 2, 3, 4, 6, 8}) {
     TileShape s = shape;
     s.stages = stages;
     const PipelineResult x = simulate_pipeline(machine, s);
-    table.add(
-        {std::to_string(stages), pretty_binary(x.shared_bytes), x.fits ? "yes" : "no",
-         pretty_bytes(x.in_flight), x.needed > 0 ? pretty_percent(x.in_flight / x.needed) : "?",
-         pretty_percent(x.memory_share), pretty_percent(x.compute_share), pretty_time(x.seconds)});
+    table.add({std::to_string(stages), pretty_binary(x.shared_bytes), x.fits ? "yes" : "no",
+               x.needed > 0 ? pretty_bytes(x.in_flight) : "?", pretty_percent(x.memory_share),
+               pretty_percent(x.compute_share), pretty_time(x.seconds)});
   }
   fmt::print("{}\n", table.text());
   if (r.needed > 0) {

@@ -58,6 +58,8 @@ auto naming(const char* option, Work work) {
   }
 }
 
+constexpr double kLargestBatch = 0;  // stands for the largest batch that fits
+
 class Axes {
  public:
   template <typename Set>
@@ -78,6 +80,18 @@ class Axes {
       axis.choices.push_back({label_of(value), [=](Request& r) { set(r, value); }});
     }
     axes_.push_back(std::move(axis));
+  }
+
+  // A list of numbers, whose last element may be "max": kLargestBatch, which derive_batch replaces.
+  void batch(std::string text) {
+    const size_t comma = text.rfind(',');
+    const size_t last = comma == text.npos ? 0 : comma + 1;
+    const bool largest = text.substr(last) == "max";
+    if (largest) text.resize(comma == text.npos ? 0 : comma);
+    number("batch", text, 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
+    if (!largest) return;
+    if (text.empty()) axes_.push_back({"batch", {}});
+    axes_.back().choices.push_back({"max", [](Request& r) { r.batch = kLargestBatch; }});
   }
 
   // `make` turns a name into the edit; it runs once per name.
@@ -142,6 +156,10 @@ void derive_batch(Request& r, const RequestOptions& o) {
   }
   if (o.batch == kAuto && r.clients) {
     r.batch = std::max(1.0, endpoint_batch(r, endpoint_load(r)));
+  }
+  if (r.batch == kLargestBatch) {
+    r.batch = 1;
+    r.batch = std::max(1.0, predict(r).memory.max_batch);
   }
 }
 
@@ -210,7 +228,7 @@ void add_number_axes(Axes& axes, const RequestOptions& o) {
                       "--clients and --rate determine batch and context: leave out "
                       "--batch and --context");
   }
-  axes.number("batch", given(o.batch), 1, 1e7, true, [](Request& r, double v) { r.batch = v; });
+  axes.batch(given(o.batch));
   axes.number("context", given(o.context), 1, 1e9, true,
               [](Request& r, double v) { r.context = v; });
   axes.number("prompt", given(o.prompt), 1, 1e9, true, [](Request& r, double v) { r.prompt = v; });
@@ -256,7 +274,8 @@ constexpr RequestOption kRequestOptions[] = {
          "Software: auto (the machine's default), typical, ideal, vllm, sglang, trtllm, llama.cpp, "
          "ridge, ridge-cuda",
          &O::stack),
-    text("batch", "b", kLoad, "Sequences decoding at once, in all; default 1, or an endpoint's",
+    text("batch", "b", kLoad,
+         "Sequences decoding at once, in all; max: as many as fit; default 1, or an endpoint's",
          &O::batch),
     text("context", "c", kLoad, "Tokens in each sequence's cache; default 2048 or the prompt",
          &O::context),

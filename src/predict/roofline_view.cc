@@ -1,6 +1,7 @@
 #include "predict/roofline_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/units.h"
 #include "cost/elementwise.h"
@@ -11,7 +12,8 @@ namespace ridge {
 namespace {
 
 constexpr double kMostLandmarkBatch = 65536;
-constexpr double kDenseSide = 4096;  // the square product people know from GEMM benchmarks
+constexpr double kVisibleChange = 0.005;  // smaller effects of a technique are not told
+constexpr double kDenseSide = 4096;       // the square product people know from GEMM benchmarks
 
 Json or_json_null(const Maybe& value) { return value ? Json(*value) : Json(); }
 
@@ -157,6 +159,39 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
   return text;
 }
 
+std::string technique_sentence(const Request& r, const Prediction& p) {
+  constexpr std::pair<const char*, bool Plan::*> kTechniques[] = {
+      {"FlashAttention", &Plan::flash},
+      {"Kernel fusion", &Plan::fusion},
+      {"CUDA graphs", &Plan::graphs},
+      {"Paged KV", &Plan::paging},
+      {"Continuous batching", &Plan::continuous}};
+  std::string text;
+  for (const auto& [name, flag] : kTechniques) {
+    if (r.plan.*flag) continue;
+    Request with = r;
+    with.plan.*flag = true;
+    const Prediction q = predict(with);
+    std::vector<std::string> effects;
+    const auto add = [&](const char* what, double factor) {
+      if (factor < 1 - kVisibleChange || factor > 1 + kVisibleChange) {
+        effects.push_back(fmt::format("{} x{:.3g}", what, factor));
+      }
+    };
+    add("time to first token", p.ttft_s() / q.ttft_s());
+    add("time per token", p.tpot_s() / q.tpot_s());
+    if (flag == &Plan::continuous) add("tokens per second", p.tokens_per_s / q.tokens_per_s);
+    if (q.memory.max_batch > 0) {
+      add("sequences that fit", p.memory.max_batch / q.memory.max_batch);
+    }
+    text += fmt::format("{}{} {} off", text.empty() ? "" : " ", name,
+                        std::string_view(name).ends_with("graphs") ? "are" : "is");
+    text += effects.empty() ? ", which changes nothing here."
+                            : fmt::format(": {}.", fmt::join(effects, ", "));
+  }
+  return text;
+}
+
 Json roofline_json(const Request& r, const Prediction& p, std::span<const System> others) {
   Json machines = Json::array({machine_json(r.system)});
   for (const System& other : others) machines.push_back(machine_json(other));
@@ -165,6 +200,7 @@ Json roofline_json(const Request& r, const Prediction& p, std::span<const System
   return {{"machines", machines},
           {"landmarks", landmarks_json(r, p)},
           {"sentence", roofline_sentence(r, p)},
+          {"techniques", technique_sentence(r, p)},
           {"prediction", prediction}};
 }
 

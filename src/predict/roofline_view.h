@@ -10,13 +10,16 @@
 
 namespace ridge {
 
-// {machines: [...], landmarks: [...], sentence, prediction}. The first machine is the request's;
-// `others` are drawn beside it. docs/page.md has the fields.
+// {machines: [...], landmarks: [...], sentence, techniques, prediction}. The first machine is the
+// request's; `others` are drawn beside it. docs/page.md has the fields.
 Json roofline_json(const Request& request, const Prediction& prediction,
                    std::span<const System> others);
 
 // Where decode and prefill lie, which side of the ridge that is, and what would move them.
 std::string roofline_sentence(const Request& request, const Prediction& prediction);
+
+// What each technique that is switched off would change here; empty where none is off.
+std::string technique_sentence(const Request& request, const Prediction& prediction);
 
 // The smallest power of two at which the decode step is no longer decided by memory or launches
 // but by compute; nullopt where no batch does that.

@@ -83,8 +83,6 @@ PipelineResult simulate_pipeline(const Machine& machine, const TileShape& shape)
       require(shared ? shared->capacity : std::nullopt, machine, "the size of shared memory");
   result.shared_bytes = shape.stages * shape.stage_bytes();
   result.fits = result.shared_bytes <= result.capacity;
-  const double units = *machine.units;
-  result.in_flight = result.shared_bytes * units;
   result.needed = *machine.memory().read_bandwidth * machine.memory().latency.value_or(0);
 
   result.lives = run_steps(shape, rates);
@@ -95,6 +93,7 @@ PipelineResult simulate_pipeline(const Machine& machine, const TileShape& shape)
   const double steady = result.seconds - result.lives.front().computing;
   result.compute_share = compute * shape.steps / steady;
   result.memory_share = std::min(1.0, bytes * rates.hbm_s * shape.steps / steady);
+  result.in_flight = result.memory_share * result.needed;
   double life = 0;
   for (const TileLife& t : result.lives) {
     result.hbm += t.from_hbm - t.issued;

@@ -43,7 +43,9 @@ struct PipelineResult {
   double shared_bytes = 0;  // what the buffers take
   double capacity = 0;      // of shared memory in one unit
   bool fits = true;
-  double in_flight = 0;            // bytes on the way at most, all units
+  // Mean bytes that travel through the latency of device memory at once, all units: the bandwidth
+  // in use times the latency (Little's law).
+  double in_flight = 0;
   double needed = 0;               // bandwidth x latency of device memory, all units
   std::vector<std::string> notes;  // what was unknown
 };
