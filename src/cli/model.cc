@@ -39,7 +39,7 @@ formats, kv, extras, notes and published. Bytes; kv_bytes_per_token counts every
 KV, before any window cuts it.)";
 
 constexpr int kPartsBarWidth = 24;
-constexpr double kContexts[] = {4096, 32768, 131072};
+constexpr double kContexts[] = {1024, 4096, 8192, 32768, 131072};
 
 double quoted_kv(const Model& model) { return kv_bytes_per_token_full(model, model.kv_format); }
 

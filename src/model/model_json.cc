@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-constexpr double kContexts[] = {4096, 32768, 131072};
+constexpr double kContexts[] = {1024, 4096, 8192, 32768, 131072};
 
 // Counts and bytes are whole; JSON should show them so.
 int64_t whole(double value) { return std::llround(value); }

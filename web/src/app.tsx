@@ -1,6 +1,6 @@
 // The page: configuration at the side, the answer on top, one panel at a time.
 import type { ComponentType } from "preact";
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { fieldErrors, plain, useView, type View } from "./api";
 import { Controls } from "./controls";
 import { bytes, count, seconds } from "./format";
@@ -53,8 +53,9 @@ function Reading({ name, value, children, sub }: { name: string; value: number; 
 function Headline({ view }: { view: View<Prediction> }) {
   const p = view.data;
   const problem = view.error;
+  const [all, showAll] = useState(false); // on a phone only the first numbers are shown
   return (
-    <section class={`headline${view.busy ? " busy" : ""}${problem ? " stale" : ""}`} aria-label="The answer" aria-live="polite">
+    <section class={`headline${view.busy ? " busy" : ""}${problem ? " stale" : ""}${all ? "" : " folded"}`} aria-label="The answer" aria-live="polite">
       {problem && <p class="error banner" role="alert">{plain(problem)}</p>}
       {p && (
         <>
@@ -71,6 +72,7 @@ function Headline({ view }: { view: View<Prediction> }) {
             <output data-name="wall" data-value={p.decode.wall}><WallTag wall={p.decode.wall} /></output>
             <span class="sub">then {p.decode.next_wall}</span>
           </div>
+          <button type="button" class="unfold" aria-expanded={all} onClick={() => showAll(!all)}>{all ? "fewer numbers" : "all numbers"}</button>
         </>
       )}
     </section>
@@ -113,8 +115,15 @@ function Tabs() {
     section.value = names[(names.indexOf(section.value) + step + names.length) % names.length] as Section;
     requestAnimationFrame(() => (document.querySelector("[role=tab][aria-selected=true]") as HTMLElement | null)?.focus());
   };
+  const list = useRef<HTMLDivElement>(null);
+  // The row of tabs scrolls where it is narrower than its tabs: the selected one stays in sight.
+  useLayoutEffect(() => {
+    const tab = document.getElementById(`tab-${section.value}`);
+    const row = list.current;
+    if (tab && row) row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
+  }, [section.value]);
   return (
-    <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey}>
+    <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey} ref={list}>
       {kSections.filter(([name]) => !frozen || name !== "live").map(([name, title]) => (
         <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={section.value === name} aria-controls="panel"
           tabIndex={section.value === name ? 0 : -1} onClick={() => (section.value = name)}>

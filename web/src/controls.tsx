@@ -125,6 +125,12 @@ function ModelPicker() {
   );
 }
 
+// Which model drafts: without a name drafts cost nothing.
+function DraftPicker() {
+  const { data } = useView<ModelLine[]>("models");
+  return <Choice option="draft" label="Draft model" choices={[["", "none: free drafts"] as const, ...(data ?? []).map((m) => [m.name, m.title] as const)]} />;
+}
+
 export function Controls() {
   const stacks = useView<StackLine[]>("stacks").data ?? [];
   return (
@@ -157,6 +163,7 @@ export function Controls() {
         </div>
         <div class="grid2">
           <NumberField option="speculate" label="Draft tokens" hint="0" />
+          {get("speculate") && <><NumberField option="acceptance" label="Accepted" hint="0.7" /><DraftPicker /></>}
           <NumberField option="prefix-hit" label="Prefix hit" hint="0 – 1" />
           <NumberField option="chunk" label="Prefill chunk" hint="whole" />
           <NumberField option="offload" label="Offloaded" hint="0 – 1" />

@@ -82,6 +82,10 @@ export const axis = (v: number) => {
   }
   return `${Number(v.toPrecision(3))}`;
 };
+export const axisBytes = (v: number, unit = "B") => {
+  const [, number = "", prefix = ""] = /^(.*?)([A-Za-z]?)$/.exec(axis(v)) ?? [];
+  return `${number} ${prefix}${unit}`;
+};
 export const axisSeconds = (v: number) => {
   if (v === 0) return "0";
   const [factor, unit] = v >= 0.9995 ? [1, "s"] : v >= 0.9995e-3 ? [1e3, "ms"] : v >= 0.9995e-6 ? [1e6, "µs"] : [1e9, "ns"];

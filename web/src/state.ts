@@ -39,7 +39,7 @@ const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", cont
 // What the command line takes where nothing is said.
 export const kDefaults: Config = {
   model: "llama-3-8b", machine: "h100-sxm", stack: "auto", batch: "1", context: "2048", prompt: "1024",
-  tile: "128x128x64", stages: "4", reuse: "0", target: "50ms", clients: "32", output: "256",
+  tile: "128x128x64", stages: "4", reuse: "0", target: "50 ms", clients: "32", output: "256",
 };
 
 // The diagnosis that a report holds, if what was seen is part of it: the report opens with it.
@@ -114,6 +114,7 @@ export function command(of: Config = config.value, on: Section = section.value):
   for (const name of explains ? [...kRequest.filter((n) => n !== "batch"), ...kObserved] : kRequest) {
     const device = name === "model" || name === "machine";
     if (device && explains && files.length && !diagnosis?.expected) continue;
+    if ((name === "acceptance" || name === "draft") && !of["speculate"]) continue;
     const value = of[name] ?? (device ? kDefaults[name] : undefined);
     if (value === undefined) continue;
     if (name.startsWith("no-")) words.push(`--${name}`);

@@ -37,7 +37,7 @@ export interface RoofMachine {
 }
 export interface Landmark { name: string; intensity: number; flops_per_s?: number; wall?: Wall }
 export interface Roofline {
-  machines: RoofMachine[]; landmarks: Landmark[]; sentence: string; prediction: Prediction<PlacedOp>;
+  machines: RoofMachine[]; landmarks: Landmark[]; sentence: string; techniques: string; prediction: Prediction<PlacedOp>;
 }
 export interface Level {
   name: string; scope: "unit" | "device" | "host" | "network"; capacity?: number | null; instances?: number;

@@ -5,24 +5,25 @@ import { NumberField } from "../controls";
 import { Figure } from "../figure";
 import { axis, axisSeconds, count, seconds } from "../format";
 import { logDomain, logScale } from "../scale";
-import { get } from "../state";
 import type { Endpoint, ModelDetails, Prediction, Sweep, SweepPoint, Users } from "../types";
 import { kWalls, WallMark, WallTag } from "../walls";
 
 type Pick = (p: SweepPoint) => number;
 const perDevice: Pick = (p) => p.tokens_per_s_per_device;
 const perUser: Pick = (p) => p.tokens_per_s_per_user;
+// The sweep ends with the largest batch that fits, whose label is "max".
+const batchOf = (p: SweepPoint) => (p.batch === "max" ? (p.max_batch ?? 0) : Number(p.batch));
 const formats = (sweep: Sweep) => sweep.axes.find((a) => a.name === "weights")?.labels ?? [];
-const tip = (p: SweepPoint) => `batch ${p.batch}, ${p.weights ?? ""}: ${count(p.tokens_per_s_per_device)} tok/s per device, ${count(p.tokens_per_s_per_user)} per user, ${seconds(p.tpot_s)} per token, ${kWalls[p.wall].label}${p.fits ? "" : ", does not fit"}`;
+const tip = (p: SweepPoint) => `batch ${count(batchOf(p))}, ${p.weights ?? ""}: ${count(p.tokens_per_s_per_device)} tok/s per device, ${count(p.tokens_per_s_per_user)} per user, ${seconds(p.tpot_s)} per token, ${kWalls[p.wall].label}${p.fits ? "" : ", does not fit"}`;
 
 function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; width: number; pick: Pick; title: string; now: Prediction | null; target?: number | undefined }) {
   const f = frame(width, 300, 52, 58);
   const fitting = sweep.points.filter((p) => p.fits);
   const shown = fitting.length ? fitting : sweep.points;
-  const x = logScale(...logDomain(sweep.points.map((p) => Number(p.batch)), 1), f.left, f.right);
+  const x = logScale(...logDomain(sweep.points.map(batchOf), 1), f.left, f.right);
   const y = logScale(...logDomain([...shown.map(pick), ...(target ? [target] : [])], 1.5), f.bottom, f.top);
   const names = formats(sweep);
-  const lines = names.map((name) => sweep.points.filter((p) => p.weights === name && p.fits));
+  const lines = names.map((name) => sweep.points.filter((p) => p.weights === name && p.fits && batchOf(p) > 0).sort((a, b) => batchOf(a) - batchOf(b)));
   const ends = spread(lines.map((l) => (l.length ? y(pick(l.at(-1) as SweepPoint)) : f.bottom)), 13, f.top, f.bottom);
   // Each precision leaves the cache another room; beyond the largest nothing fits.
   const most = names.map((name) => sweep.points.find((p) => p.weights === name)?.max_batch ?? null);
@@ -35,12 +36,12 @@ function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; widt
       {cliff !== null && (
         <g class="cliff"><rect x={cliff} y={f.top} width={Math.max(0, f.right - cliff)} height={f.bottom - f.top} /><line x1={cliff} x2={cliff} y1={f.top} y2={f.bottom} /><text x={cliff - 4} y={f.bottom - 6} text-anchor="end">memory full</text></g>
       )}
-      {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {get("target")} per token</text></g>}
+      {target && <g class="target"><line x1={f.left} x2={f.right} y1={y(target)} y2={y(target)} /><text x={f.left + 4} y={y(target) - 4}>target {seconds(1 / target)} per token</text></g>}
       {lines.map((line, i) => line.length > 0 && (
         <g key={names[i]} class={`precision p${i}`}>
-          <path d={path(line.map((p) => [x(Number(p.batch)), y(pick(p))] as const))} />
-          {line.map((p) => <g key={p.batch} transform={`translate(${x(Number(p.batch))} ${y(pick(p))})`}><WallMark wall={p.wall} r={2.8} /><title>{tip(p)}</title></g>)}
-          <text x={(cliff ?? x(Number(line.at(-1)?.batch))) + 6} y={(ends[i] ?? 0) + 4}>{names[i]}{cliff !== null && ` up to ${count(most[i] as number)}`}</text>
+          <path d={path(line.map((p) => [x(batchOf(p)), y(pick(p))] as const))} />
+          {line.map((p) => <g key={p.batch} transform={`translate(${x(batchOf(p))} ${y(pick(p))})`}><WallMark wall={p.wall} r={2.8} /><title>{tip(p)}</title></g>)}
+          <text x={(cliff ?? x(batchOf(line.at(-1) as SweepPoint))) + 6} y={(ends[i] ?? 0) + 4}>{names[i]}{cliff !== null && ` up to ${count(most[i] as number)}`}</text>
         </g>
       ))}
       {here && <circle class="here" cx={here[0]} cy={here[1]} r={7}><title>this configuration</title></circle>}
@@ -50,7 +51,7 @@ function Curves({ sweep, width, pick, title, now, target }: { sweep: Sweep; widt
 
 function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target: number }) {
   const f = frame(width, 300, 52, 20);
-  const points = sweep.points.filter((p) => p.fits);
+  const points = sweep.points.filter((p) => p.fits && batchOf(p) > 0);
   if (points.length === 0) return <p class="note">Nothing fits.</p>;
   const x = logScale(...logDomain([...points.map(perUser), target], 1.4), f.left, f.right);
   const y = logScale(...logDomain(points.map(perDevice), 2.5), f.bottom, f.top);
@@ -61,7 +62,7 @@ function Pareto({ sweep, width, target }: { sweep: Sweep; width: number; target:
       <g class="target"><line x1={x(target)} x2={x(target)} y1={f.top + 16} y2={f.bottom} /><text x={x(target) + 4} y={f.bottom - 6}>target</text></g>
       <path class="front" d={path(front.map((p) => [x(perUser(p)), y(perDevice(p))] as const))} />
       {points.map((p) => <g key={`${p.weights}${p.batch}`} class={p.pareto ? "on-front" : "off-front"} transform={`translate(${x(perUser(p))} ${y(perDevice(p))})`}><WallMark wall={p.wall} r={p.pareto ? 3.6 : 2.4} hollow={!p.pareto} /><title>{tip(p)}</title></g>)}
-      {front.filter((_, i) => i % 3 === 0).map((p) => <text key={p.batch} class="point-label" x={x(perUser(p)) + 6} y={y(perDevice(p)) - 5}>{p.weights} b{p.batch}</text>)}
+      {front.filter((_, i) => i % 3 === 0).map((p) => <text key={p.batch} class="point-label" x={x(perUser(p)) + 6} y={y(perDevice(p)) - 5}>{p.weights} b{batchOf(p)}</text>)}
     </Chart>
   );
 }
@@ -76,8 +77,8 @@ function Contexts({ sweep, width, now, limit }: { sweep: Sweep; width: number; n
   return (
     <Chart frame={f} label="Time per token over context">
       <Axes frame={f} x={x} y={y} xTitle="context" yTitle="time per token" xFormat={axis} yFormat={axisSeconds} />
-      {cliff && <g class="cliff"><rect x={full} y={f.top} width={Math.max(0, f.right - full)} height={f.bottom - f.top} /><line x1={full} x2={full} y1={f.top} y2={f.bottom} /><text x={full - 4} y={f.bottom - 6} text-anchor="end">no longer fits</text></g>}
-      {limit !== null && limit >= x.domain[0] && limit < x.domain[1] && <g class="rule roofmark"><line x1={x(limit)} x2={x(limit)} y1={f.top} y2={f.bottom} /><text x={x(limit) - 4} y={f.bottom - 20} text-anchor="end">the model's {count(limit)}</text></g>}
+      {cliff && <g class="cliff"><rect x={full} y={f.top} width={Math.max(0, f.right - full)} height={f.bottom - f.top} /><line x1={full} x2={full} y1={f.top} y2={f.bottom} /><text x={full - 4} y={f.top + 42} text-anchor="end">no longer fits</text></g>}
+      {limit !== null && limit >= x.domain[0] && limit < x.domain[1] && <g class="rule roofmark"><line x1={x(limit)} x2={x(limit)} y1={f.top} y2={f.bottom} /><text x={x(limit) - 4} y={f.top + 27} text-anchor="end">the model's {count(limit)}</text></g>}
       <path class="band" d={`${path(at((p) => p.tpot_low_s))}${path([...at((p) => p.tpot_high_s)].reverse()).replace("M", "L")}Z`} />
       <g class="precision p0"><path d={path(at((p) => p.tpot_s))} /></g>
       {sweep.points.map((p) => <g key={p.context} transform={`translate(${x(Number(p.context))} ${y(p.tpot_s)})`}><WallMark wall={p.fits ? p.wall : p.next_wall} r={2.8} hollow={!p.fits} /><title>{`context ${p.context}: ${seconds(p.tpot_s)}`}</title></g>)}
@@ -127,12 +128,12 @@ export default function BatchPanel() {
   if (!batch.data || !context.data) return <p class="note">{error ? plain(error) : "…"}</p>;
   const target = users.data ? 1 / users.data.target_s : 20;
   const first = batch.data.axes.find((a) => a.name === "weights")?.labels[0];
-  const crossing = batch.data.points.find((p) => p.weights === first && p.fits && p.wall === "compute");
+  const crossing = batch.data.points.filter((p) => p.weights === first && p.fits && p.wall === "compute").sort((a, b) => batchOf(a) - batchOf(b))[0];
   return (
     <section class="panel">
       <p class="sentence">
-        {crossing ? <>In {first} decode turns <WallTag wall="compute" />-bound at batch {crossing.batch}. </> : <>No batch that fits makes {first} decode compute-bound at this context: every sequence brings its own cache. </>}
-        {users.data && <>Within {get("target")} per token the machine serves {count(users.data.users)} users; the limit is <WallTag wall={users.data.decides} />.</>}
+        {crossing ? <>In {first} decode turns <WallTag wall="compute" />-bound at batch {count(batchOf(crossing))}. </> : <>No batch that fits makes {first} decode compute-bound at this context: every sequence brings its own cache. </>}
+        {users.data && <>Within {seconds(users.data.target_s)} per token the machine serves {count(users.data.users)} users; the limit is <WallTag wall={users.data.decides} />.</>}
       </p>
       <div class="toolbar"><div class="inline"><NumberField option="target" label="Latency target" unit="per token" /></div></div>
       {error && <p class="note error">{plain(error)}</p>}

@@ -12,7 +12,7 @@ const kLines: [Quantity, string, string][] = [["peak", "peak", "compute"], ["rid
 function Growth({ data, width }: { data: History; width: number }) {
   const first = data.records[0];
   if (!first) return null;
-  const f = frame(width, 380, 50, width < 600 ? 70 : 120);
+  const f = frame(width, 380, 50, 122);
   const grown = (q: Quantity) => data.records.map((r) => r[q] / first[q]);
   const x = linearScale(first.year - 0.5, Math.max(...data.records.map((r) => r.year)) + 0.5, f.left, f.right);
   const [, high] = logDomain(kLines.flatMap(([q]) => grown(q)), 1.6);
@@ -36,7 +36,7 @@ function Growth({ data, width }: { data: History; width: number }) {
 export default function HistoryPanel() {
   const { data, error } = useView<History>("history");
   if (!data) return <p class="note">{error ? plain(error) : "…"}</p>;
-  const last = data.growth.at(-1);
+  const last = data.growth[0]; // from the first record, as the chart
   return (
     <section class="panel">
       {last && (

@@ -3,9 +3,8 @@ import { plain, useView } from "../api";
 import { Chart, frame } from "../axes";
 import { NumberField } from "../controls";
 import { Figure } from "../figure";
-import { axis, bytes, count, percent, seconds } from "../format";
+import { axisBytes, bytes, count, percent, seconds } from "../format";
 import { linearScale } from "../scale";
-import { get } from "../state";
 import type { Memory, ModelDetails, Prediction, Users } from "../types";
 import { WallTag } from "../walls";
 
@@ -35,7 +34,7 @@ function Fill({ memory, width }: { memory: Memory; width: number }) {
         );
       })}
       {memory.capacity_bytes && <g class="rule"><line x1={x(memory.capacity_bytes)} x2={x(memory.capacity_bytes)} y1={f.top - 6} y2={f.bottom + 4} /><text x={x(memory.capacity_bytes)} y={f.top - 8} text-anchor="end">{bytes(memory.capacity_bytes)}</text></g>}
-      <g class="axes">{x.ticks(Math.max(3, Math.floor(width / 110))).map((v) => <text key={v} x={Math.min(x(v), f.right - 14)} y={f.bottom + 15} text-anchor={v === 0 ? "start" : "middle"}>{axis(v)}B</text>)}</g>
+      <g class="axes">{x.ticks(Math.max(3, Math.floor(width / 110))).map((v) => <text key={v} x={Math.min(x(v), f.right - 14)} y={f.bottom + 15} text-anchor={v === 0 ? "start" : "middle"}>{axisBytes(v)}</text>)}</g>
     </Chart>
   );
 }
@@ -72,7 +71,7 @@ export default function MemoryPanel() {
               <ul class="layers">{model.layer_groups.map((g) => <li key={`${g.kind}${g.count}`}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
               <table class="partlist">
                 <thead><tr><th>context</th><th class="n">per sequence</th><th class="n">share of weights</th></tr></thead>
-                <tbody>{model.kv.map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>
+                <tbody>{model.kv.filter((k) => k.context <= (model.max_context ?? Infinity)).map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>
               </table>
             </>
           )}
@@ -89,7 +88,7 @@ export default function MemoryPanel() {
                 <div><dt>users</dt><dd data-users="users">{count(u.users)}</dd></div>
               </dl>
               <p class="note">
-                Within {get("target")} per token. {u.users >= 1 ? <>The limit is <WallTag wall={u.decides} />; at that load {count(u.tokens_per_s)} tok/s in total, {seconds(u.tpot_s)} per token.</> : "Not even one user is served that fast."}
+                Within {seconds(u.target_s)} per token. {u.users >= 1 ? <>The limit is <WallTag wall={u.decides} />; at that load {count(u.tokens_per_s)} tok/s in total, {seconds(u.tpot_s)} per token.</> : "Not even one user is served that fast."}
               </p>
             </>
           )}

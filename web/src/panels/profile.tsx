@@ -15,8 +15,8 @@ function parts(p: Profile): (readonly [string, string, number])[] {
     ["kernels", "kernels run", p.busy_s - p.exposed_collective_s],
     ["wall-interconnect", "exposed collectives", p.exposed_collective_s],
     ["wall-launch", "gaps: kernel launch", launch],
-    ["wall-host-link", "gaps: host synchronizes", synchronize],
-    ["wall-power", "gaps: host code", host],
+    ["sync", "gaps: host synchronizes", synchronize],
+    ["code", "gaps: host code", host],
     ["rest", "gaps: unattributed", rest],
   ] as const).filter(([, , value]) => value > 1e-4 * p.wall_s);
 }

@@ -3,16 +3,18 @@ import { useState } from "preact/hooks";
 import { plain, useView } from "../api";
 import { Chart, frame } from "../axes";
 import { Figure } from "../figure";
-import { axisSeconds, axis, binary, bytes, count, percent, rate, seconds } from "../format";
+import { axisBytes, axisSeconds, binary, bytes, count, digits, percent, rate, seconds, times } from "../format";
 import { logDomain, logScale } from "../scale";
 import type { Level, Machine, Pyramid } from "../types";
 import { Die } from "./die";
 
+// Bandwidth in the colour of the wall that it is: the host link and the network are walls of their own.
+const kBars = { unit: "wall-memory", device: "wall-memory", host: "wall-host-link", network: "wall-interconnect" };
 const total = (level: Level) => (level.capacity ? level.capacity * (level.instances ?? 1) : null);
 
 function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number; chosen: string; choose: (name: string) => void }) {
   const levels = data.machine.levels;
-  const row = 46;
+  const row = 58;
   const narrow = width < 620;
   const f = frame(width, 34 + levels.length * row + 22, 74, 8, 30, 22);
   const columns = narrow ? 2 : 3;
@@ -32,7 +34,7 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
       <text class="heading" x={spans(1)[0]} y={14}>bandwidth</text>
       {!narrow && <text class="heading" x={spans(2)[0]} y={14}>latency of a dependent load</text>}
       <g class="axes" aria-hidden="true">
-        {speeds.ticks(narrow ? 2 : 5).map((v) => <g key={v}><line class="grid" x1={speeds(v)} x2={speeds(v)} y1={f.top - 6} y2={f.bottom} /><text x={speeds(v)} y={f.bottom + 14} text-anchor="middle">{axis(v)}B/s</text></g>)}
+        {speeds.ticks(narrow ? 2 : 5).map((v) => <g key={v}><line class="grid" x1={speeds(v)} x2={speeds(v)} y1={f.top - 6} y2={f.bottom} /><text x={speeds(v)} y={f.bottom + 14} text-anchor="middle">{axisBytes(v, "B/s")}</text></g>)}
         {!narrow && waits.ticks(5).map((v) => <g key={v}><line class="grid" x1={waits(v)} x2={waits(v)} y1={f.top - 6} y2={f.bottom} /><text x={waits(v)} y={f.bottom + 14} text-anchor="middle">{axisSeconds(v)}</text></g>)}
       </g>
       {levels.map((level, i) => {
@@ -42,6 +44,8 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
         const below = levels[i + 1];
         const next = below && total(below) ? size(total(below) as number) : w;
         const slope = Math.min(next, w + 26);
+        const wider = below && whole && total(below) ? (total(below) as number) / whole : null;
+        const slower = below?.read_bandwidth && level.read_bandwidth ? below.read_bandwidth / level.read_bandwidth : null;
         return (
           <g key={level.name} class={`level${chosen === level.name ? " chosen" : ""}`} tabindex={0} role="button" aria-pressed={chosen === level.name} data-level={level.name}
             aria-label={`${level.name}: ${bytes(whole)}, ${rate(level.read_bandwidth)}, ${seconds(level.latency)}`}
@@ -55,8 +59,10 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
                 {held(level.name) > 0 && <circle class="lives" cx={centre + Math.max(w, slope) + 9} cy={y + 18} r={3.5}><title>part of the model lives here</title></circle>}
               </>
             ) : <text class="unknown" x={centre} y={y + 22} text-anchor="middle">size unknown</text>}
-            {level.read_bandwidth && <g class="speed"><rect x={spans(1)[0]} y={y + 10} width={Math.max(2, speeds(level.read_bandwidth) - spans(1)[0])} height={12} /><text x={spans(1)[0] + 2} y={y + 34}>{rate(level.read_bandwidth)}</text></g>}
-            {!narrow && level.latency && <g class="wait"><line x1={spans(2)[0]} x2={waits(level.latency)} y1={y + 16} y2={y + 16} /><circle cx={waits(level.latency)} cy={y + 16} r={4.5} /><text x={spans(2)[0] + 2} y={y + 34}>{seconds(level.latency)}</text></g>}
+            {wider && <text class="factor" x={centre} y={y + 49} text-anchor="middle">{wider < 1 ? `÷${digits(1 / wider)}` : times(wider)}</text>}
+            {slower && <text class="factor" x={spans(1)[0] + 2} y={y + 49}>{slower < 1 ? `÷${digits(1 / slower)}` : times(slower)}</text>}
+            {level.read_bandwidth && <g class={`speed ${kBars[level.scope]}`}><rect x={spans(1)[0]} y={y + 10} width={Math.max(2, speeds(level.read_bandwidth) - spans(1)[0])} height={12} /><text x={spans(1)[0] + 2} y={y + 34}>{rate(level.read_bandwidth)}</text></g>}
+            {!narrow && level.latency && <g class="wait"><circle cx={waits(level.latency)} cy={y + 16} r={4.5} /><text x={waits(level.latency)} y={y + 34} text-anchor={waits(level.latency) > width - 40 ? "end" : "middle"}>{seconds(level.latency)}</text></g>}
           </g>
         );
       })}
@@ -122,7 +128,7 @@ export default function PyramidPanel() {
         {inner && memory && total(inner) && total(memory) ? ` while capacity grows ${count((total(memory) as number) / (total(inner) as number))} times.` : "."}
       </p>
       <Figure name="pyramid" title={`The memory of ${data.machine.name}`} rows={levels} json={data} draw={(w) => <Levels data={data} width={w} chosen={chosen?.name ?? ""} choose={pick} />}
-        note="Log scales. Bandwidth is that of the whole device. A dot marks levels that hold part of the model. Choose a level for its sources and contents." />
+        note="Log scales. Between two levels: the factor from the inner to the outer. Bandwidth is that of the whole device. A dot marks levels that hold part of the model. Choose a level for its sources and contents." />
       <div class="two">
         {chosen && <Detail data={data} level={chosen} />}
         <Figure name="die" title="The die, schematically" draw={(w) => <Die data={data} width={w} chosen={chosen?.name ?? ""} choose={pick} />}

@@ -1,11 +1,11 @@
 // Roofline: how fast an operator can go, by how much it computes for every byte it moves.
 import { useState } from "preact/hooks";
 import { plain, useView } from "../api";
-import { Axes, Chart, frame, path, spread } from "../axes";
+import { Axes, Chart, frame, path, spread, type Frame } from "../axes";
 import { Figure } from "../figure";
 import { axis, flopRate, rate } from "../format";
 import { frozen } from "../frozen";
-import { logScale, roundNicely } from "../scale";
+import { logScale, roundNicely, type Scale } from "../scale";
 import { config, get, kRequest, set } from "../state";
 import type { Landmark, PlacedOp, Roofline, RoofMachine } from "../types";
 import { kWalls, WallMark, WallTag } from "../walls";
@@ -36,16 +36,30 @@ const listed = (option: string, otherwise: string[]) => {
   return text === undefined ? otherwise : text.split(",").filter((n) => n && n !== "none");
 };
 
-// Dragging a dot changes what moves it: decode by batch (with shift, context), prefill by prompt.
+// What moves a dot: the batch of decode (with shift the context), the prompt of prefill.
+const mover = (op: { phase: string }, shift: boolean) => (op.phase === "prefill" ? "prompt" : shift ? "context" : "batch");
+const kMost = 1e6;
+const place = (option: string, value: number) => set({ [option]: String(Math.min(kMost, Math.max(1, roundNicely(value)))) });
+
+// A dot is a slider: arrows double and halve, Home and End go to the ends.
+function onDotKey(op: { phase: string }, event: KeyboardEvent) {
+  const option = mover(op, event.shiftKey);
+  const now = Number(get(option)) || 1;
+  const next = { ArrowRight: now * 2, ArrowUp: now * 2, ArrowLeft: now / 2, ArrowDown: now / 2, Home: 1, End: 4096 }[event.key];
+  if (next === undefined || frozen) return;
+  event.preventDefault();
+  place(option, next);
+}
+
 function dragger(op: { phase: string }) {
   return (down: PointerEvent) => {
     if (frozen) return;
-    const option = op.phase === "prefill" ? "prompt" : down.shiftKey ? "context" : "batch";
+    const option = mover(op, down.shiftKey);
     const start = Number(get(option)) || 1;
     const target = down.currentTarget as SVGElement;
     target.setPointerCapture(down.pointerId);
     const move = (event: PointerEvent) =>
-      set({ [option]: String(Math.min(1e6, roundNicely(start * 2 ** ((event.clientX - down.clientX) / 56)))) });
+      place(option, start * 2 ** ((event.clientX - down.clientX) / 56));
     const up = () => {
       target.removeEventListener("pointermove", move);
       target.removeEventListener("pointerup", up);
@@ -53,6 +67,22 @@ function dragger(op: { phase: string }) {
     target.addEventListener("pointermove", move);
     target.addEventListener("pointerup", up);
   };
+}
+
+// The names of the larger dots, right of them. Dots at about the same height share a column of names, the
+// rightmost dot's on top, so that no leader crosses another.
+function dotLabels(ops: PlacedOp[], x: Scale, y: Scale, f: Frame): { op: PlacedOp; left: number; top: number }[] {
+  const kGap = 14;
+  const band = (op: PlacedOp) => Math.round(y(op.flops_per_s) / kGap);
+  const list = [...ops].sort((a, b) => band(a) - band(b) || b.intensity - a.intensity);
+  const tops = spread(list.map((op, i) => band(op) * kGap + i * 0.01), kGap, f.top + 8, f.bottom - 30);
+  const edge = (op: PlacedOp) => x(op.intensity) + 8 * Math.sqrt(op.share) + 12;
+  const columns: number[] = [];
+  list.forEach((_, i) => columns.push(i > 0 && (tops[i] as number) - (tops[i - 1] as number) < kGap + 1 ? (columns[i - 1] as number) : i));
+  return list.map((op, i) => ({
+    op, top: tops[i] as number,
+    left: Math.max(...list.filter((_, j) => columns[j] === columns[i]).map(edge)),
+  }));
 }
 
 interface Line { key: string; label: string; points: [number, number][]; kind: string }
@@ -66,9 +96,9 @@ function roofLines(machine: RoofMachine, dtypes: string[], levels: string[], x0:
     if (bend <= x0) continue;
     lines.push({
       key: level.name,
-      label: `${level.name} ${rate(level.bandwidth)}`,
+      label: `${level.name} ${rate(level.bandwidth)}${level.measured ? ", measured" : ""}`,
       points: [[x0, x0 * level.bandwidth], [bend, bend * level.bandwidth]],
-      kind: `slope${level.memory ? " memory" : ""}${level.measured ? " measured" : ""}`,
+      kind: `slope${level.memory ? " memory" : ""}`,
     });
   }
   const slope = machine.levels.find((l) => l.memory && levels.includes(l.name)) ?? machine.levels.find((l) => levels.includes(l.name));
@@ -77,7 +107,7 @@ function roofLines(machine: RoofMachine, dtypes: string[], levels: string[], x0:
     lines.push({ key: roof.dtype, label: `${first ? "" : `${machine.name} `}${roof.dtype} ${flopRate(roof.peak)}`, points: [[from, roof.peak], [x1, roof.peak]], kind: "peak" });
     if (roof.sustained && first) {
       const at = slope ? Math.max(x0, roof.sustained / slope.bandwidth) : x0;
-      lines.push({ key: `${roof.dtype}s`, label: `${roof.dtype} sustained ${flopRate(roof.sustained)}`, points: [[at, roof.sustained], [x1, roof.sustained]], kind: "peak measured" });
+      lines.push({ key: `${roof.dtype}s`, label: `${roof.dtype} ${flopRate(roof.sustained)}, measured`, points: [[at, roof.sustained], [x1, roof.sustained]], kind: "peak sustained" });
     }
   }
   return lines;
@@ -105,13 +135,11 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
     return [[ax * (bx / ax) ** t, low], [bx, by]] as [number, number][];
   };
   const flat = lines.flatMap((list, i) => list.filter((l) => l.kind.startsWith("peak")).map((l) => ({ ...l, other: i > 0 })));
+  // On a phone the names of flat roofs stand left of every slope, where nothing else is.
+  const steepest = Math.max(...lines.flat().filter((l) => l.kind.startsWith("slope")).map((l) => (l.points[0]?.[1] ?? 0) / x0), 1);
   const places = spread(flat.map((l) => y(l.points[1]?.[1] ?? low)), 13, f.top + 4, f.bottom);
   const ridges = primary.roofs.filter((r) => dtypes.includes(r.dtype) && r.ridge && levels.includes(primary.levels.find((l) => l.memory)?.name ?? ""));
-  const labelled = ops.filter((o) => o.share >= kLabelShare && !narrow);
-  const labelPlaces = (phase: string) => {
-    const list = labelled.filter((o) => o.phase === phase);
-    return new Map(list.map((o, i) => [o, spread(list.map((q) => y(q.flops_per_s)), 13, f.top + 8, f.bottom - 4)[i] as number]));
-  };
+  const labels = narrow ? [] : (["decode", "prefill"] as const).flatMap((phase) => dotLabels(ops.filter((o) => o.phase === phase && o.share >= kLabelShare), x, y, f));
   // A landmark's name goes above its left neighbour's where both would touch.
   const lifts = new Map<string, number>();
   [...data.landmarks].sort((a, b) => a.intensity - b.intensity).reduce<Landmark | null>((left, mark) => {
@@ -119,8 +147,6 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
     lifts.set(mark.name, close && lifts.get(left.name) === 0 ? 13 : 0);
     return mark;
   }, null);
-  const labels = new Map([...labelPlaces("decode"), ...labelPlaces("prefill")]);
-  const column = Math.max(0, ...labelled.filter((o) => o.phase === "prefill").map((o) => x(o.intensity)));
   const ghosts = new Map((before?.prediction.ops ?? []).map((op) => [`${op.phase}/${op.name}`, op]));
   const onMove = (event: PointerEvent) => {
     if (event.pointerType === "touch" || event.buttons) return;
@@ -154,7 +180,7 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
           const angle = (Math.atan2(y(by) - y(ay), x(bx) - x(ax)) * 180) / Math.PI;
           return <text key={line.key} class="roof-label" transform={`translate(${x(at) - 4} ${y(at * (by / bx)) - 6}) rotate(${angle})`} text-anchor="middle">{line.label}</text>;
         })}
-        {!narrow && flat.map((line, i) => <text key={i} class={`roof-label${line.other ? " other" : ""}${line.kind.includes("measured") ? " strong" : ""}`} x={f.right + 6} y={(places[i] ?? 0) + 3.5}>{line.label}</text>)}
+        {flat.map((line, i) => <text key={i} class={`roof-label${line.other ? " other" : ""}`} x={narrow ? x((line.points[0]?.[1] ?? 1) / steepest) - 8 : f.right + 6} y={(places[i] ?? 0) + 3.5} text-anchor={narrow ? "end" : "start"}>{line.label}</text>)}
         {data.landmarks.map((mark: Landmark) => (
           <g key={mark.name} class="landmark" transform={`translate(${x(mark.intensity)} ${f.bottom})`}>
             <path d="M0 0l-3.5 6h7Z" />
@@ -172,15 +198,22 @@ function Plot({ data, before, width, dtypes, levels }: { data: Roofline; before:
         })}
         {[...ops].sort((a, b) => b.share - a.share).map((op) => (
           <g key={`${op.phase}/${op.name}`} class={`dot ${op.phase}${near === op ? " near" : ""}`} style={{ transform: `translate(${x(op.intensity).toFixed(1)}px,${y(op.flops_per_s).toFixed(1)}px)` }}
-            tabindex={0} role="img" data-op={`${op.phase} ${op.name}`}
-            aria-label={`${op.phase} ${op.name}: ${axis(op.intensity)} FLOP per byte, ${flopRate(op.flops_per_s)}, ${kWalls[op.wall].label} decides`}
-            onFocus={() => point(op)} onBlur={() => point(null)} onPointerDown={dragger(op)}>
+            tabindex={0} role="slider" data-op={`${op.phase} ${op.name}`} aria-label={`${op.phase} ${op.name}, ${mover(op, false)}`} aria-disabled={frozen !== null}
+            aria-valuemin={1} aria-valuemax={kMost} aria-valuenow={Number(get(mover(op, false))) || 1}
+            aria-valuetext={`${mover(op, false)} ${get(mover(op, false))}: ${axis(op.intensity)} FLOP per byte, ${flopRate(op.flops_per_s)}, ${kWalls[op.wall].label} decides`}
+            onFocus={() => point(op)} onBlur={() => point(null)} onKeyDown={(event) => onDotKey(op, event)} onPointerDown={dragger(op)}>
             <WallMark wall={op.wall} r={3 + 8 * Math.sqrt(op.share)} hollow={op.phase === "prefill"} />
           </g>
         ))}
-        {[...labels].map(([op, place]) => (
-          <text key={`l${op.phase}${op.name}`} class="dot-label" x={(op.phase === "prefill" ? column : x(op.intensity)) + 8 + 8 * Math.sqrt(op.share)} y={place + (op.phase === "prefill" ? 19 : 3.5)}>{op.name}</text>
-        ))}
+        {labels.map(({ op, left, top }) => {
+          const [dx, dy] = [x(op.intensity), y(op.flops_per_s)];
+          return (
+            <g key={`l${op.phase}${op.name}`}>
+              {(Math.abs(top - dy) > 8 || left - dx > 40) && <line class="leader" x1={dx} y1={dy} x2={left - 2} y2={top} />}
+              <text class="dot-label" x={left} y={top + 3.5}>{op.name}</text>
+            </g>
+          );
+        })}
       </Chart>
       {near && <OpCard op={near} left={x(near.intensity)} top={y(near.flops_per_s)} width={width} />}
     </>
@@ -193,6 +226,7 @@ export default function RooflinePanel() {
   const pin = pinned ? Object.fromEntries(new URLSearchParams(pinned)) : null;
   const before = useView<Roofline>("roofline", pin ?? undefined, pin !== null);
   const data = view.data;
+  const [wide] = useState(() => matchMedia("(min-width: 900px)").matches);
   if (!data) return <p class="note">{view.error ? plain(view.error) : "…"}</p>;
   const machine = data.machines[0] as RoofMachine;
   const used = [...new Set(data.prediction.ops.filter((o) => o.kind.includes("matmul")).map((o) => o.runs_as))];
@@ -204,6 +238,9 @@ export default function RooflinePanel() {
   return (
     <section class="panel">
       <p class="sentence" data-sentence>{data.sentence}</p>
+      {data.techniques && <p class="sentence" data-techniques>{data.techniques}</p>}
+      <details class="fold" open={wide}>
+      <summary>Roofs, levels, machines to compare</summary>
       <div class="toolbar">
         <Toggles option="roofs" label="Roofs" all={machine.roofs.map((r) => r.dtype)} shown={dtypes} />
         <Toggles option="levels" label="Levels" all={allLevels} shown={levels} />
@@ -215,11 +252,12 @@ export default function RooflinePanel() {
           </button>
         </div>
       </div>
+      </details>
       <Figure name="roofline" title={`${data.prediction.model} on ${data.prediction.machine}`} rows={data.prediction.ops.map(({ on_s: _, ...op }) => op)} json={data}
         draw={(width) => <Plot data={data} before={pin ? before.data : null} width={width} dtypes={dtypes} levels={levels} />}
         note={<>
-          Dots: {walls.map((w) => <WallTag key={w} wall={w} />)} filled decode, hollow prefill; size is the share of the phase's time. Thin roofs are datasheet, thick ones measured.
-          Drag a decode dot to change the batch (with shift: the context), a prefill dot to change the prompt. Pin this configuration, then change it, to compare the two.
+          Dots: {walls.map((w) => <WallTag key={w} wall={w} />)} filled decode, hollow prefill; size is the share of the phase's time. Roofs are the datasheet's unless they say measured.
+          Drag a decode dot, or press arrow keys on it, to change the batch (with shift: the context), a prefill dot to change the prompt. Pin this configuration, then change it, to compare the two.
         </>} />
     </section>
   );

@@ -5,6 +5,7 @@ import { fieldErrors, plain, useView } from "../api";
 import { NumberField } from "../controls";
 import { count, percent, quantity, seconds, times } from "../format";
 import { frozen } from "../frozen";
+import { logScale } from "../scale";
 import { config, get, observes, renamed, set } from "../state";
 import type { Explanation, Lever } from "../types";
 import { WallTag } from "../walls";
@@ -22,11 +23,11 @@ const kGroups: [string, number, [string, string, string][]][] = [
     ["seen-output", "Output length", "256"],
   ]],
   ["Latency", 4, [
-    ["itl", "Inter-token latency", "28ms"],
-    ["itl-p99", "Inter-token p99", "200ms"],
-    ["ttft", "First token", "900ms"],
-    ["queue-time", "Queue time", "2.1s"],
-    ["itl-p50", "Inter-token p50", "25ms"],
+    ["itl", "Inter-token latency", "28 ms"],
+    ["itl-p99", "Inter-token p99", "200 ms"],
+    ["ttft", "First token", "900 ms"],
+    ["queue-time", "Queue time", "2.1 s"],
+    ["itl-p50", "Inter-token p50", "25 ms"],
   ]],
   ["Cache", 2, [
     ["kv-usage", "KV cache used", "0 – 1"],
@@ -37,9 +38,9 @@ const kGroups: [string, number, [string, string, string][]][] = [
     ["gpu-util", "GPU utilisation", "0 – 1"],
     ["dram-active", "DRAM active", "0 – 1"],
     ["tensor-active", "Tensor active", "0 – 1"],
-    ["power", "Power", "690W"],
-    ["power-limit", "Power limit", "700W"],
-    ["sm-clock", "SM clock", "1410MHz"],
+    ["power", "Power", "690 W"],
+    ["power-limit", "Power limit", "700 W"],
+    ["sm-clock", "SM clock", "1410 MHz"],
     ["sm-active", "SM active", "0 – 1"],
     ["cpu", "CPU busy", "0 – 1"],
     ["graph-max", "Largest CUDA graph", "256"],
@@ -131,10 +132,14 @@ function Evidence({ x }: { x: Explanation }) {
   );
 }
 
+const kBar = 90; // pixels
+
 // Levers that answer the verdict come first, then the others. Not every lever can be predicted.
 function Levers({ x }: { x: Explanation }) {
   const gain = (l: Lever) => (x.expected?.phase === "prefill" ? l.ttft_gain : l.gain) ?? 0;
-  const best = Math.max(1, ...x.levers.map(gain));
+  // On a logarithmic axis: gains go right of x1, losses left.
+  const known = x.levers.map(gain).filter((g) => g > 0);
+  const at = logScale(Math.min(1, ...known), Math.max(2, ...known), 0, kBar);
   const predicted = x.levers.some((l) => l.gain !== null);
   const groups: [string, Lever[]][] = [["For this verdict", x.levers.filter((l) => l.targeted)], ["Other levers", x.levers.filter((l) => !l.targeted)]];
   return (
@@ -149,9 +154,12 @@ function Levers({ x }: { x: Explanation }) {
                 <tr>
                   <td>{tidy(l.name)}</td>
                   {predicted && <>
-                    <td class="n">{optional(l.gain, times)}</td>
-                    <td class="wide">{l.next_wall && <svg class="meter" width="90" height="8" aria-hidden="true"><rect class="track" width="90" height="8" /><rect class={`wall-${l.next_wall}`} width={Math.max(1, (90 * Math.log2(1 + gain(l))) / Math.log2(1 + best))} height="8" /></svg>}</td>
-                    <td class="n">{optional(l.tpot_s, seconds)}</td><td class="n">{optional(l.ttft_gain, times)}</td><td>{optional(l.next_wall, (wall) => <WallTag wall={wall} />)}</td>
+                    <td class="n" data-label="tok/s">{optional(l.gain, times)}</td>
+                    <td class="wide">{l.next_wall && <svg class="gain" width={kBar} height="12" aria-hidden="true">
+                      {gain(l) > 0 && <rect class={`wall-${l.next_wall}`} x={Math.min(at(1), at(gain(l)))} y="2" width={Math.abs(at(gain(l)) - at(1))} height="8" />}
+                      <line x1={at(1)} x2={at(1)} y1="0" y2="12" />
+                    </svg>}</td>
+                    <td class="n" data-label="per token">{optional(l.tpot_s, seconds)}</td><td class="n" data-label="first token">{optional(l.ttft_gain, times)}</td><td data-label="then">{optional(l.next_wall, (wall) => <WallTag wall={wall} />)}</td>
                   </>}
                 </tr>
                 <tr class="how"><td colSpan={6}>{l.setting && <code>{l.setting}</code>} <small>{l.note}</small></td></tr>

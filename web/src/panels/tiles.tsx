@@ -75,7 +75,7 @@ export default function TilesPanel() {
         <>
           <p class="sentence">
             With {data.stages} {data.stages === 1 ? "stage" : "stages"} the matrix unit works {percent(data.compute_busy)} of the time and memory {percent(data.memory_busy)}.
-            {data.needed_bytes > 0 && ` ${bytes(data.in_flight_bytes)} are on the way at once; keeping ${data.memory} busy through its latency takes ${bytes(data.needed_bytes)}.`}
+            {data.needed_bytes > 0 && ` On average ${bytes(data.in_flight_bytes)} travel from ${data.memory}; keeping it busy through its latency takes ${bytes(data.needed_bytes)}.`}
             {!data.fits && ` This does not fit: ${binary(data.shared_bytes)} of ${binary(data.capacity_bytes)} shared memory.`}
           </p>
           <div class="player">
@@ -92,7 +92,7 @@ export default function TilesPanel() {
             <div class="scroll">
               <h3>Gain of more stages</h3>
               <table>
-                <thead><tr><th class="n">stages</th><th class="n">shared memory</th><th>fits</th><th class="n">in flight</th><th class="n">memory busy</th><th class="n">units busy</th><th class="n">time</th></tr></thead>
+                <thead><tr><th class="n">stages</th><th class="n">shared memory</th><th>fits</th><th class="n">mean in flight</th><th class="n">memory busy</th><th class="n">units busy</th><th class="n">time</th></tr></thead>
                 <tbody>{data.ladder.map((l) => <tr key={l.stages} class={l.stages === data.stages ? "here" : ""}><td class="n">{l.stages}</td><td class="n">{binary(l.shared_bytes)}</td><td>{l.fits ? "yes" : "no"}</td><td class="n">{bytes(l.in_flight_bytes)}</td><td class="n">{percent(l.memory_busy)}</td><td class="n">{percent(l.compute_busy)}</td><td class="n">{seconds(l.seconds)}</td></tr>)}</tbody>
               </table>
             </div>

@@ -16,11 +16,22 @@ function typedSeconds(text: string): number | null {
   return match ? Number(match[1]) * ({ ms: 1e-3, us: 1e-6, µs: 1e-6 }[match[2] ?? ""] ?? 1) : null;
 }
 
-function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; title: string; seen: number | null; width: number; scaleMax: number }) {
+// What each ceiling would take at full rate. Launches have no such floor: they are all loss; of the links
+// only the expected time is known.
+const atRoof = (ops: PlacedOp[]): Partial<Record<Wall, number>> => ({
+  compute: ops.reduce((sum, op) => sum + (op.at_peak_s ?? 0), 0),
+  memory: ops.reduce((sum, op) => sum + op.at_bandwidth_s, 0),
+});
+
+function PhaseBars({ phase, ops, title, seen, width, scaleMax }: { phase: Phase; ops: PlacedOp[]; title: string; seen: number | null; width: number; scaleMax: number }) {
   const walls = kTimed.filter((w) => (phase.on_s[w] ?? 0) > 0);
   const step = 24;
-  const f = frame(width, 80 + walls.length * step, 152, 20, 46, 26);
-  const side = (v: number) => (x(v) > f.right - 110 ? ({ "text-anchor": "end", dx: -4 } as const) : ({ dx: 4 } as const));
+  const roofs = atRoof(ops);
+  // Marks in the order of their times, each label left of its line and above the shorter ones: no line
+  // passes through a label.
+  const marks = ([["roofmark", "roof", phase.roof_s], ["expected", "expected", phase.expected_s], ["seen", "observed", seen]] as [string, string, number | null][])
+    .filter((mark): mark is [string, string, number] => mark[2] !== null).sort((a, b) => a[2] - b[2]);
+  const f = frame(width, 44 + marks.length * 18 + walls.length * step, 152, 20, 10 + marks.length * 18, 26);
   const x = linearScale(0, scaleMax, f.left, f.right);
   return (
     <Chart frame={f} label={`${title}: time on each ceiling`}>
@@ -38,14 +49,16 @@ function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; titl
           <g key={wall} class={`bar wall-${wall}`}>
             <g transform={`translate(${8} ${y + 7})`}><WallMark wall={wall} r={4} /></g>
             <text x={18} y={y + 11}>{kWalls[wall].label}</text>
-            <rect x={f.left} y={y} height={14} width={Math.max(1, x(value) - f.left)} />
+            <rect class="loss" x={f.left} y={y} height={14} width={Math.max(1, x(value) - f.left)}><title>{`${kWalls[wall].label}: ${seconds(value)} expected`}</title></rect>
+            {(roofs[wall] ?? 0) > 0 && <rect x={f.left} y={y} height={14} width={Math.max(1, x(Math.min(value, roofs[wall] ?? 0)) - f.left)}><title>{`${kWalls[wall].label}: ${seconds(roofs[wall])} at the roof`}</title></rect>}
             <text class="value" x={f.left - 8} y={y + 11} text-anchor="end">{seconds(value)}</text>
           </g>
         );
       })}
-      <g class="rule roofmark"><line x1={x(phase.roof_s)} x2={x(phase.roof_s)} y1={f.top - 32} y2={f.bottom} /><text x={x(phase.roof_s)} y={f.top - 24} {...side(phase.roof_s)}>roof {seconds(phase.roof_s)}</text></g>
-      <g class="rule expected"><line x1={x(phase.expected_s)} x2={x(phase.expected_s)} y1={f.top - 14} y2={f.bottom} /><text x={x(phase.expected_s)} y={f.top - 6} {...side(phase.expected_s)}>expected {seconds(phase.expected_s)}</text></g>
-      {seen !== null && <g class="rule seen"><line x1={x(seen)} x2={x(seen)} y1={f.top + 4} y2={f.bottom} /><text x={x(seen)} y={f.top + 2} dx={x(seen) > width * 0.7 ? -5 : 5} text-anchor={x(seen) > width * 0.7 ? "end" : "start"}>observed {seconds(seen)}</text></g>}
+      {marks.map(([kind, name, value], i) => {
+        const row = f.top - 8 - i * 18;
+        return <g key={kind} class={`rule ${kind}`}><line x1={x(value)} x2={x(value)} y1={row - 9} y2={f.bottom} /><text x={x(value)} y={row} dx={-4} text-anchor="end">{name} {seconds(value)}</text></g>;
+      })}
     </Chart>
   );
 }
@@ -53,7 +66,7 @@ function PhaseBars({ phase, title, seen, width, scaleMax }: { phase: Phase; titl
 function OpBars({ ops, width }: { ops: PlacedOp[]; width: number }) {
   const narrow = width < 560;
   const row = 26;
-  const f = frame(width, 44 + ops.length * row, narrow ? 108 : 170, narrow ? 62 : 190, 8, 32);
+  const f = frame(width, 44 + ops.length * row, narrow ? 108 : 170, narrow ? 62 : 190, 8, 36);
   const values = ops.flatMap((o) => kTimed.map((w) => o.on_s[w] ?? 0)).filter((v) => v > 0);
   const x = logScale(Math.max(Math.min(...values), Math.max(...values) * 1e-4), Math.max(...values) * 1.3, f.left, f.right);
   return (
@@ -68,10 +81,10 @@ function OpBars({ ops, width }: { ops: PlacedOp[]; width: number }) {
         const y = f.top + i * row;
         return (
           <g key={op.name} class="oprow" data-op={op.name}>
+            <line class="grid" x1={f.left} x2={f.right} y1={y + row - 1} y2={y + row - 1} />
             <text x={f.left - 8} y={y + 15} text-anchor="end">{op.name}{narrow ? "" : ` ×${count(op.count)}`}</text>
             {kTimed.map((wall) => ({ wall, value: op.on_s[wall] ?? 0 })).filter(({ value }) => value >= x.domain[0]).map(({ wall, value }) => (
-              <g key={wall} class={`lollipop wall-${wall}${op.wall === wall ? " decides" : ""}`}>
-                <line x1={f.left} x2={x(value)} y1={y + 6 + kTimed.indexOf(wall) * 3.2} y2={y + 6 + kTimed.indexOf(wall) * 3.2} />
+              <g key={wall} class={`wall-${wall}`}>
                 <g transform={`translate(${x(value)} ${y + 6 + kTimed.indexOf(wall) * 3.2})`}><WallMark wall={wall} r={op.wall === wall ? 4 : 2.6} /></g>
                 <title>{`${op.name}: ${kWalls[wall].label} ${seconds(value)}`}</title>
               </g>
@@ -83,6 +96,8 @@ function OpBars({ ops, width }: { ops: PlacedOp[]; width: number }) {
     </Chart>
   );
 }
+
+const kSplit = "Solid: the time at full rate. Pale: what the stack is expected to lose on top.";
 
 export default function TimePanel() {
   const view = useView<Roofline>("roofline");
@@ -101,17 +116,18 @@ export default function TimePanel() {
         A decode step of batch {count(p.decode.batch)} takes {seconds(p.decode.expected_s)}; <WallTag wall={p.decode.wall} /> decides, {p.decode.next_wall} comes next.
         A prompt of {count(p.prefill.prompt)} tokens takes {seconds(p.prefill.expected_s)}; <WallTag wall={p.prefill.wall} /> decides.
       </p>
+      {view.data?.techniques && <p class="sentence" data-techniques>{view.data.techniques}</p>}
       <div class="two">
         <Figure name="time-decode" title={`Decode: ${seconds(p.tpot_s)} per token${tokens > 1 ? `, ${count(tokens)} tokens per step` : ""}`} json={p.decode}
-          draw={(w) => <PhaseBars phase={p.decode} title="Decode" seen={itlStep} width={w} scaleMax={reach(p.decode, itlStep)} />} />
+          note={kSplit} draw={(w) => <PhaseBars phase={p.decode} ops={p.ops.filter((op) => op.phase === "decode")} title="Decode" seen={itlStep} width={w} scaleMax={reach(p.decode, itlStep)} />} />
         <Figure name="time-prefill" title={`Prefill: ${seconds(p.ttft_s)} to the first token`} json={p.prefill}
-          draw={(w) => <PhaseBars phase={p.prefill} title="Prefill" seen={ttft} width={w} scaleMax={reach(p.prefill, ttft)} />} />
+          note={kSplit} draw={(w) => <PhaseBars phase={p.prefill} ops={p.ops.filter((op) => op.phase === "prefill")} title="Prefill" seen={ttft} width={w} scaleMax={reach(p.prefill, ttft)} />} />
       </div>
       <div class="toolbar">
         <div class="chips" role="group" aria-label="Phase">
           {(["decode", "prefill"] as const).map((name) => <button key={name} type="button" class="chip" aria-pressed={which === name} onClick={() => turn(name)}>{name}</button>)}
         </div>
-        <div class="inline"><NumberField option="itl" label="Observed per token" hint="28ms" /><NumberField option="ttft" label="Observed first token" hint="900ms" /></div>
+        <div class="inline"><NumberField option="itl" label="Observed per token" hint="28 ms" /><NumberField option="ttft" label="Observed first token" hint="900 ms" /></div>
       </div>
       <Figure name={`operators-${which}`} title={`Operators of ${which}, all layers`} rows={ops.map(({ on_s, ...op }) => ({ ...op, ...Object.fromEntries(Object.entries(on_s as Record<Wall, number>).map(([k, v]) => [`${k}_s`, v])) }))} json={ops}
         draw={(w) => <OpBars ops={ops} width={w} />}

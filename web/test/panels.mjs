@@ -1,0 +1,189 @@
+// The panels in a real browser: what the eye and the keyboard find, beyond browser.mjs.
+//   node test/panels.mjs RIDGE SCREENSHOTS [TEST]
+// Exit 77 (skipped) where there is no chromium. Installs nothing.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "./chromium.mjs";
+
+const [ridge, screenshots, only] = process.argv.slice(2);
+const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+if (!chromium) {
+  console.log("skipped: no chromium (tools/setup test installs it)");
+  process.exit(77);
+}
+mkdirSync(screenshots, { recursive: true });
+
+const folder = mkdtempSync(join(tmpdir(), "ridge-panels-"));
+const server = spawn(ridge, ["serve", "--no-model", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+const base = await new Promise((resolve, reject) => {
+  let text = "";
+  server.stdout.on("data", (chunk) => {
+    text += chunk;
+    const match = /http:\/\/[\d.:]+\//.exec(text);
+    if (match) resolve(match[0]);
+  });
+  server.on("exit", () => reject(new Error("ridge serve ended")));
+});
+const cli = (...words) => JSON.parse(execFileSync(ridge, [...words, "--json"], { encoding: "utf8", cwd: folder }));
+
+const faults = [];
+const { page, close } = await launch(chromium, folder, {
+  fault: (text) => /status of 400/.test(text) || faults.push(text),
+  request: (url) => {
+    if (!url.startsWith(base) && !/^(data|blob|file|about):/.test(url)) faults.push(`left the host: ${url}`);
+  },
+});
+const kDesk = [1440, 1000], kPhone = [390, 844];
+const open = async (hash, size = kDesk) => {
+  await page.setViewport(...size);
+  await page.goto("about:blank");
+  await page.goto(base + hash);
+  await page.waitForSelector(".headline output");
+};
+const kCase = "model=llama-3-8b&machine=h200&batch=32&context=4096";
+const query = (name) => page.evaluate((n) => new URLSearchParams(location.hash.split("?")[1]).get(n), name);
+
+const tests = {
+  async "at phone width the selected tab is in sight, and the figure on the first screen"() {
+    for (const name of ["roofline", "pyramid", "time", "tiles", "batch", "memory", "slow", "history"]) {
+      await open(`#/${name}?${kCase}`, kPhone);
+      const box = await page.evaluate(() => {
+        const { left, right } = document.querySelector("[role=tab][aria-selected=true]").getBoundingClientRect();
+        return { left, right };
+      });
+      assert.ok(box.left >= 0 && box.right <= 390, `${name}: ${JSON.stringify(box)}`);
+    }
+    await open(`#/roofline?${kCase}`, kPhone);
+    await page.waitForSelector(".dot");
+    const top = await page.evaluate(() => document.querySelector("[data-figure=roofline]").getBoundingClientRect().top);
+    assert.ok(top < 480, `the roofline starts at ${top} px`);
+    await page.click(".unfold");
+    await page.waitForFunction(() => document.querySelector("output[data-name=memory]").getClientRects().length > 0);
+  },
+  async "nothing is written smaller than 12 px"() {
+    for (const name of ["roofline", "pyramid", "time", "tiles", "batch", "memory", "slow", "history"]) {
+      await open(`#/${name}?${kCase}&observed=600`);
+      await page.wait(200);
+      const small = await page.evaluate(() => [...document.querySelectorAll("body *")]
+        .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && parseFloat(getComputedStyle(e).fontSize) < 12).map((e) => e.outerHTML.slice(0, 80)));
+      assert.deepEqual(small, [], name);
+    }
+  },
+  async "a dot of the roofline is a slider"() {
+    await open(`#/roofline?${kCase}`);
+    const dot = ".dot.decode[role=slider]";
+    await page.focus(dot);
+    assert.equal(await page.getAttribute(dot, "aria-valuenow"), "32");
+    await page.press("ArrowRight");
+    await page.waitForFunction(() => location.hash.includes("batch=64"));
+    await page.press("Home");
+    await page.waitForFunction(() => location.hash.includes("batch=1&"));
+    await page.focus(".dot.prefill[role=slider]");
+    await page.press("ArrowRight");
+    await page.waitForFunction(() => location.hash.includes("prompt=8192"));
+  },
+  async "measured roofs say so, and a technique that is off is told"() {
+    await open(`#/roofline?${kCase}&no-flash=true`);
+    await page.waitForSelector("[data-techniques]");
+    assert.match(await page.textContent("[data-techniques]"), /^FlashAttention is off: time to first token x\d/);
+    assert.match(await page.evaluate(() => [...document.querySelectorAll(".roof-label")].map((e) => e.textContent).join("|")), /L2 10\.0 TB\/s, measured/);
+    await page.click("input[name=no-flash]");
+    await page.waitForSelector("[data-techniques]", "detached");
+  },
+  async "time: what is solid ends at the roof"() {
+    await open(`#/time?model=llama-3-8b&machine=h200&batch=32&context=4096&itl=12ms`);
+    await page.waitForSelector("[data-figure=time-decode] .rule.seen");
+    const [solid, pale, roof] = await page.evaluate(() => {
+      const at = (selector) => document.querySelector(`[data-figure=time-decode] ${selector}`).getBoundingClientRect();
+      return [at(".wall-memory rect:not(.loss)").right, at(".wall-memory .loss").right, at(".roofmark line").right];
+    });
+    assert.ok(solid <= roof + 1 && pale > roof, `${solid} ${pale} ${roof}`);
+    const struck = await page.evaluate(() => {
+      const lines = [...document.querySelectorAll(".rule line")].map((e) => e.getBoundingClientRect());
+      return [...document.querySelectorAll(".rule text")].filter((e) => {
+        const t = e.getBoundingClientRect();
+        return lines.some((l) => l.left > t.left + 1 && l.left < t.right - 1 && l.top < t.bottom && l.bottom > t.top);
+      }).length;
+    });
+    assert.equal(struck, 0, "a line goes through a label");
+  },
+  async "batch: curves end at the largest batch that fits"() {
+    await open(`#/batch?${kCase}`);
+    await page.waitForSelector("[data-figure=batch-device] .precision");
+    const { memory } = cli("predict", "--model", "llama-3-8b", "--machine", "h200", "--context", "4096", "--weights", "bf16");
+    const last = await page.evaluate(() => [...document.querySelectorAll("[data-figure=batch-device] .precision.p0 title")].at(-1).textContent);
+    assert.ok(last.startsWith(`batch ${memory.max_batch},`), last);
+  },
+  async "KV table stays within the model's context"() {
+    await open(`#/memory?${kCase}`);
+    await page.waitForFunction(() => document.querySelectorAll(".partlist thead").length > 0);
+    const contexts = await page.evaluate(() => [...document.querySelectorAll(".partlist thead + tbody td:first-child")].map((e) => Number(e.textContent)));
+    assert.ok(contexts.length > 1 && Math.max(...contexts) <= 8192, String(contexts));
+  },
+  async "why slow: a loss goes left of x1, a gain right"() {
+    await open(`#/slow?${kCase}&observed=600&seen-batch=8&gpu-util=0.4`);
+    await page.waitForSelector(".levers .gain");
+    const bars = await page.evaluate(() => [...document.querySelectorAll(".levers tr:not(.how)")].filter((row) => row.querySelector(".gain rect")).map((row) => ({
+      gain: Number(row.querySelector("[data-label='tok/s']").textContent.slice(1)),
+      x: Number(row.querySelector("rect").getAttribute("x")), width: Number(row.querySelector("rect").getAttribute("width")),
+      one: Number(row.querySelector("line").getAttribute("x1")),
+    })));
+    assert.ok(bars.some(({ gain }) => gain < 0.9) && bars.some(({ gain }) => gain > 1.1));
+    for (const { gain, x, width, one } of bars) {
+      if (gain === 1) assert.ok(width < 0.5);
+      else assert.ok(gain > 1 ? x >= one - 1e-6 : x + width <= one + 1e-6, `x${gain}`);
+    }
+    await open(`#/slow?${kCase}&observed=600&seen-batch=8&gpu-util=0.4`, kPhone);
+    await page.waitForSelector(".levers .how");
+    const cut = await page.evaluate(() => [...document.querySelectorAll(".levers td")].filter((cell) => cell.getBoundingClientRect().right > 390).length);
+    assert.equal(cut, 0);
+  },
+  async "the wall over time counts from one machine"() {
+    await open("#/history");
+    await page.waitForSelector(".series text");
+    const [first, text] = await page.evaluate(() => [document.querySelector(".axes .title + .title").textContent, document.querySelector(".panel .sentence").textContent]);
+    const peak = await page.evaluate(() => document.querySelector(".series.compute text").textContent.replace("peak ", ""));
+    assert.ok(text.includes(`the dense peak grew ${peak},`), text);
+    assert.ok(first.includes(/From (\S+) to/.exec(text)[1]), first);
+    await open("#/history", kPhone);
+    await page.waitForSelector(".series text");
+    assert.equal(await page.evaluate(() => [...document.querySelectorAll(".series text")].filter((e) => e.getBoundingClientRect().right > 382).length), 0);
+  },
+  async "a draft model and its acceptance can be chosen"() {
+    await open(`#/roofline?${kCase}`);
+    assert.equal(await page.count("input[name=acceptance]"), 0);
+    await page.fill("input[name=speculate]", "4");
+    await page.fill("input[name=acceptance]", "0.8");
+    await page.waitForFunction(() => document.querySelectorAll("select[name=draft] option").length > 10);
+    await page.selectOption("select[name=draft]", "llama-3.2-1b");
+    await page.waitForFunction(() => location.hash.includes("draft=llama-3.2-1b"));
+    const command = await page.textContent("code.command");
+    assert.match(command, /--speculate 4 --acceptance 0.8 --draft llama-3.2-1b$/);
+    const { tpot_s } = cli(...command.split(" ").slice(1));
+    await page.waitForFunction((value) => Number(document.querySelector('output[data-name="per token"]').dataset.value) === value, tpot_s);
+    assert.equal(await query("acceptance"), "0.8");
+  },
+};
+
+let failed = 0;
+for (const [name, test] of Object.entries(tests)) {
+  if (only && !name.includes(only)) continue;
+  const start = Date.now();
+  try {
+    await test();
+    assert.deepEqual(faults.splice(0).slice(0, 3), []);
+    console.log(`ok    ${name} (${Date.now() - start} ms)`);
+  } catch (error) {
+    ++failed;
+    console.log(`FAIL  ${name}: ${error.stack}`);
+    await page.screenshot(join(screenshots, "panels-failed.png")).catch(() => {});
+    faults.length = 0;
+  }
+}
+await close();
+server.kill("SIGTERM");
+rmSync(folder, { recursive: true, force: true });
+process.exit(failed ? 1 : 0);
