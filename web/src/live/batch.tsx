@@ -1,29 +1,11 @@
 // The batch over time: a row for each request, from its arrival to its end.
 import { count, seconds } from "../format";
 import { Canvas, store, useBeat, type Brush } from "./draw";
-import { kKinds, letter, type LiveRequest } from "./store";
+import { letter, type LiveRequest } from "./store";
+import { kDecodes, kIdle, kPreempted, kPrefills, kWaits, track } from "./tracks";
 
 const kRow = 22; // px, also in the style of .requests
 const kShown = 16;
-
-// A request's states over the pixels of a row: what it did at most there.
-export const kIdle = 0, kWaits = 1, kPreempted = 2, kDecodes = 3, kPrefills = 4;
-
-// The row of one request over [from, to] in `width` pixels.
-export function track(of: typeof store, request: LiveRequest, from: number, to: number, width: number): Uint8Array {
-  const row = new Uint8Array(width);
-  const place = (t: number) => Math.floor(((t - from) / (to - from)) * width);
-  const fill = (a: number, b: number, state: number) => {
-    for (let x = Math.max(0, place(a)); x <= Math.min(width - 1, place(b)); ++x) row[x] = Math.max(row[x] as number, state);
-  };
-  fill(request.arrived_s, Number.isNaN(request.admitted_s) ? Math.min(to, request.ended_s || to) : request.admitted_s, kWaits);
-  request.preempted_s.forEach((at, i) => fill(at, request.resumed_s[i] ?? (request.ended_s || to), kPreempted));
-  const { rows } = of;
-  for (let i = rows.from("end_s", from); i < rows.count; ++i) {
-    if (rows.at("id", i) === request.id) fill(rows.at("begin_s", i), rows.at("end_s", i), kKinds[rows.at("kind", i)] === "prefill" ? kPrefills : kDecodes);
-  }
-  return row;
-}
 
 function paint({ pen, width, colour, pattern }: Brush, list: LiveRequest[], whole: boolean) {
   const [from, to] = store.window(whole);

@@ -8,36 +8,11 @@ import type { Prediction, Wall } from "../types";
 import { WallTag } from "../walls";
 import { Canvas, store, useBeat, type Brush } from "./draw";
 import type { Serving } from "./events";
-import type { LiveStore } from "./store";
+import { bars } from "./tracks";
 
 const kHeight = 132;
 const kLeft = 46, kBottom = 16, kTop = 6;
 const kBar = 7; // px at least of a measured and a predicted bar together
-
-export interface Bar { from: number; to: number; steps: number; prefill_s: number; decode_s: number; gap_s: number; predicted_s: number }
-
-// At most `most` bars over [from, to): one for a step where there is room, else the mean of those that
-// ended in its share of the time.
-export function bars(of: LiveStore, from: number, to: number, most: number): Bar[] {
-  const { entries } = of;
-  const width = (to - from) / most;
-  const list: Bar[] = [];
-  let place = -1;
-  for (let i = entries.from("end_s", from); i < entries.count; ++i) {
-    const end = entries.at("end_s", i);
-    if (end > to) break;
-    const at = Math.min(most - 1, Math.floor((end - from) / width));
-    if (at !== place) list.push({ from: from + at * width, to: from + (at + 1) * width, steps: 0, prefill_s: 0, decode_s: 0, gap_s: 0, predicted_s: 0 });
-    place = at;
-    const bar = list[list.length - 1] as Bar;
-    bar.steps += entries.at("steps", i);
-    bar[entries.at("prefill_tokens", i) > 0 ? "prefill_s" : "decode_s"] += entries.at("measured_s", i);
-    bar.gap_s += entries.at("gap_s", i);
-    bar.predicted_s += entries.at("predicted_s", i);
-  }
-  for (const bar of list) for (const name of ["prefill_s", "decode_s", "gap_s", "predicted_s"] as const) bar[name] /= bar.steps;
-  return list;
-}
 
 function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {
   const [from, to] = store.window(whole);
@@ -74,18 +49,20 @@ function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {
   }
 }
 
-// A step names its wall; the wall behind it comes from the prediction for as many sequences.
+// A step names its wall; the wall behind it comes from the prediction for as many sequences, of the
+// phase that has the same wall.
 function useNextWall(serving: Serving): Wall | null {
   const batch = Math.max(1, store.running);
-  const [next, show] = useState<Wall | null>(null);
+  const [predicted, show] = useState<Prediction | null>(null);
   useEffect(() => {
     const timer = setTimeout(() => {
       ask(`/api/predict?${new URLSearchParams({ model: serving.model, machine: serving.machine ?? "this", batch: `${batch}`, context: `${Math.min(serving.max_context, 512)}` })}`)
-        .then((p) => show((p as Prediction).decode.next_wall), () => show(null));
+        .then((p) => show(p as Prediction), () => show(null));
     }, 500);
     return () => clearTimeout(timer);
   }, [batch, serving.model]);
-  return next;
+  if (!predicted) return null;
+  return [predicted.decode, predicted.prefill].find((phase) => phase.wall === store.wall)?.next_wall ?? predicted.decode.wall;
 }
 
 function Fact({ name, value, children }: { name: string; value?: number | string; children: ComponentChildren }) {

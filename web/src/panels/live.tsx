@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { percent } from "../format";
 import { Answers } from "../live/answers";
 import { Batch } from "../live/batch";
-import { drawingShare, held, hold, store, useBeat } from "../live/draw";
+import { drawingShare, hold, store } from "../live/draw";
 import type { Serving } from "../live/events";
 import { Formats } from "../live/formats";
 import { Kv } from "../live/kv";
@@ -52,7 +52,7 @@ function HoldStill() {
       tell(`Drawing took ${percent(share)} of one core. ${store.busy ? `${rate(before)} with drawing, ${rate(during)} without.` : ""}`);
     }, 5100);
   };
-  return <><button type="button" name="hold" aria-pressed={holding} disabled={holding} onClick={start}>{held() ? "Held for 5 s" : "Hold still"}</button><span class="note" role="status" data-hold>{told}</span></>;
+  return <><button type="button" name="hold" aria-pressed={holding} disabled={holding} onClick={start}>{holding ? "Held for 5 s" : "Hold still"}</button><span class="note" role="status" data-hold>{told}</span></>;
 }
 
 function Engine({ serving, profile, setProfile }: { serving: Serving; profile: boolean; setProfile: (on: boolean) => void }) {
@@ -106,7 +106,6 @@ export default function LivePanel() {
     return () => { wanted = false; clearInterval(timer); };
   }, [serves]);
   useEffect(() => (serves ? openStream(store, profile, tell) : undefined), [serves, profile]);
-  useBeat(1);
   const serving = store.serving ?? found.serving;
   if (!found.serving || !serving) {
     return (

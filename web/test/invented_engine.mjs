@@ -1,10 +1,5 @@
-// A stand-in for `ridge serve MODEL` where a test needs events that a real engine does not give on
-// demand:  node test/fake_live.mjs RIDGE  serves web/dist, forwards the predictor's API to RIDGE and
-// invents /api/serving, /api/live and /v1/completions.
-import { createServer, request as forward } from "node:http";
-import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
-import { gunzipSync } from "node:zlib";
+// An engine that sends what /api/live sends, for tests that need hours of events in a moment. It is
+// deterministic: its clock is the sum of its steps.
 
 export const serving = {
   serving: true, model: "ridge-7m", machine: "this", weights: "bf16", kv: "f16", device: "CPU, invented", max_context: 1024,
@@ -12,8 +7,7 @@ export const serving = {
   peak_flops_per_s: 198e9, weight_bytes: 13.2e6, kv_bytes_per_token: 3584, profiles: true,
 };
 
-// An engine that serves `requests` of the given shapes; calls send(event, data) as time goes on.
-// Deterministic: its clock is the number of steps.
+// Calls send(event, data) for everything that happens.
 export class InventedEngine {
   constructor(send) {
     this.send = send;
@@ -47,8 +41,12 @@ export class InventedEngine {
     this.send("requests", { dropped: 0, requests: [{ id, at_s: this.now, event: "arrived", prompt_tokens: prompt }, { id, at_s: this.now, event: "admitted", prompt_tokens: prompt, cached_tokens: cached }] });
     this.send("pages", { full: false, changes: this.own(id, Math.ceil(prompt / 16)), left_out: 0, ...this.pool() });
   }
-  // One step of everything that runs, of `seconds`.
+  // One step of everything that runs, of `seconds`; false where nothing does.
   step(seconds = 0.02) {
+    if (this.running.length === 0) {
+      this.now += seconds;
+      return false;
+    }
     const rows = [], ended = [];
     let prefill = 0, decode = 0, generated = 0, accepted = 0, drafted = 0;
     for (const r of this.running) {
@@ -84,6 +82,6 @@ export class InventedEngine {
       for (const [page] of changes) this.owners[page] = -1;
       this.send("pages", { full: false, changes, left_out: 0, ...this.pool() });
     }
-    return rows.length > 0;
+    return true;
   }
 }
