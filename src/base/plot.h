@@ -18,6 +18,8 @@ struct Series {  // a line through points, in order
   std::vector<double> x, y;
   bool dashed = false;
   bool points = false;  // the points alone, as dots
+  bool hollow = false;  // points as circles: values not to lean on
+  int colour = -1;      // of the palette; -1: by the place among the series
 };
 
 struct Marker {  // one labelled point

@@ -26,13 +26,14 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 .axis { font-size: 12.5px; } .legend { font-size: 12.5px; }
 .label { font-size: 11.5px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
-.points { stroke-width: 8; }
+.points { stroke-width: 8; } .hole { stroke-width: 4.4; stroke: #ffffff; }
 .dot { fill: #24292f; fill-opacity: 0.72; stroke: #ffffff; }
 .c0 { stroke: #0072b2; } .c1 { stroke: #d55e00; } .c2 { stroke: #009e73; }
 .c3 { stroke: #b3508a; } .c4 { stroke: #c98a00; } .c5 { stroke: #3c9bd1; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3; } .ground { fill: #0d1117; } .frame, .leader { stroke: #6e7681; } .grid { stroke: #262c34; }
 .tick { fill: #9aa4af; } .label { stroke: #0d1117; } .dot { fill: #e6edf3; stroke: #0d1117; }
+.hole { stroke: #0d1117; }
 .c0 { stroke: #4aa8e0; } .c1 { stroke: #ff8a3d; } .c2 { stroke: #2fc79a; }
 .c3 { stroke: #e58fc2; } .c4 { stroke: #f0c24b; } .c5 { stroke: #9ad4f5; }
 }
@@ -93,6 +94,7 @@ class SvgPicture {
   double py(double share) const { return area_.bottom - share * (area_.bottom - area_.top); }
   void text(double x, double y, std::string_view css, std::string_view anchor,
             std::string_view words);
+  void stroke(size_t s, const std::string& path);
   void draw_legend();
   void draw_axes();
   void draw_lines();
@@ -133,14 +135,21 @@ void SvgPicture::text(double x, double y, std::string_view css, std::string_view
                       css, x, y, anchor, escape_xml(words));
 }
 
+// A path in the style of a series.
+void SvgPicture::stroke(size_t s, const std::string& path) {
+  const Series& series = plot_.series[s];
+  const size_t colour = series.colour >= 0 ? static_cast<size_t>(series.colour) : s;
+  out_ += fmt::format("<path class=\"line{} c{}\" d=\"{}\"{}/>\n", series.points ? " points" : "",
+                      colour % kColours, path, series.dashed ? " stroke-dasharray=\"7 5\"" : "");
+  if (series.hollow) out_ += fmt::format("<path class=\"line hole\" d=\"{}\"/>\n", path);
+}
+
 void SvgPicture::draw_legend() {
   for (size_t s = 0; s < plot_.series.size(); ++s) {
     const auto [x, y] = legend_[s];
-    out_ += fmt::format(
-        "<line class=\"line{} c{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"{}/>\n",
-        plot_.series[s].points ? " points" : "", s % kColours, plot_.series[s].points ? x + 11 : x,
-        y - 4, plot_.series[s].points ? x + 11 : x + 22, y - 4,
-        plot_.series[s].dashed ? " stroke-dasharray=\"7 5\"" : "");
+    const double left = plot_.series[s].points ? x + 11 : x;
+    const double right = plot_.series[s].points ? x + 11 : x + 22;
+    stroke(s, fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", left, y - 4, right, y - 4));
     text(x + 30, y, "legend", "start", plot_.series[s].label);
   }
 }
@@ -179,10 +188,7 @@ void SvgPicture::draw_lines() {
       path += fmt::format("L{:.1f} {:.1f}", px(part.to.x), py(part.to.y));
       pen = part.to;
     }
-    if (path.empty()) continue;
-    out_ += fmt::format("<path class=\"line{} c{}\" d=\"{}\"{}/>\n",
-                        plot_.series[s].points ? " points" : "", s % kColours, path,
-                        plot_.series[s].dashed ? " stroke-dasharray=\"7 5\"" : "");
+    if (!path.empty()) stroke(s, path);
   }
 }
 

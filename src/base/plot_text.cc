@@ -20,7 +20,10 @@ constexpr int kDotsX = 2, kDotsY = 4;  // of one braille character
 constexpr std::array kSeriesColours = {Colour::cyan,  Colour::yellow, Colour::magenta,
                                        Colour::green, Colour::blue,   Colour::red};
 
-Colour series_colour(size_t series) { return kSeriesColours[series % kSeriesColours.size()]; }
+Colour series_colour(const Plot& plot, size_t series) {
+  const int own = plot.series[series].colour;
+  return kSeriesColours[(own >= 0 ? static_cast<size_t>(own) : series) % kSeriesColours.size()];
+}
 
 std::string series_letter(size_t series) {
   return std::string(1, static_cast<char>('A' + series % 26));
@@ -168,13 +171,13 @@ void draw_series(const Plot& plot, const Frame& frame, Canvas& canvas) {
   for (size_t s = 0; s < plot.series.size(); ++s) {
     int pen = 0;
     for (const Segment& segment : visible_segments(plot.series[s], frame)) {
-      canvas.line(segment, series_colour(s), plot.series[s].dashed, pen);
+      canvas.line(segment, series_colour(plot, s), plot.series[s].dashed, pen);
       ends[s] = canvas.cell_of(segment.to);
     }
   }
   for (size_t s = 0; s < ends.size(); ++s) {
     if (!ends[s]) continue;
-    canvas.label({ends[s]->column + 1, ends[s]->row}, series_letter(s), series_colour(s));
+    canvas.label({ends[s]->column + 1, ends[s]->row}, series_letter(s), series_colour(plot, s));
   }
 }
 
@@ -236,7 +239,7 @@ std::string in_columns(const std::vector<std::string>& entries, int width) {
 std::string legend(const Plot& plot, const std::vector<bool>& drawn, int width) {
   std::vector<std::string> lines, dots;
   for (size_t s = 0; s < plot.series.size(); ++s) {
-    lines.push_back(paint(series_colour(s), series_letter(s)) + " " + plot.series[s].label);
+    lines.push_back(paint(series_colour(plot, s), series_letter(s)) + " " + plot.series[s].label);
   }
   for (size_t m = 0; m < plot.markers.size(); ++m) {
     dots.push_back(fmt::format("{} {}{}", paint(Colour::bold, fmt::format("{:>2}", m + 1)),

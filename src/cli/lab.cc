@@ -1,9 +1,8 @@
 // ridge lab: each claim of the field as an experiment: predicted, measured here, compared.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -13,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "lab/lab_json.h"
+#include "lab/lab_results.h"
 
 namespace ridge {
 namespace {
@@ -34,15 +34,7 @@ struct LabCommandOptions {
 void print_list(const Global& global) {
   if (global.json) {
     Json list = Json::array();
-    for (const Experiment& e : experiments()) {
-      list.push_back({{"name", e.name},
-                      {"question", e.question},
-                      {"claim", e.claim},
-                      {"source", e.source},
-                      {"cpu", e.on_cpu},
-                      {"cuda", e.on_cuda},
-                      {"seconds", e.seconds}});
-    }
+    for (const Experiment& e : experiments()) list.push_back(to_json(e));
     fmt::print("{}\n", list.dump(2));
     return;
   }
@@ -62,9 +54,10 @@ void print_list(const Global& global) {
 void print_run(const LabRun& run) {
   const Experiment& e = *run.experiment;
   const LabResult& r = run.result;
-  const Colour colour = r.verdict == LabVerdict::confirmed ? Colour::green
-                        : r.verdict == LabVerdict::refuted ? Colour::red
-                                                           : Colour::yellow;
+  const LabVerdict verdict = run.judgement.verdict;
+  const Colour colour = verdict == LabVerdict::confirmed ? Colour::green
+                        : verdict == LabVerdict::refuted ? Colour::red
+                                                         : Colour::yellow;
   fmt::print("{}\n{}\n\n", paint(Colour::bold, e.question), e.claim);
   const Plot plot = lab_plot(e, r);
   if (!plot.series.empty()) fmt::print("{}\n", draw_text(plot));
@@ -77,6 +70,7 @@ void print_run(const LabRun& run) {
                                : "",
                  pretty_number(p.measured),
                  !p.predicted() ? ""
+                 : p.doubtful() ? "doubtful"
                  : p.inside()   ? "inside"
                                 : "OUTSIDE",
                  p.doubt});
@@ -88,42 +82,42 @@ void print_run(const LabRun& run) {
   }
   for (const std::string& note : r.notes) fmt::print("{}\n", note);
   const Agreement agreement = agreement_of({&r, 1});
-  if (agreement.points > 0) {
-    fmt::print("{} of {} points inside their band, median error {}\n", agreement.inside,
-               agreement.points, pretty_percent(agreement.median_error));
-  }
-  fmt::print("\n{}: {}\nNext: {}\n", paint(colour, lab_verdict_name(r.verdict)), r.sentence,
+  if (agreement.points + agreement.left_out > 0) fmt::print("{}\n", agreement_text(agreement));
+  fmt::print("\n{}: {}\nNext: {}\n", paint(colour, lab_verdict_name(verdict)), lab_answer(run),
              e.next);
 }
 
+LabDevice lab_device(const LabCommandOptions& o) {
+  return o.device == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+}
+
+// All of them means those, too, that only say why they cannot run.
 std::vector<const Experiment*> chosen(const LabCommandOptions& o) {
-  const bool cuda = o.device == "cuda";
   std::vector<const Experiment*> list;
   for (const std::string& name : o.names) {
-    if (name != "all") {
-      const Experiment& e = find_experiment(name);
-      if (!(cuda ? e.on_cuda : e.on_cpu)) throw Error("{} does not run on {}", name, o.device);
-      list.push_back(&e);
+    if (name == "all") {
+      for (const Experiment& e : experiments()) list.push_back(&e);
       continue;
     }
-    for (const Experiment& e : experiments()) {
-      if (cuda ? e.on_cuda : e.on_cpu) list.push_back(&e);
-    }
+    const Experiment& e = find_experiment(name);
+    const std::string why = why_not_on(e, lab_device(o));
+    if (!why.empty()) throw Error("{} does not run on {}: {}", name, o.device, why);
+    list.push_back(&e);
   }
   return list;
 }
 
-LabRun run_one(Lab& lab, const Experiment& experiment) {
-  const auto start = std::chrono::steady_clock::now();
-  LabRun run{&experiment, {}, 0};
-  try {
-    run.result = experiment.run(lab);
-  } catch (const Error& error) {  // the reason why it cannot run here
-    run.result.verdict = LabVerdict::open;
-    run.result.sentence = error.what();
+void print_report(const LabReport& report) {
+  Table table({"experiment", "verdict", "inside", "s", ""});
+  for (const LabRun& run : report.runs) {
+    const Agreement a = agreement_of({&run.result, 1});
+    std::string inside = a.points > 0 ? fmt::format("{}/{}", a.inside, a.points) : "";
+    if (a.left_out > 0)
+      inside += fmt::format("{}{} doubtful", inside.empty() ? "" : ", ", a.left_out);
+    table.add({run.experiment->name, std::string(lab_verdict_name(run.judgement.verdict)), inside,
+               fmt::format("{:.1f}", run.seconds), lab_answer(run)});
   }
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return run;
+  fmt::print("{}\n{}\n", table.text(), agreement_text(agreement_of(report)));
 }
 
 void run_lab(const LabCommandOptions& o, Global& global) {
@@ -133,7 +127,7 @@ void run_lab(const LabCommandOptions& o, Global& global) {
   const bool shown = isatty(STDERR_FILENO) != 0;
   std::string current;
   LabOptions options;
-  options.device = o.device == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+  options.device = lab_device(o);
   options.quick = o.quick;
   options.threads = o.threads;
   options.interrupted = &interrupt.flag();
@@ -142,14 +136,11 @@ void run_lab(const LabCommandOptions& o, Global& global) {
     if (shown) std::fflush(stderr);
   };
   Lab lab(options);
-  LabReport report;
-  report.device = lab.machine().title;
-  report.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
-  report.quick = o.quick;
+  LabReport report = lab_report(lab);
   try {
     for (const Experiment* experiment : list) {
       current = experiment->name;
-      report.runs.push_back(run_one(lab, *experiment));
+      report.runs.push_back(run_experiment(lab, *experiment));
     }
   } catch (const LabInterrupted&) {
     global.exit_code = kInterruptedExitCode;  // what ran until then is shown
@@ -157,6 +148,8 @@ void run_lab(const LabCommandOptions& o, Global& global) {
   if (shown) fmt::print(stderr, "\r\033[K");
   report.conditions = lab.conditions();
   if (!o.file.empty()) write_file(o.file, lab_html(report));
+  const bool all = std::find(o.names.begin(), o.names.end(), "all") != o.names.end();
+  if (all && !o.quick && global.exit_code == 0) keep_results(to_json(report));
   if (global.json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return;
@@ -164,18 +157,9 @@ void run_lab(const LabCommandOptions& o, Global& global) {
   if (list.size() <= 3) {
     for (const LabRun& run : report.runs) print_run(run);
   } else {
-    Table table({"experiment", "verdict", "inside", ""});
-    for (const LabRun& run : report.runs) {
-      const Agreement a = agreement_of({&run.result, 1});
-      table.add({run.experiment->name, std::string(lab_verdict_name(run.result.verdict)),
-                 a.points > 0 ? fmt::format("{}/{}", a.inside, a.points) : "",
-                 run.result.sentence});
-    }
-    fmt::print("{}", table.text());
-    const Agreement all = agreement_of(report);
-    fmt::print("\n{} of {} points inside their band ({}), median error {}\n", all.inside,
-               all.points, pretty_percent(all.share()), pretty_percent(all.median_error));
+    print_report(report);
   }
+  fmt::print("{}; {} in all\n", report.ceilings, pretty_time(seconds_of(report)));
   for (const std::string& line : report.conditions) fmt::print("disturbed: {}\n", line);
   if (!o.file.empty()) fmt::print("wrote {}\n", o.file);
 }

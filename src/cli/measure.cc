@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/measure_view.h"
 #include "machine/atlas.h"
+#include "machine/user_folder.h"
 #include "measure/cpu/measure_cpu.h"
 #include "measure/cuda/measure_cuda.h"
 
@@ -63,14 +64,11 @@ class ProgressLine {
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
 
 std::string default_path(const std::string& machine) {
-  std::string folder;
-  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) {
-    folder = std::string(config) + "/ridge/machines";
-  } else if (const char* home = std::getenv("HOME"); home && *home) {
-    folder = std::string(home) + "/.config/ridge/machines";
-  } else {
+  std::string folder = user_folder();
+  if (folder.empty()) {
     throw Error("neither XDG_CONFIG_HOME nor HOME is set: say where to write with -o FILE");
   }
+  folder += "/machines";
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw Error("{}: {} (write elsewhere with -o FILE)", folder, error.message());

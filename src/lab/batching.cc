@@ -55,7 +55,7 @@ LabResult run_batching(Lab& lab) {
   const double small = points[1].measured / points[0].measured;
   const LabPoint &last = points.back(), &before = points[points.size() - 2];
   const double large = last.measured / before.measured;
-  conclude(lab, result, small > 1.4 && large < small);
+  result.holds = small > 1.4 && large < small;
   result.sentence = fmt::format(
       "2 sequences give {:.2f}x the tokens of 1, {} give {:.1f}x; the last doubling gives {:.2f}x. "
       "{}",

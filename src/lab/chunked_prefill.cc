@@ -18,12 +18,10 @@ LabResult run_chunked_prefill(Lab& lab) {
   const int prompt = lab.quick() ? 64 : 384, streams = 4, output = lab.quick() ? 8 : 24;
   lab.step("making weights");
   const int whole = prompt + streams;
-  const auto runner = lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
-                                 {.cache_tokens = prompt + 64 + streams * 64,
-                                  .max_tokens = whole,
-                                  .max_sequences = streams + 1});
-  LabPredictor predictor(lab, *runner);
-  const int vocab = runner->weights().architecture.vocab;
+  LabServer server(lab, {.cache_tokens = prompt + 64 + streams * 64,
+                         .max_tokens = whole,
+                         .max_sequences = streams + 1});
+  const int vocab = server.vocab();
   std::vector<LabRequest> requests;
   for (int s = 0; s < streams; ++s) {
     requests.push_back({some_tokens(8, vocab, uint32_t(s) + 7), output, 0});
@@ -44,16 +42,10 @@ LabResult run_chunked_prefill(Lab& lab) {
   for (int budget = whole / 3; budget >= 4 * streams; budget /= 3) budgets.push_back(budget);
   for (const int budget : budgets) {
     lab.step(fmt::format("steps of up to {} tokens", budget));
-    SchedulerOptions options = lab_scheduler_options(*runner);
+    SchedulerOptions options = server.options();
     options.max_tokens = budget;
     options.prefix_cache = false;
-    const ServingComparison runs =
-        compare_serving(lab, predictor, [&](const LabStepSeconds* seconds) {
-          PagePool pool(runner->page_count(), runner->options().page_tokens);
-          Scheduler scheduler(options, pool);
-          return seconds ? serve_predicted(scheduler, requests, *seconds)
-                         : serve_measured(scheduler, requests, *runner);
-        });
+    const ServingComparison runs = server.compare(requests, options);
     stalls.points.push_back(runs.point(budget, stall));
     firsts.points.push_back(runs.point(budget, first));
     std::vector<std::vector<Token>> tokens;
@@ -63,7 +55,7 @@ LabResult run_chunked_prefill(Lab& lab) {
   }
   result.checks.push_back({"every answer is the same with every chunk", equal});
   const LabPoint &uncut = stalls.points.front(), &cut = stalls.points.back();
-  conclude(lab, result, cut.measured < 0.7 * uncut.measured);
+  result.holds = cut.measured < 0.7 * uncut.measured;
   const auto time = [](double ms) { return pretty_time(ms / 1e3); };
   result.sentence = fmt::format(
       "A prompt of {} tokens stops {} running streams for {} when it runs at once and for {} in "
@@ -71,7 +63,7 @@ LabResult run_chunked_prefill(Lab& lab) {
       prompt, streams, time(uncut.measured), time(cut.measured), budgets.back(),
       time(uncut.band.expected), time(cut.band.expected), time(firsts.points.back().measured),
       time(firsts.points.front().measured));
-  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.notes.push_back(memory_note(server.bytes()));
   result.series = {std::move(stalls), std::move(firsts)};
   return result;
 }

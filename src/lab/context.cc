@@ -30,7 +30,7 @@ LabResult run_context(Lab& lab) {
   const LabPoint &first = series.points.front(), &last = series.points.back();
   const double ratio = last.measured / first.measured;
   const double foreseen = last.band.expected / first.band.expected;
-  conclude(lab, result, ratio > 1 + 0.5 * (foreseen - 1));
+  result.holds = ratio > 1 + 0.5 * (foreseen - 1);
   result.sentence = fmt::format(
       "{} per token of context: at {} tokens {} of keys and values beside {} of weights. A step "
       "takes {:.1f}x as long as at {} tokens (predicted {:.1f}x).",

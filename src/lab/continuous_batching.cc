@@ -44,32 +44,25 @@ LabResult run_continuous_batching(Lab& lab) {
   LabResult result;
   result.x = {"requests finished, %", false, 0, 100};
   result.y = {"ms", false, 0, 0};
-  const int seats = lab.quick() ? 2 : 8, count = 4 * seats, longest = lab.quick() ? 8 : 64;
+  const int seats = lab.quick() ? 2 : 4, count = 4 * seats, longest = lab.quick() ? 8 : 64;
   lab.step("making weights");
-  const auto runner = lab_runner(
-      lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
+  LabServer server(
+      lab,
       {.cache_tokens = seats * (longest + 48), .max_tokens = 16 * seats, .max_sequences = seats});
-  LabPredictor predictor(lab, *runner);
-  const std::vector<LabRequest> requests =
-      answer_list(count, longest, runner->weights().architecture.vocab);
-  SchedulerOptions options = lab_scheduler_options(*runner);
+  const std::vector<LabRequest> requests = answer_list(count, longest, server.vocab());
+  SchedulerOptions options = server.options();
   options.prefix_cache = false;
-  const auto serve = [&](std::span<const LabRequest> part, const LabStepSeconds* seconds) {
-    PagePool pool(runner->page_count(), runner->options().page_tokens);
-    Scheduler scheduler(options, pool);
-    return seconds ? serve_predicted(scheduler, part, *seconds)
-                   : serve_measured(scheduler, part, *runner);
-  };
-  const ServingComparison continuous = compare_serving(
-      lab, predictor, [&](const LabStepSeconds* seconds) { return serve(requests, seconds); });
-  const ServingComparison fixed =
-      compare_serving(lab, predictor, [&](const LabStepSeconds* seconds) {
-        LabServing all;
-        for (size_t first = 0; first < requests.size(); first += size_t(seats)) {
-          append_run(all, serve(std::span(requests).subspan(first, size_t(seats)), seconds));
-        }
-        return all;
-      });
+  lab.step("continuous batching");
+  const ServingComparison continuous = server.compare(requests, options);
+  lab.step("static batches");
+  const ServingComparison fixed = server.compare([&](const LabStepSeconds* seconds) {
+    LabServing all;
+    for (size_t first = 0; first < requests.size(); first += size_t(seats)) {
+      const auto batch = std::span<const LabRequest>(requests).subspan(first, size_t(seats));
+      append_run(all, server.serve(batch, options, seconds));
+    }
+    return all;
+  });
   LabSeries refill{"continuous", {}}, wait{"static", {}};
   for (const double share : {0.25, 0.5, 0.75, 1.0}) {
     const auto ms = [&](const LabServing& run) { return 1e3 * finished_s(run, share); };
@@ -83,7 +76,7 @@ LabResult run_continuous_batching(Lab& lab) {
   result.checks.push_back({"every answer is the same under both schedules", equal});
   const double gain = wait.points.back().measured / refill.points.back().measured;
   const double foreseen = wait.points.back().band.expected / refill.points.back().band.expected;
-  conclude(lab, result, gain > 1.1);
+  result.holds = gain > 1.1;
   result.sentence = fmt::format(
       "{} answers of {} to {} tokens on {} seats take {} steps instead of {}, {:.0f} ms instead of "
       "{:.0f}: {:.2f}x the throughput (predicted {:.2f}x).",
@@ -93,7 +86,7 @@ LabResult run_continuous_batching(Lab& lab) {
   result.notes.push_back(
       "The static batch runs no empty seats either: finished sequences leave the step, but nobody "
       "takes their place.");
-  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.notes.push_back(memory_note(server.bytes()));
   result.series = {std::move(refill), std::move(wait)};
   return result;
 }

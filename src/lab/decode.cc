@@ -19,8 +19,7 @@ struct DecodeModel {
 std::vector<DecodeModel> decode_models(const Lab& lab) {
   const LabShape small = lab_shape(lab);
   if (lab.quick()) return {{small, {Storage::bf16, Storage::q4_0}}};
-  const LabShape medium{
-      .hidden = 768, .layers = 12, .heads = 12, .kv_heads = 4, .ffn = 3072, .vocab = 16384};
+  const LabShape medium = lab_large_shape(lab);
   const LabShape large{
       .hidden = 1024, .layers = 16, .heads = 16, .kv_heads = 4, .ffn = 4096, .vocab = 16384};
   return {{small, {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0}},
@@ -75,7 +74,7 @@ LabResult run_decode(Lab& lab) {
   plain /= streamed;
   // One slope for all, and the slope is the bandwidth: formats and sizes change nothing else.
   const bool line = fastest < 1.5 * slowest && slowest > 0.6 * plain;
-  conclude(lab, result, line);
+  result.holds = line;
   result.sentence = fmt::format(
       "From {} to {} of weights, in all formats, a token streams them at {} to {}; plain reads "
       "reach {}.",

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ struct LabPoint {
   std::string doubt;    // why not to lean on it; empty: no reason seen
 
   bool predicted() const { return band.expected > 0; }
+  bool doubtful() const { return !doubt.empty(); }
   bool inside() const { return measured >= band.low && measured <= band.high; }
   double error() const { return std::abs(measured / band.expected - 1); }
 };
@@ -47,12 +49,13 @@ struct LabCheck {
 enum class LabVerdict : uint8_t {
   confirmed,
   refuted,
-  open,  // not answerable here; the sentence says why
+  open,  // not answerable here; the reason or the sentence says why
 };
 std::string_view lab_verdict_name(LabVerdict verdict);
 
 struct LabResult {
-  LabVerdict verdict = LabVerdict::open;
+  // Whether the measured points show what the claim says; empty where this machine cannot answer.
+  std::optional<bool> holds;
   std::string sentence;  // the answer, with its numbers
   Axis x, y;
   std::vector<LabSeries> series;
@@ -73,6 +76,7 @@ struct Experiment {
   bool on_cpu, on_cuda;
   double seconds;  // it takes about so long in full
   LabResult (*run)(Lab& lab);
+  const char* needs = nullptr;  // why it runs neither on a CPU nor on a GPU
 };
 
 // In the order in which they are told.
@@ -80,16 +84,29 @@ std::span<const Experiment> experiments();
 // Throws Error naming the nearest names.
 const Experiment& find_experiment(std::string_view name);
 
-// Points of a result that have a prediction, and how many of them lie inside their band.
+// Points that have a prediction, and how many of them lie inside their band. Doubtful points are
+// left out of both counts.
 struct Agreement {
-  int points = 0, inside = 0;
+  int points = 0, inside = 0, left_out = 0;
   double median_error = 0;
 
   double share() const { return points > 0 ? double(inside) / points : 0; }
 };
 Agreement agreement_of(std::span<const LabResult> results);
+// "9 of 11 points inside their band (82 %), median error 8 %; 2 doubtful points left out".
+std::string agreement_text(const Agreement& agreement);
 
-// Points as dots and the predicted values as a line.
+// The one way to a verdict. An equality that fails refutes. A run that was too short to judge by
+// (--quick), or with doubts about more than half of its predicted points, leaves the question open,
+// and so does a claim that holds while most points miss their bands: what was predicted does not
+// explain it. Otherwise the measured points decide.
+struct LabJudgement {
+  LabVerdict verdict = LabVerdict::open;
+  std::string reason;  // of an open verdict or of a failed equality; empty: the sentence says all
+};
+LabJudgement judge(const LabResult& result, bool quick);
+
+// Points as dots (doubtful ones as circles) and the predicted values as a line.
 Plot lab_plot(const Experiment& experiment, const LabResult& result);
 
 }  // namespace ridge

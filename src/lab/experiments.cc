@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "lab/catalogue.h"
 #include "lab/experiment.h"
 
@@ -13,31 +14,15 @@ namespace {
 
 // In the order in which they are told.
 const Experiment* const kOrder[] = {
-    &kHistoryExperiment,
-    &kRooflineExperiment,
-    &kLatencyHidingExperiment,
-    &kAccessPatternsExperiment,
-    &kStagesExperiment,
-    &kDecodeExperiment,
-    &kPrefillDecodeExperiment,
-    &kBatchingExperiment,
-    &kContextExperiment,
-    &kKvCacheExperiment,
-    &kGqaExperiment,
-    &kMemoryExperiment,
-    &kLaunchExperiment,
-    &kAttentionExperiment,
-    &kFusionExperiment,
-    &kTilesExperiment,
-    &kFlopsNotTimeExperiment,
-    &kRecomputeExperiment,
-    &kWeightsBitsExperiment,
-    &kKvBitsExperiment,
-    &kPagesExperiment,
-    &kPrefixReuseExperiment,
-    &kContinuousBatchingExperiment,
-    &kChunkedPrefillExperiment,
-    &kSpeculationExperiment,
+    &kHistoryExperiment,        &kRooflineExperiment,      &kLatencyHidingExperiment,
+    &kAccessPatternsExperiment, &kStagesExperiment,        &kGpuUtilExperiment,
+    &kDecodeExperiment,         &kPrefillDecodeExperiment, &kBatchingExperiment,
+    &kContextExperiment,        &kKvCacheExperiment,       &kGqaExperiment,
+    &kMemoryExperiment,         &kLaunchExperiment,        &kAttentionExperiment,
+    &kFusionExperiment,         &kTilesExperiment,         &kFlopsNotTimeExperiment,
+    &kRecomputeExperiment,      &kWeightsBitsExperiment,   &kKvBitsExperiment,
+    &kPagesExperiment,          &kPrefixReuseExperiment,   &kContinuousBatchingExperiment,
+    &kChunkedPrefillExperiment, &kSpeculationExperiment,   &kTensorParallelExperiment,
 };
 
 }  // namespace
@@ -75,6 +60,10 @@ Agreement agreement_of(std::span<const LabResult> results) {
     for (const LabSeries& series : result.series) {
       for (const LabPoint& point : series.points) {
         if (!point.predicted()) continue;
+        if (point.doubtful()) {
+          ++agreement.left_out;
+          continue;
+        }
         ++agreement.points;
         agreement.inside += point.inside() ? 1 : 0;
         errors.push_back(point.error());
@@ -88,6 +77,38 @@ Agreement agreement_of(std::span<const LabResult> results) {
   return agreement;
 }
 
+std::string agreement_text(const Agreement& a) {
+  std::string text = fmt::format("{} of {} points inside their band", a.inside, a.points);
+  if (a.points > 0) {
+    text += fmt::format(" ({}), median error {}", pretty_percent(a.share()),
+                        pretty_percent(a.median_error));
+  }
+  if (a.left_out > 0) text += fmt::format("; {} doubtful points left out", a.left_out);
+  return text;
+}
+
+LabJudgement judge(const LabResult& result, bool quick) {
+  for (const LabCheck& check : result.checks) {
+    if (!check.holds) return {LabVerdict::refuted, "this does not hold: " + check.what};
+  }
+  if (!result.holds) return {LabVerdict::open, ""};
+  const Agreement a = agreement_of({&result, 1});
+  if (quick && a.points + a.left_out > 0) {
+    return {LabVerdict::open, "--quick runs sizes that are too small to judge times by"};
+  }
+  if (a.left_out > a.points) {
+    return {LabVerdict::open, fmt::format("{} of {} points are doubtful: the machine was disturbed",
+                                          a.left_out, a.left_out + a.points)};
+  }
+  if (*result.holds && a.points > 0 && 2 * a.inside < a.points) {
+    return {LabVerdict::open,
+            fmt::format("the claim holds, but only {} of {} points lie inside their bands: the "
+                        "prediction does not explain them",
+                        a.inside, a.points)};
+  }
+  return {*result.holds ? LabVerdict::confirmed : LabVerdict::refuted, ""};
+}
+
 Plot lab_plot(const Experiment& experiment, const LabResult& result) {
   Plot plot;
   plot.title = experiment.question;
@@ -97,19 +118,23 @@ Plot lab_plot(const Experiment& experiment, const LabResult& result) {
     Series line;
     line.label = series.name + ", predicted";
     line.dashed = true;
-    Series dots;
+    Series dots, circles;
     dots.label = series.name;
-    dots.points = true;
+    circles.label = series.name + ", doubtful";
+    dots.points = circles.points = circles.hollow = true;
+    line.colour = dots.colour = circles.colour = int(&series - result.series.data());
     for (const LabPoint& point : series.points) {
       if (point.predicted()) {
         line.x.push_back(point.x);
         line.y.push_back(point.band.expected);
       }
-      dots.x.push_back(point.x);
-      dots.y.push_back(point.measured);
+      Series& to = point.doubtful() ? circles : dots;
+      to.x.push_back(point.x);
+      to.y.push_back(point.measured);
     }
-    if (!line.x.empty()) plot.series.push_back(std::move(line));
-    plot.series.push_back(std::move(dots));
+    for (Series* part : {&line, &dots, &circles}) {
+      if (!part->x.empty()) plot.series.push_back(std::move(*part));
+    }
   }
   return plot;
 }

@@ -112,7 +112,7 @@ LabResult run_flops_not_time(Lab& lab) {
   result.series = {additions, gemms};
   result.checks.push_back({"both compute what they should", right});
   const bool beyond = even >= ratios.back();
-  result.verdict = judge(result, even >= 100);
+  result.holds = even >= 100;
   result.sentence = fmt::format(
       "An addition of {} takes {}, as long as a GEMM with {}{:.0f} times its FLOPs{}.",
       pretty_flops(double(floats)), pretty_time(1e-3 * added.measured), beyond ? "more than " : "",

@@ -247,7 +247,7 @@ LabResult run_fusion(Lab& lab) {
   };
   const size_t last = lengths.size() - 1, most = tokens.size() - 1;
   const double chain = gain(chains.apart, chains.fused, last);
-  result.verdict = judge(result, chain > 0.6 * lengths[last] && chains.equal && mlp.equal);
+  result.holds = chain > 0.6 * lengths[last];
   result.sentence = fmt::format(
       "{} elementwise operators in one pass run {:.1f}x faster than one by one. An MLP gains "
       "{:.2f}x at {} token and {:.2f}x at {} tokens from its activation and residual in the GEMMs: "

@@ -36,7 +36,7 @@ LabResult run_gqa(Lab& lab) {
        kv.back() == shape.heads * kv.front()});
   const double ratio = all.measured / one.measured;
   const double foreseen = all.band.expected / one.band.expected;
-  conclude(lab, result, ratio > 1 + 0.5 * (foreseen - 1));
+  result.holds = ratio > 1 + 0.5 * (foreseen - 1);
   result.sentence = fmt::format(
       "At {} tokens {} KV heads hold {}, 1 holds {}: {:.0f}x fewer bytes; a token takes {:.2f} ms "
       "instead of {:.2f}: {:.2f}x (predicted {:.2f}x; the weights are read all the same).",

@@ -37,7 +37,7 @@ LabResult run_history(Lab& lab) {
   const Growth decade = growths(epochs).back();
   const double flops = decade.to->peak / decade.from->peak;
   const double bytes = decade.to->bandwidth / decade.from->bandwidth;
-  result.verdict = flops > 2 * bytes ? LabVerdict::confirmed : LabVerdict::refuted;
+  result.holds = flops > 2 * bytes;
   result.sentence = fmt::format(
       "From {} ({:.0f}) to {} ({:.0f}) the peak grew {:.0f}x and the bandwidth {:.1f}x; the ridge "
       "moved from {:.0f} to {:.0f} FLOP/byte.",

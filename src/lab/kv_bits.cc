@@ -52,7 +52,7 @@ LabResult run_kv_bits(Lab& lab) {
   const LabPoint &half = series.points[1], &byte = series.points[3];
   const double gain = half.measured / byte.measured;
   const double foreseen = half.band.expected / byte.band.expected;
-  conclude(lab, result, gain > 1 + 0.5 * (foreseen - 1));
+  result.holds = gain > 1 + 0.5 * (foreseen - 1);
   result.sentence = fmt::format(
       "At {} tokens int8 keys and values are {} instead of {} in f16; a token takes {:.2f}x less "
       "time (predicted {:.2f}x). The perplexity of {} goes from {:.3f} to {:.3f}.",

@@ -1,5 +1,6 @@
 #include "lab/lab.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -7,7 +8,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "engine/account/roof_system.h"
+#include "lab/lab_doubt.h"
 #include "lab/levels.h"
 #include "machine/atlas.h"
 #include "measure/cpu/noise.h"
@@ -42,9 +45,19 @@ struct Lab::Watch {
 
 Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique<Watch>()) {
   team_ = std::make_shared<ThreadTeam>(options.threads);
-  system_ = options.device == LabDevice::cpu
-                ? with_probed_levels(find_system("this"), *team_, options.quick)
-                : cuda_system();
+  if (options.device == LabDevice::cuda) {
+    system_ = cuda_system();
+    return;
+  }
+  system_ = with_share_of_peak(find_system("this"), team_->size());
+  // The best of all passes stands, so another probe can only bring a ceiling nearer.
+  const int probes = options.quick ? 1 : 3;
+  for (int probe = 0; probe < probes && (probe == 0 || !ceilings_doubt_.empty()); ++probe) {
+    step("ceilings");
+    const LabMoment before = lab_moment();
+    system_ = with_probed_levels(system_, *team_, options.quick);
+    ceilings_doubt_ = doubt_between(before, lab_moment());
+  }
 }
 
 Lab::~Lab() = default;
@@ -83,7 +96,18 @@ LabTime Lab::time(const std::function<void()>& work, double budget_s) {
 
 LabPoint Lab::measure(double x, const Band& band, const std::function<void()>& work,
                       const std::function<double(double)>& value) {
-  const LabTime took = time(work);
+  if (options_.progress && band.expected > 0) {
+    options_.progress(fmt::format("{}, predicted {} ({} - {})", step_, pretty_number(band.expected),
+                                  pretty_number(band.low), pretty_number(band.high)));
+  }
+  LabTime took;
+  for (int attempt = 0; attempt < (quick() ? 1 : 2); ++attempt) {
+    const LabMoment before = lab_moment();
+    took = time(work);
+    const std::string disturbed = doubt_between(before, lab_moment());
+    if (!disturbed.empty()) took.doubt = disturbed;
+    if (took.doubt.empty()) break;
+  }
   LabPoint point;
   point.x = x;
   point.band = band;
@@ -95,6 +119,7 @@ LabPoint Lab::measure(double x, const Band& band, const std::function<void()>& w
 
 void Lab::step(const std::string& what) {
   if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
+  step_ = what;
   if (options_.progress) options_.progress(what);
 }
 
@@ -119,18 +144,6 @@ Band expected_seconds(const Lab& lab, double bytes, double flops) {
 }
 
 Band rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }
-
-LabVerdict judge(const LabResult& result, bool holds) {
-  if (holds) return LabVerdict::confirmed;
-  int points = 0, doubtful = 0;
-  for (const LabSeries& series : result.series) {
-    for (const LabPoint& point : series.points) {
-      ++points;
-      doubtful += point.doubt.empty() ? 0 : 1;
-    }
-  }
-  return 2 * doubtful > points ? LabVerdict::open : LabVerdict::refuted;
-}
 
 Band operator+(const Band& a, const Band& b) {
   return {a.low + b.low, a.expected + b.expected, a.high + b.high};

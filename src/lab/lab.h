@@ -50,8 +50,12 @@ class Lab {
   LabTime time(const std::function<void()>& work, double budget_s = 0.15);
 
   // A point whose band was fixed before `work` ran. `value` turns seconds into what the axis shows.
+  // A doubtful measurement is taken once more.
   LabPoint measure(double x, const Band& band, const std::function<void()>& work,
                    const std::function<double(double seconds)>& value);
+
+  // Why the ceilings may be wrong, and with them every prediction; empty: no reason seen.
+  const std::string& ceilings_doubt() const { return ceilings_doubt_; }
 
   // Tells what runs now, and throws LabInterrupted where the user asked to stop.
   void step(const std::string& what);
@@ -63,6 +67,7 @@ class Lab {
   struct Watch;
   LabOptions options_;
   System system_;
+  std::string ceilings_doubt_, step_;
   std::shared_ptr<ThreadTeam> team_;
   std::unique_ptr<Watch> watch_;
 };
@@ -79,9 +84,6 @@ Band expected_seconds(const Lab& lab, const Op& op, double working_set);
 // A rate under its roof. The ceilings are the best passes of `ridge measure`; the median pass of a
 // plain vector loop reaches 60 to 100 % of such a ceiling, and 10 % above it is measuring error.
 Band rate_under(double roof);
-// Confirmed or refuted by what was measured; open where the claim did not hold and more than half
-// of the points are doubtful: a busy machine refutes nothing.
-LabVerdict judge(const LabResult& result, bool holds);
 // Parts that run one after the other.
 Band operator+(const Band& a, const Band& b);
 

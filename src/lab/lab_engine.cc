@@ -44,6 +44,11 @@ LabShape lab_shape(const Lab& lab) {
   return {.hidden = 512, .layers = 8, .heads = 8, .kv_heads = 4, .ffn = 1536, .vocab = 8192};
 }
 
+LabShape lab_large_shape(const Lab& lab) {
+  if (lab.quick()) return lab_shape(lab);
+  return {.hidden = 768, .layers = 12, .heads = 12, .kv_heads = 4, .ffn = 3072, .vocab = 16384};
+}
+
 Weights lab_weights(Lab& lab, const LabShape& shape, Storage storage) {
   const nlohmann::json config{{"model_type", "llama"},
                               {"hidden_size", shape.hidden},
@@ -146,15 +151,6 @@ std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, i
   options.max_tokens = count;
   options.ignore_end = true;
   return generate(runner, sequence, prompt, options, {}).tokens;
-}
-
-void conclude(const Lab& lab, LabResult& result, bool confirmed) {
-  const bool equal = std::all_of(result.checks.begin(), result.checks.end(),
-                                 [](const LabCheck& check) { return check.holds; });
-  result.verdict = confirmed && equal ? LabVerdict::confirmed : LabVerdict::refuted;
-  if (!equal || !lab.quick()) return;
-  result.verdict = LabVerdict::open;
-  result.notes.push_back("The tiny model of --quick is too small to answer the question.");
 }
 
 std::string memory_note(double bytes) {

@@ -20,6 +20,8 @@ struct LabShape {
 };
 // A model of about 30 M parameters, and a tiny one for --quick.
 LabShape lab_shape(const Lab& lab);
+// About 116 M parameters: 66 MB in 4 bits, beyond most last caches. Tiny for --quick as well.
+LabShape lab_large_shape(const Lab& lab);
 Weights lab_weights(Lab& lab, const LabShape& shape, Storage storage);
 
 // On the lab's device, with its threads.
@@ -75,10 +77,6 @@ LabPoint measure_step(Lab& lab, LabPredictor& predictor, double x, LabStep& step
 
 // Greedy continuation, one token a step.
 std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, int count);
-
-// Sets the verdict: refuted where an equality does not hold. The tiny models of --quick leave the
-// question open, and a note says so.
-void conclude(const Lab& lab, LabResult& result, bool confirmed);
 
 // What the experiment may hold at once, as a note.
 std::string memory_note(double bytes);

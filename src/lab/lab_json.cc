@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/units.h"
-
 namespace ridge {
 namespace {
 
@@ -23,36 +21,9 @@ Json point_json(const LabPoint& point) {
 Json agreement_json(const Agreement& agreement) {
   return {{"points", agreement.points},
           {"inside", agreement.inside},
+          {"left_out", agreement.left_out},
           {"share", agreement.share()},
           {"median_error", agreement.median_error}};
-}
-
-Json run_json(const LabRun& run) {
-  const Experiment& e = *run.experiment;
-  Json series = Json::array();
-  for (const LabSeries& s : run.result.series) {
-    Json points = Json::array();
-    for (const LabPoint& point : s.points) points.push_back(point_json(point));
-    series.push_back({{"name", s.name}, {"points", std::move(points)}});
-  }
-  Json checks = Json::array();
-  for (const LabCheck& check : run.result.checks) {
-    checks.push_back({{"what", check.what}, {"holds", check.holds}});
-  }
-  return {{"name", e.name},
-          {"question", e.question},
-          {"claim", e.claim},
-          {"source", e.source},
-          {"verdict", lab_verdict_name(run.result.verdict)},
-          {"sentence", run.result.sentence},
-          {"x", run.result.x.label},
-          {"y", run.result.y.label},
-          {"series", std::move(series)},
-          {"checks", std::move(checks)},
-          {"notes", run.result.notes},
-          {"agreement", agreement_json(agreement_of({&run.result, 1}))},
-          {"next", e.next},
-          {"seconds", run.seconds}};
 }
 
 std::string escape_html(std::string_view text) {
@@ -75,7 +46,7 @@ std::string section_html(const LabRun& run) {
       "<section id=\"{0}\"><h2>{1}</h2>\n<p class=\"claim\">{2} <span>({3})</span></p>\n"
       "<p class=\"{4}\"><b>{4}</b>: {5}</p>\n",
       e.name, escape_html(e.question), escape_html(e.claim), escape_html(e.source),
-      lab_verdict_name(run.result.verdict), escape_html(run.result.sentence));
+      lab_verdict_name(run.judgement.verdict), escape_html(lab_answer(run)));
   const Plot plot = lab_plot(e, run.result);
   if (!plot.series.empty()) html += draw_svg(plot);
   html += "<ul>";
@@ -101,17 +72,52 @@ svg { max-width: 100%; height: auto; } h2 { margin-top: 3rem; } .claim { font-st
 
 }  // namespace
 
-Agreement agreement_of(const LabReport& report) {
-  std::vector<LabResult> results;
-  for (const LabRun& run : report.runs) results.push_back(run.result);
-  return agreement_of(results);
+Json to_json(const Experiment& e) {
+  static constexpr const char* kTopics[] = {"machine", "model", "kernels", "formats", "serving"};
+  return {{"name", e.name},
+          {"topic", kTopics[int(e.topic)]},
+          {"question", e.question},
+          {"claim", e.claim},
+          {"source", e.source},
+          {"next", e.next},
+          {"command", fmt::format("ridge lab {}", e.name)},
+          {"cpu", e.on_cpu},
+          {"cuda", e.on_cuda},
+          {"about_s", e.seconds}};
+}
+
+Json to_json(const LabRun& run) {
+  Json series = Json::array();
+  for (const LabSeries& s : run.result.series) {
+    Json points = Json::array();
+    for (const LabPoint& point : s.points) points.push_back(point_json(point));
+    series.push_back({{"name", s.name}, {"points", std::move(points)}});
+  }
+  Json checks = Json::array();
+  for (const LabCheck& check : run.result.checks) {
+    checks.push_back({{"what", check.what}, {"holds", check.holds}});
+  }
+  Json json = to_json(*run.experiment);
+  json["verdict"] = lab_verdict_name(run.judgement.verdict);
+  if (!run.judgement.reason.empty()) json["reason"] = run.judgement.reason;
+  json["sentence"] = run.result.sentence;
+  json["x"] = {{"label", run.result.x.label}, {"log", run.result.x.log}};
+  json["y"] = {{"label", run.result.y.label}, {"log", run.result.y.log}};
+  json["series"] = std::move(series);
+  json["checks"] = std::move(checks);
+  json["notes"] = run.result.notes;
+  json["agreement"] = agreement_json(agreement_of({&run.result, 1}));
+  json["seconds"] = run.seconds;
+  return json;
 }
 
 Json to_json(const LabReport& report) {
   Json runs = Json::array();
-  for (const LabRun& run : report.runs) runs.push_back(run_json(run));
+  for (const LabRun& run : report.runs) runs.push_back(to_json(run));
   return {{"device", report.device},
+          {"ceilings", report.ceilings},
           {"date", report.date},
+          {"seconds", seconds_of(report)},
           {"quick", report.quick},
           {"conditions", report.conditions},
           {"agreement", agreement_json(agreement_of(report))},
@@ -119,14 +125,13 @@ Json to_json(const LabReport& report) {
 }
 
 std::string lab_html(const LabReport& report) {
-  const Agreement all = agreement_of(report);
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width\"><title>Ridge lab</title>\n{}</head><body>\n<h1>The lab</h1>\n"
-      "<p>{}, {}{}. {} of {} points lie inside the band that was fixed before they were measured "
-      "({}).</p>\n",
+      "<p>{}, {}{}. {}. Bands were fixed before anything was measured; circles are doubtful "
+      "points.</p>\n",
       kLabStyle, escape_html(report.device), escape_html(report.date),
-      report.quick ? ", quick" : "", all.inside, all.points, pretty_percent(all.share()));
+      report.quick ? ", quick" : "", escape_html(agreement_text(agreement_of(report))));
   for (const std::string& line : report.conditions) {
     html += fmt::format("<p>Disturbed: {}</p>\n", escape_html(line));
   }

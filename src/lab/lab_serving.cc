@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "lab/lab_doubt.h"
 #include "serving/step_predictor.h"
 
 namespace ridge {
@@ -142,15 +143,34 @@ LabPoint ServingComparison::point(double x,
   std::sort(values.begin(), values.end());
   point.measured = values[values.size() / 2];
   point.spread = (values.back() - values.front()) / point.measured;
-  if (point.spread > 0.25) point.doubt = "the repeats differ widely";
+  point.doubt = doubt;
+  if (point.doubt.empty() && point.spread > 0.25) point.doubt = "the repeats differ widely";
   return point;
 }
 
-ServingComparison compare_serving(Lab& lab, LabPredictor& predictor, const LabSchedule& schedule) {
+LabServer::LabServer(Lab& lab, const RunnerOptions& bounds)
+    : lab_(lab),
+      runner_(lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16), bounds)),
+      predictor_(lab, *runner_) {}
+
+LabServing LabServer::serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
+                            const LabStepSeconds* seconds) {
+  PagePool pool(runner_->page_count(), runner_->options().page_tokens);
+  Scheduler scheduler(options, pool);
+  return seconds ? serve_predicted(scheduler, requests, *seconds)
+                 : serve_measured(scheduler, requests, *runner_);
+}
+
+ServingComparison LabServer::compare(std::span<const LabRequest> requests,
+                                     const SchedulerOptions& options) {
+  return compare([&](const LabStepSeconds* seconds) { return serve(requests, options, seconds); });
+}
+
+ServingComparison LabServer::compare(const LabSchedule& schedule) {
   ServingComparison comparison;
   const auto predicted = [&](double Band::*end) {
     const LabStepSeconds seconds = [&](std::span<const Sequences> batch) {
-      return band_of(predictor.step(batch)).*end;
+      return band_of(predictor_.step(batch)).*end;
     };
     return schedule(&seconds);
   };
@@ -158,9 +178,11 @@ ServingComparison compare_serving(Lab& lab, LabPredictor& predictor, const LabSc
   comparison.expected = predicted(&Band::expected);
   comparison.high = predicted(&Band::high);
   schedule(nullptr);  // warms caches and page tables
-  for (int repeat = 0; repeat < (lab.quick() ? 1 : 3); ++repeat) {
+  const LabMoment before = lab_moment();
+  for (int repeat = 0; repeat < (lab_.quick() ? 1 : 3); ++repeat) {
     comparison.measured.push_back(schedule(nullptr));
   }
+  comparison.doubt = doubt_between(before, lab_moment());
   std::sort(comparison.measured.begin(), comparison.measured.end(),
             [](const LabServing& a, const LabServing& b) { return a.seconds < b.seconds; });
   return comparison;

@@ -48,14 +48,35 @@ using LabSchedule = std::function<LabServing(const LabStepSeconds* seconds)>;
 struct ServingComparison {
   LabServing low, expected, high;
   std::vector<LabServing> measured;  // repeats, by their seconds
+  std::string doubt;                 // of all measured runs
 
   const LabServing& typical() const { return measured[measured.size() / 2]; }
   // A point for any number of a run.
   LabPoint point(double x, const std::function<double(const LabServing&)>& value) const;
 };
-ServingComparison compare_serving(Lab& lab, LabPredictor& predictor, const LabSchedule& schedule);
 
-// Scheduler options within the runner's bounds.
+// Scheduler options within the runner's bounds, with the prefix cache on.
 SchedulerOptions lab_scheduler_options(const Runner& runner);
+
+// A model of random weights (bf16) that is served, its predictor, and a new scheduler and cache for
+// each run.
+class LabServer {
+ public:
+  LabServer(Lab& lab, const RunnerOptions& bounds);
+
+  int vocab() const { return runner_->weights().architecture.vocab; }
+  double bytes() const { return runner_->weights().bytes + runner_->repacked_bytes(); }
+  SchedulerOptions options() const { return lab_scheduler_options(*runner_); }
+  // With predicted step times, or (null) measured ones.
+  LabServing serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
+                   const LabStepSeconds* seconds);
+  ServingComparison compare(const LabSchedule& schedule);
+  ServingComparison compare(std::span<const LabRequest> requests, const SchedulerOptions& options);
+
+ private:
+  Lab& lab_;
+  std::unique_ptr<Runner> runner_;
+  LabPredictor predictor_;
+};
 
 }  // namespace ridge

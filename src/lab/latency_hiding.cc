@@ -113,7 +113,7 @@ LabResult run_latency_hiding(Lab& lab) {
   }
   const double needed = memory.latency * memory.bandwidth / kLineBytes / double(threads);
   const Agreement agreement = agreement_of({&result, 1});
-  result.verdict = judge(result, agreement.share() >= 0.8 && best > 3 * one);
+  result.holds = agreement.share() >= 0.8 && best > 3 * one;
   result.sentence = fmt::format(
       "One load at a time reads {}, {:g} at a time {}. Latency x bandwidth = {} x {} asks for "
       "{:.0f} lines in flight for each thread.",

@@ -106,13 +106,12 @@ LabResult run_launch(Lab& lab) {
   result.series = {series};
   result.checks.push_back({"every way computes the same", equal});
   if (threads == 1) {
-    result.verdict = LabVerdict::open;
     result.sentence = "One thread starts nothing: this needs two cores.";
     return result;
   }
   const double ideal = 1e6 * body;
   const bool starts = region > 2 * ideal && thread > 2 * region;
-  result.verdict = judge(result, starts);
+  result.holds = starts;
   result.sentence = fmt::format(
       "{} pieces of {} take {} as parallel regions, {} inside one region with barriers and would "
       "take {} with new threads; the roof allows {}{}.",

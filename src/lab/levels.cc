@@ -43,14 +43,18 @@ std::vector<LabLevel> lab_levels(const Machine& machine, int threads) {
   return levels;
 }
 
+System with_share_of_peak(System system, int threads) {
+  Machine& machine = system.device;
+  if (!machine.units || threads >= *machine.units) return system;
+  for (Maybe& peak : machine.peak) {
+    if (peak) peak = *peak * threads / *machine.units;
+  }
+  return system;
+}
+
 System with_probed_levels(System system, ThreadTeam& team, bool quick) {
   Machine& machine = system.device;
   const int threads = team.size();
-  if (machine.units && threads < *machine.units) {
-    for (Maybe& peak : machine.peak) {
-      if (peak) peak = *peak * threads / *machine.units;
-    }
-  }
   const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
   const double largest = part_in(machine, machine.memory(), threads);
   const WorkingSet set(team, largest * threads);

@@ -10,10 +10,12 @@
 
 namespace ridge {
 
+// A team smaller than the machine has its share of the peaks.
+System with_share_of_peak(System system, int threads);
+
 // The system with the read bandwidth and latency of every level of the CPU and its fp32 peak. A
 // figure of the machine (a file of `ridge measure`) stands unless the kernels are faster here. A
-// team smaller than the machine has its share of the peaks. A level whose size is unknown stays as
-// it is.
+// level whose size is unknown stays as it is.
 System with_probed_levels(System system, ThreadTeam& team, bool quick);
 
 // A level that experiments run in: floats for each thread that lie in it and in no smaller level.

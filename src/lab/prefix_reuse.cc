@@ -16,10 +16,8 @@ LabResult run_prefix_reuse(Lab& lab) {
   const int longest = lab.quick() ? 64 : 384, question = 16, output = lab.quick() ? 4 : 8;
   lab.step("making weights");
   const int prompt = longest + question;
-  const auto runner = lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
-                                 {.cache_tokens = 3 * (prompt + 32), .max_tokens = prompt});
-  LabPredictor predictor(lab, *runner);
-  const int vocab = runner->weights().architecture.vocab;
+  LabServer server(lab, {.cache_tokens = 3 * (prompt + 32), .max_tokens = prompt});
+  const int vocab = server.vocab();
   LabSeries with{"prefix cache", {}}, without{"no prefix cache", {}};
   bool equal = true;
   // Both prompts are equally long; what differs is where they part.
@@ -32,15 +30,9 @@ LabResult run_prefix_reuse(Lab& lab) {
     std::vector<Token> answers[2];
     for (const bool cached : {false, true}) {
       lab.step(fmt::format("{} shared tokens{}", shared, cached ? ", reused" : ""));
-      SchedulerOptions options = lab_scheduler_options(*runner);
+      SchedulerOptions options = server.options();
       options.prefix_cache = cached;
-      const ServingComparison runs =
-          compare_serving(lab, predictor, [&](const LabStepSeconds* seconds) {
-            PagePool pool(runner->page_count(), runner->options().page_tokens);
-            Scheduler scheduler(options, pool);
-            return seconds ? serve_predicted(scheduler, requests, *seconds)
-                           : serve_measured(scheduler, requests, *runner);
-          });
+      const ServingComparison runs = server.compare(requests, options);
       (cached ? with : without).points.push_back(runs.point(shared, [](const LabServing& run) {
         return 1e3 * run.requests.back().first_s();
       }));
@@ -51,13 +43,13 @@ LabResult run_prefix_reuse(Lab& lab) {
   result.checks.push_back({"the answers are the same with and without the cache", equal});
   const LabPoint &reused = with.points.back(), &computed = without.points.back();
   const double gain = computed.measured / reused.measured;
-  conclude(lab, result, gain > 1.5);
+  result.holds = gain > 1.5;
   result.sentence = fmt::format(
       "With {} of {} prompt tokens in the cache the first token comes after {:.1f} ms instead of "
       "{:.1f}: {:.1f}x (predicted {:.1f}x).",
       longest, prompt, reused.measured, computed.measured, gain,
       computed.band.expected / reused.band.expected);
-  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
+  result.notes.push_back(memory_note(server.bytes()));
   result.series = {std::move(with), std::move(without)};
   return result;
 }

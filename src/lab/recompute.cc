@@ -118,7 +118,7 @@ LabResult run_recompute(Lab& lab) {
   // where 2 k = 8 ridge, or all 20 n bytes where the stored way is memory-bound: 4 k = 20 ridge.
   const double ridge = lab.machine().ridge(DType::fp32).value_or(0);
   const bool cheaper = cheap > 1.2;
-  result.verdict = judge(result, cheaper && equal);
+  result.holds = cheaper;
   result.sentence = fmt::format(
       "At {:g} FLOP a byte, computing again takes {:.1f}x less time than storing; {}.",
       stored.points.front().x, cheap,

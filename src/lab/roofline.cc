@@ -102,7 +102,7 @@ LabResult run_roofline(Lab& lab) {
   const double computed = *peak / levels.back().bandwidth, measured = flat / slope;
   const Agreement agreement = agreement_of({&result, 1});
   const bool traced = agreement.share() >= 0.8 && std::abs(std::log2(measured / computed)) < 1;
-  result.verdict = judge(result, traced);
+  result.holds = traced;
   result.sentence = fmt::format(
       "From {} the loop reads {} at few FLOPs a byte and flattens at {}: the measured ridge lies "
       "at "

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "lab/catalogue.h"
+#include "lab/lab_doubt.h"
 #include "lab/lab_serving.h"
 #include "serving/model_drafter.h"
 
@@ -62,6 +63,7 @@ struct Speculated {
 void measure_drafts(Lab& lab, Runner& target, const char* draft, int drafts, const Band& band,
                     const LabRequest& request, std::vector<Token>& plain, Speculated& to) {
   std::vector<double> rates;
+  const LabMoment before = lab_moment();
   for (int repeat = 0; repeat < (lab.quick() ? 1 : 3); ++repeat) {
     const LabServing run = speculate(lab, target, draft, drafts, request);
     const std::vector<Token>& tokens = run.requests.front().tokens;
@@ -78,7 +80,8 @@ void measure_drafts(Lab& lab, Runner& target, const char* draft, int drafts, con
   point.band = band;
   point.measured = rates[rates.size() / 2];
   point.spread = (rates.back() - rates.front()) / point.measured;
-  if (point.spread > 0.25) point.doubt = "the repeats differ widely";
+  point.doubt = doubt_between(before, lab_moment());
+  if (point.doubt.empty() && point.spread > 0.25) point.doubt = "the repeats differ widely";
   to.series.points.push_back(std::move(point));
 }
 
@@ -132,7 +135,7 @@ LabResult run_speculation(Lab& lab) {
       {fmt::format("all {} tokens are those of decoding without drafts", plain.size()),
        made.equal});
   const double gain = best.measured / points.front().measured;
-  conclude(lab, result, gain > 1.05);
+  result.holds = gain > 1.05;
   result.sentence = fmt::format(
       "{} of the drafts are right up to the first wrong one (on another text {}). The best are "
       "{:.0f} drafts a step: {} tokens/s, {:.2f}x of {} without (predicted {:.2f}x). By the "

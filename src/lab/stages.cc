@@ -104,7 +104,7 @@ LabResult run_stages(Lab& lab) {
     return use_lines(buffer.as<uint64_t>(), order.data(), calls, ahead, zero);
   };
   result.checks.push_back({"fetching ahead changes no result", hash_of(0) == hash_of(kFarthest)});
-  result.verdict = judge(result, best > 2 * none && enough <= 4 * needed);
+  result.holds = best > 2 * none && enough <= 4 * needed;
   result.sentence = fmt::format(
       "Without fetching ahead the loop uses {}; {:g} lines ahead give 80 % of its best, {} "
       "({:.1f}x). Latency over the time of a line asks for {:.0f}.",

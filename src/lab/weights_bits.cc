@@ -61,7 +61,7 @@ LabResult run_weights_bits(Lab& lab) {
       perplexity = text_perplexity(*lab_runner(lab, load_weights(file.path()), scoring), text);
     }
     lab.step(fmt::format("time of a token in {}", info.name));
-    const auto runner = lab_runner(lab, lab_weights(lab, lab_shape(lab), storage),
+    const auto runner = lab_runner(lab, lab_weights(lab, lab_large_shape(lab), storage),
                                    {.cache_tokens = 256, .max_tokens = 16});
     LabPredictor predictor(lab, *runner);
     LabStep step(*runner, 1, 64);
@@ -83,7 +83,7 @@ LabResult run_weights_bits(Lab& lab) {
     series.points.push_back(std::move(point));
   }
   const double gain = wide_ms / four_ms;
-  conclude(lab, result, gain > 1.5);
+  result.holds = gain > 1.5;
   result.sentence = fmt::format(
       "q4_0 has {:.2f}x fewer bytes than bf16, its scales counted, and a token takes {:.2f}x less "
       "time (predicted {:.2f}x). The perplexity of {} rises from {:.2f} to {:.2f}.",

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "machine/detect.h"
+#include "machine/user_folder.h"
 
 namespace ridge {
 namespace {
@@ -84,11 +85,7 @@ std::optional<Machine> find_embedded(const std::string& key) {
 std::vector<std::string> user_folders() {
   std::vector<std::string> folders;
   if (!chosen_folder().empty()) folders.push_back(chosen_folder());
-  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) {
-    folders.push_back(std::string(config) + "/ridge");
-  } else if (const char* home = std::getenv("HOME"); home && *home) {
-    folders.push_back(std::string(home) + "/.config/ridge");
-  }
+  if (const std::string own = user_folder(); !own.empty()) folders.push_back(own);
   return folders;
 }
 
@@ -209,6 +206,16 @@ void check_node(const System& system) {
 }
 
 }  // namespace
+
+std::string user_folder() {
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) {
+    return std::string(config) + "/ridge";
+  }
+  if (const char* home = std::getenv("HOME"); home && *home) {
+    return std::string(home) + "/.config/ridge";
+  }
+  return "";
+}
 
 void set_atlas_folder(std::string folder) {
   std::error_code ignored;

@@ -1,12 +1,15 @@
 // Each experiment on the CPU in quick mode: it ends, its numbers are sane, its equalities hold. How
 // fast the kernels are depends on the machine and is not asserted.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <set>
 
 #include "lab/lab.h"
+#include "lab/lab_doubt.h"
 #include "lab/lab_kernels.h"
+#include "lab/lab_run.h"
 #include "lab/levels.h"
 #include "lab/line_order.h"
 #include "machine/detect.h"
@@ -103,13 +106,93 @@ TEST(LabBands, Add) {
   EXPECT_EQ(sum.high, 8);
 }
 
-TEST(LabVerdicts, ABusyMachineRefutesNothing) {
+LabResult judged(int trusted, int inside, int doubtful, bool holds) {
   LabResult result;
-  result.series = {{"a", {LabPoint(), LabPoint()}}};
-  EXPECT_EQ(judge(result, true), LabVerdict::confirmed);
-  EXPECT_EQ(judge(result, false), LabVerdict::refuted);
-  for (LabPoint& point : result.series[0].points) point.doubt = "busy";
-  EXPECT_EQ(judge(result, false), LabVerdict::open);
+  result.holds = holds;
+  result.series.resize(1);
+  for (int i = 0; i < trusted + doubtful; ++i) {
+    LabPoint point;
+    point.band = {1, 2, 3};
+    point.measured = i < inside ? 2 : 9;
+    if (i >= trusted) point.doubt = "busy";
+    result.series[0].points.push_back(point);
+  }
+  return result;
+}
+
+TEST(LabVerdicts, PointsInsideTheirBandsDecide) {
+  EXPECT_EQ(judge(judged(4, 4, 0, true), false).verdict, LabVerdict::confirmed);
+  EXPECT_EQ(judge(judged(4, 4, 0, false), false).verdict, LabVerdict::refuted);
+  EXPECT_EQ(judge(judged(4, 0, 0, false), false).verdict, LabVerdict::refuted);
+  // It holds, and nobody knows why.
+  EXPECT_EQ(judge(judged(4, 1, 0, true), false).verdict, LabVerdict::open);
+  EXPECT_EQ(judge(LabResult(), false).verdict, LabVerdict::open);
+}
+
+TEST(LabVerdicts, ADisturbedMachineDecidesNothing) {
+  for (const bool holds : {false, true}) {
+    const LabJudgement busy = judge(judged(2, 2, 3, holds), false);
+    EXPECT_EQ(busy.verdict, LabVerdict::open);
+    EXPECT_NE(busy.reason.find("3 of 5"), std::string::npos) << busy.reason;
+    EXPECT_EQ(judge(judged(4, 4, 0, holds), true).verdict, LabVerdict::open);  // --quick
+  }
+  EXPECT_EQ(judge(judged(3, 3, 2, true), false).verdict, LabVerdict::confirmed);
+}
+
+TEST(LabVerdicts, ABrokenEqualityRefutesWhateverTheTimesSay) {
+  LabResult result = judged(0, 0, 4, true);
+  result.checks = {{"the same tokens", false}};
+  EXPECT_EQ(judge(result, true).verdict, LabVerdict::refuted);
+}
+
+TEST(LabAgreement, LeavesDoubtfulPointsOut) {
+  const LabResult result = judged(4, 3, 2, true);
+  const Agreement a = agreement_of({&result, 1});
+  EXPECT_EQ(a.points, 4);
+  EXPECT_EQ(a.inside, 3);
+  EXPECT_EQ(a.left_out, 2);
+  EXPECT_NE(agreement_text(a).find("3 of 4"), std::string::npos);
+  EXPECT_NE(agreement_text(a).find("2 doubtful"), std::string::npos);
+}
+
+TEST(LabDoubts, OtherProcessesStealAndThrottling) {
+  LabMoment before, after;
+  EXPECT_EQ(doubt_between(before, after), "");
+  const auto moment = [](double busy, double steal, double own_s) {
+    LabMoment m;
+    m.machine.total = 200;
+    m.machine.busy = busy;
+    m.machine.steal = steal;
+    m.own_s = own_s;
+    return m;
+  };
+  const double ticks = double(sysconf(_SC_CLK_TCK));
+  EXPECT_EQ(doubt_between(before, moment(110, 0, 100 / ticks)), "");
+  EXPECT_NE(doubt_between(before, moment(150, 0, 100 / ticks)).find("other processes"),
+            std::string::npos);
+  EXPECT_NE(doubt_between(before, moment(100, 10, 100 / ticks)).find("other guests"),
+            std::string::npos);
+  after.machine.throttled = 1;
+  EXPECT_NE(doubt_between(before, after).find("quota"), std::string::npos);
+}
+
+TEST(LabRuns, SayWhyTheyCannotRunHere) {
+  const LabRun run = run_experiment(quick_lab(), find_experiment("gpu-util"));
+  EXPECT_EQ(run.judgement.verdict, LabVerdict::open);
+  EXPECT_NE(run.result.sentence.find("GPU"), std::string::npos);
+  for (const Experiment& e : experiments()) {
+    EXPECT_EQ(why_not_on(e, LabDevice::cpu).empty(), e.on_cpu) << e.name;
+  }
+}
+
+TEST(LabPlot, CirclesAreDoubtfulPoints) {
+  const LabResult result = judged(2, 2, 1, true);
+  const Plot plot = lab_plot(experiments().front(), result);
+  ASSERT_EQ(plot.series.size(), 3u);
+  EXPECT_TRUE(plot.series[0].dashed);
+  EXPECT_EQ(plot.series[1].x.size(), 2u);
+  EXPECT_TRUE(plot.series[2].hollow);
+  EXPECT_NE(draw_svg(plot).find("hole"), std::string::npos);
 }
 
 TEST(LineOrder, IsAPermutationAndTheSameEveryTime) {

@@ -8,6 +8,7 @@
 
 #include "lab/lab.h"
 #include "lab/lab_engine.h"
+#include "lab/lab_run.h"
 #include "machine/detect.h"
 
 namespace ridge {
@@ -38,7 +39,8 @@ class EngineExperiment : public ::testing::TestWithParam<const char*> {};
 TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHold) {
   if (!bandwidth_is_known()) GTEST_SKIP() << "this machine was detected without a bandwidth";
   const Experiment& experiment = find_experiment(GetParam());
-  const LabResult result = experiment.run(quick_lab());
+  const LabRun run = run_experiment(quick_lab(), experiment);
+  const LabResult& result = run.result;
   EXPECT_FALSE(result.sentence.empty());
   EXPECT_EQ(result.sentence.find("nan"), std::string::npos) << result.sentence;
   EXPECT_EQ(result.sentence.find("inf"), std::string::npos) << result.sentence;
@@ -55,7 +57,7 @@ TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHo
     }
   }
   // A tiny model answers no question of speed, so only a broken equality can refute.
-  EXPECT_NE(result.verdict, LabVerdict::refuted) << result.sentence;
+  EXPECT_NE(run.judgement.verdict, LabVerdict::refuted) << result.sentence;
   for (const LabCheck& check : result.checks) EXPECT_TRUE(check.holds) << check.what;
 }
 

@@ -20,6 +20,7 @@ Disturbance disturbance_now() {
     for (int field = 0; field < 8 && words >> ticks; ++field) {
       now.total += ticks;
       if (field == 7) now.steal = ticks;
+      if (field != 3 && field != 4 && field != 7) now.busy += ticks;
     }
   }
   std::ifstream quota("/sys/fs/cgroup/cpu.stat");

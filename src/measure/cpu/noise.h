@@ -11,6 +11,7 @@ namespace ridge {
 // Counters of the kernel at one moment.
 struct Disturbance {
   double steal = 0;      // clock ticks the hypervisor kept from us, all processors
+  double busy = 0;       // ticks in which any process or the kernel ran
   double total = 0;      // all ticks
   double throttled = 0;  // times the control group's quota stopped us
   double load = 0;       // runnable processes, one-minute mean

@@ -1,0 +1,51 @@
+#include "lab/lab_results.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "machine/user_folder.h"
+
+namespace ridge {
+namespace {
+
+// Not beside machine files: the atlas reads every JSON file of their folder.
+std::string results_path() {
+  const std::string folder = user_folder();
+  return folder.empty() ? "" : folder + "/lab/results.json";
+}
+
+}  // namespace
+
+Json read_results(const std::string& path) {
+  Json results = Json(read_json(path));
+  const bool right = results.is_object() && results.contains("experiments") &&
+                     results["experiments"].is_array() && results.contains("device");
+  if (!right) throw Error("{}: no results of `ridge lab --json`", path);
+  for (const Json& one : results["experiments"]) {
+    if (!one.is_object() || !one.contains("name") || !one["name"].is_string()) {
+      throw Error("{}: an experiment has no name", path);
+    }
+  }
+  return results;
+}
+
+void keep_results(const Json& results) {
+  const std::string path = results_path();
+  if (path.empty()) return;
+  try {
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    write_file(path, results.dump(1) + "\n");
+  } catch (const Error&) {
+    return;
+  }
+}
+
+std::string kept_results_path() {
+  const std::string path = results_path();
+  std::error_code none;
+  return !path.empty() && std::filesystem::exists(path, none) ? path : "";
+}
+
+}  // namespace ridge
