@@ -77,6 +77,7 @@ ServingRequest OpenAiCall::make_request(size_t choice) const {
   to.generate.sampler.seed = seed_ + choice % n;
   to.priority = request_.priority;
   to.cache_salt = request_.cache_salt;
+  to.max_drafts = request_.max_drafts;
   to.grammar = grammar_;
   if (request_.echo) to.prompt_logprobs = request_.generate.sampler.logprobs;
   return to;

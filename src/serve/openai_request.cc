@@ -133,6 +133,9 @@ void read_shared(const RequestFields& fields, int vocab, OpenAiRequest& to) {
     refuse("cache_salt", fmt::format("cache_salt has at most {} bytes", kMaxSaltBytes));
   }
   to.priority = static_cast<int>(fields.integer("priority", INT32_MIN, kMaxInt).value_or(0));
+  if (const auto drafts = fields.integer("max_drafts", 0, kMaxInt)) {
+    to.max_drafts = static_cast<int>(*drafts);
+  }
 }
 
 void check_token_bounds(const OpenAiRequest& request) {

@@ -50,6 +50,7 @@ struct OpenAiRequest {
   bool stream = false, include_usage = false, return_token_ids = false;
   std::string cache_salt;
   int priority = 0;
+  std::optional<int> max_drafts;  // of a step; none: the server's
 };
 
 // Token ids must be below `vocab`. Throw OptionError for a field, Error for the body as a whole.

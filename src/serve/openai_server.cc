@@ -15,6 +15,7 @@
 #include "serve/openai_request.h"
 #include "serve/output_router.h"
 #include "serve/served_model.h"
+#include "serve/serving_json.h"
 
 namespace ridge {
 
@@ -256,7 +257,31 @@ void OpenAiServer::start(std::unique_ptr<Runner> runner, ServingOptions options)
 
 const std::string& OpenAiServer::model_name() const { return impl_->options.model_names.front(); }
 
-void OpenAiServer::drain() { impl_->draining = true; }
+void OpenAiServer::drain() {
+  impl_->draining = true;
+  if (const ServedModel* loaded = impl_->model) loaded->live().end();
+}
+
+Json OpenAiServer::serving() const {
+  const ServedModel* const loaded = impl_->model;
+  if (loaded == nullptr) return not_serving_json("the model is being loaded");
+  if (const auto failure = loaded->engine().failure()) {
+    return not_serving_json("the engine failed: " + *failure);
+  }
+  return loaded->live().about();
+}
+
+void OpenAiServer::handle_live(const std::shared_ptr<HttpExchange>& exchange, bool profile) const {
+  const ServedModel* const loaded = impl_->model;
+  const auto refuse = [&](const std::string& message) {
+    exchange->reply(openai_json({{"error", {{"message", message}}}}, 503));
+  };
+  if (loaded == nullptr) return refuse("the model is being loaded");
+  if (impl_->draining) return refuse("the server is shutting down");
+  if (!loaded->live().listen(exchange, profile)) {
+    refuse(fmt::format("at most {} pages can listen at once", LiveStream::kMaxListeners));
+  }
+}
 
 bool OpenAiServer::serves(std::string_view path) {
   const std::string_view bare = without_version(path);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/runner.h"
 #include "serve/http.h"
 #include "serving/serving_engine.h"
@@ -27,7 +28,11 @@ class OpenAiServer {
   // Called once, from any thread. Before it has returned, requests get 503.
   void start(std::unique_ptr<Runner> runner, ServingOptions options);
   const std::string& model_name() const;
-  void drain();  // from now on, new requests get 503
+  void drain();  // from now on, new requests get 503; live streams end
+
+  // The page's view of the engine: GET /api/serving and /api/live. Never throw.
+  Json serving() const;
+  void handle_live(const std::shared_ptr<HttpExchange>& exchange, bool profile) const;
 
   static bool serves(std::string_view path);  // whether handle() is for this path
   // Answers now or when the request has ended. Never throws.

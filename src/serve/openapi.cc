@@ -44,6 +44,22 @@ Json openapi_json() {
   }
   paths["/healthz"]["get"] = {{"summary", "Whether the server answers"},
                               {"responses", {{"200", response("It does", "Answer")}}}};
+  paths["/api/serving"]["get"] = {{"summary", "What is served, and the machine it is held against"},
+                                  {"responses", {{"200", response("The answer", "Answer")}}}};
+  paths["/api/live"]["get"] = {
+      {"summary", "Steps, requests and KV pages of the engine as they happen"},
+      {"parameters",
+       {{{"name", "profile"},
+         {"in", "query"},
+         {"description", "1: with the operators of a step, once a second"},
+         {"schema", {{"type", "string"}}}}}},
+      {"responses",
+       {{"200",
+         {{"description", "Server-sent events (docs/page.md)"},
+          {"content", {{"text/event-stream", {{"schema", {{"type", "string"}}}}}}}}},
+        {"400", response("The option is wrong; the message says why", "Error")},
+        {"404", response("No model is served", "Error")},
+        {"503", response("The model is being loaded, or four pages listen", "Error")}}}};
   const Json error{
       {"type", "object"},
       {"required", {"error"}},

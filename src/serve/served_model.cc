@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "serve/serving_json.h"
 
 namespace ridge {
 namespace {
@@ -67,14 +68,27 @@ MetricsOptions metrics_options(const Runner& runner, const ServingOptions& optio
           .kv = format_name(plan.kv)};
 }
 
+ServedLimits limits_of(const ServingEngine& engine) {
+  const RunnerOptions& bounds = engine.runner().options();
+  return {.max_context = engine.max_context(),
+          .max_sequences = std::min(bounds.max_sequences, bounds.max_tokens),
+          .max_drafts = engine.max_drafts()};
+}
+
 }  // namespace
 
 ServedModel::ServedModel(std::unique_ptr<Runner> runner, ServingOptions options,
                          const std::string& name, ServingEngine::Outputs outputs)
     : metrics_(metrics_options(*runner, options, name)),
-      engine_(std::move(runner), std::move(options), std::move(outputs), &metrics_),
+      feed_(runner->page_count(), runner->options().max_sequences),
+      observers_({&metrics_, &feed_}),
+      system_(options.system),
+      stack_(options.stack),
+      engine_(std::move(runner), std::move(options), std::move(outputs), &observers_),
       tokenizer_(engine_.runner().weights().tokenizer.get()),
-      vocab_(static_cast<int>(engine_.runner().weights().architecture.vocab)) {
+      vocab_(static_cast<int>(engine_.runner().weights().architecture.vocab)),
+      live_(serving_json(name, engine_.runner(), limits_of(engine_), system_, stack_), feed_,
+            engine_, system_, stack_) {
   if (tokenizer_ == nullptr) return;
   try {
     template_.emplace(*tokenizer_);

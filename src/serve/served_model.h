@@ -12,8 +12,11 @@
 
 #include "engine/chat/chat_template.h"
 #include "engine/grammar/grammar.h"
+#include "serve/live_stream.h"
 #include "serve/openai_request.h"
+#include "serving/live_feed.h"
 #include "serving/metrics.h"
+#include "serving/observers.h"
 #include "serving/serving_engine.h"
 
 namespace ridge {
@@ -26,6 +29,7 @@ class ServedModel {
 
   ServingEngine& engine() const { return engine_; }
   ServingMetrics& metrics() const { return metrics_; }
+  LiveStream& live() const { return live_; }
   const Tokenizer* tokenizer() const { return tokenizer_; }  // null: random weights
   int vocab() const { return vocab_; }
 
@@ -47,6 +51,10 @@ class ServedModel {
 
  private:
   mutable ServingMetrics metrics_;
+  LiveFeed feed_;
+  ServingObservers observers_;
+  const std::optional<System> system_;  // what predictions assume
+  const std::optional<Stack> stack_;
   mutable ServingEngine engine_;
   const Tokenizer* tokenizer_;
   int vocab_;
@@ -55,6 +63,7 @@ class ServedModel {
   std::mutex grammars_mutex_;
   std::shared_ptr<const VocabularyTrie> trie_;                      // made for the first grammar
   std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by schema
+  mutable LiveStream live_;  // last: its thread uses the engine
 };
 
 }  // namespace ridge

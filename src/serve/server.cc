@@ -9,6 +9,7 @@
 #include "serve/api.h"
 #include "serve/openai_server.h"
 #include "serve/page.h"
+#include "serve/serving_json.h"
 
 namespace ridge {
 namespace {
@@ -96,6 +97,49 @@ bool may_answer(const HttpRequest& request, const std::string& bound_host) {
   return !is_loopback(bound_host) || host.empty() || is_loopback(host);
 }
 
+constexpr const char* kServingPath = "/api/serving";
+constexpr const char* kLivePath = "/api/live";
+
+// The only option of both: ?profile=1 at /api/live. Throws OptionError.
+bool wants_live_profile(const HttpRequest& request) {
+  bool profile = false;
+  for (const auto& [name, value] : request.query) {
+    if (name != "profile" || request.path != kLivePath) {
+      throw OptionError(name, fmt::format("unknown option '{}'", name.substr(0, 64)));
+    }
+    profile = value == "1" || value == "true" || value.empty();
+    if (profile || value == "0" || value == "false") continue;
+    throw OptionError(name, "profile is true or false");
+  }
+  return profile;
+}
+
+void answer_live(const std::shared_ptr<HttpExchange>& exchange, const std::string& host,
+                 const OpenAiServer* api) {
+  const HttpRequest& request = exchange->request();
+  const bool streams = request.path == kLivePath;
+  const auto fail = [&](int status, const std::string& message, const std::string& option = "") {
+    exchange->reply(error_reply(status, message, option));
+  };
+  if (!may_answer(request, host)) return fail(421, "this server answers to local names only");
+  if (request.method != "GET" && (streams || request.method != "HEAD")) {
+    return fail(405, "only GET here");
+  }
+  const std::string why = "no model is served: ridge serve was started with --no-model";
+  try {
+    const bool profile = wants_live_profile(request);
+    if (!streams) {
+      exchange->reply(json_reply(api != nullptr ? api->serving() : not_serving_json(why)));
+    } else if (api == nullptr) {
+      fail(404, why);
+    } else {
+      api->handle_live(exchange, profile);
+    }
+  } catch (const OptionError& error) {
+    fail(400, error.what(), error.option());
+  }
+}
+
 }  // namespace
 
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
@@ -124,6 +168,9 @@ HttpHandler page_handler(std::string bound_host, OpenAiServer* api) {
     const HttpRequest& request = exchange->request();
     if (api != nullptr && OpenAiServer::serves(request.path) && may_answer(request, host)) {
       return api->handle(exchange);
+    }
+    if (request.path == kServingPath || request.path == kLivePath) {
+      return answer_live(exchange, host, api);
     }
     exchange->reply(reply_to(request, host));
   };

@@ -1,19 +1,40 @@
-// Reports of the serving engine: one a step, one for each finished request.
+// Reports of the serving engine: one a step, one for each finished request, and what the live
+// stream shows beyond them.
 #pragma once
 
+#include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/account/profile.h"
 #include "engine/generation.h"
 #include "roofline/roofline.h"
+#include "serving/request.h"
+#include "step/step.h"
 
 namespace ridge {
+
+class Scheduler;  // serving/scheduler.h
+
+using ServingClock = std::chrono::steady_clock;
+
+// One sequence's part of a step.
+struct StepRow {
+  enum class Kind : uint8_t { prefill, decode, draft };
+  RequestId id = 0;
+  Kind kind = Kind::decode;
+  int tokens = 0;    // prefill: computed of the prompt; otherwise: generated
+  int accepted = 0;  // draft: of these, drafts
+  int drafts = 0;    // draft: verified
+};
 
 struct StepReport {
   double measured_s = 0;   // from the step's launch, or the end of the step before, to its tokens
   double predicted_s = 0;  // 0: no prediction
   double roof_s = 0;       // 0: no prediction
   double host_gap_s = 0;   // between the end of the step before and this launch; 0: overlapped
+  double flops = 0, bytes = 0;  // that the step had to do and to move; 0: no prediction
   Wall wall = Wall::memory;
   int prefill_tokens = 0;     // prompt tokens computed
   int prefill_sequences = 0;  // sequences that these are of
@@ -26,6 +47,30 @@ struct StepReport {
   // After the step.
   int running = 0, waiting = 0;
   int pages_free = 0, pages_cached = 0, pages_held = 0;
+
+  ServingClock::time_point began = {}, ended = {};  // apart by measured_s
+  std::span<const StepRow> rows = {};               // valid during the call
+};
+
+// A request has reached a stage of its life.
+struct RequestEvent {
+  enum class Stage : uint8_t { arrived, admitted, preempted, first_token, ended };
+  RequestId id = 0;
+  Stage stage = Stage::arrived;
+  ServingClock::time_point at = {};
+  int prompt_tokens = 0;
+  int cached_tokens = 0;              // from `admitted` on
+  int generated_tokens = 0;           // so far
+  EndReason end = EndReason::length;  // of `ended`
+};
+
+// A step whose operators were timed. The spans are valid during the call.
+struct StepProfile {
+  ServingClock::time_point began = {};
+  double measured_s = 0;
+  int prefill_sequences = 0, decode_sequences = 0;
+  std::span<const Sequences> batch = {};           // what the step computed
+  std::span<const Profile::Entry> operators = {};  // empty: the runner cannot time them cheaply
 };
 
 struct RequestReport {
@@ -50,6 +95,13 @@ class ServingObserver {
   virtual void on_first_token(double /*seconds*/) {}
   virtual void on_prefix_lookup(int /*prompt_tokens*/, int /*cached_tokens*/) {}
   virtual void on_finished(const RequestReport&) {}
+  virtual void on_request(const RequestEvent&) {}
+  // Answers ServingEngine::request_look(): every step planned so far has been launched.
+  virtual void between_steps(const Scheduler&) {}
+  // Asked before each launch of a step with a prediction; true: its operators are timed, and
+  // on_profile() follows.
+  virtual bool wants_profile() { return false; }
+  virtual void on_profile(const StepProfile&) {}
 };
 
 }  // namespace ridge

@@ -178,6 +178,18 @@ void PrefixTree::remove(Node leaf) {
   --unlocked_;
 }
 
+void PrefixTree::copy_nodes(std::vector<CacheSnapshot::Node>& to) const {
+  to.resize(entries_.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.page < 0) {
+      to[i] = {};
+    } else {
+      to[i] = {.parent = entry.parent, .locks = entry.locks, .used = true};
+    }
+  }
+}
+
 int PrefixTree::evict(int pages) {
   int released = 0;
   while (released < pages && oldest_ != kNone) {

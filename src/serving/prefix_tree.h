@@ -22,6 +22,7 @@
 
 #include "engine/kv/pages.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "serving/cache_snapshot.h"
 
 namespace ridge {
 
@@ -61,13 +62,14 @@ class PrefixTree {
   int evict(int pages);
   int evictable() const { return unlocked_; }  // pages that evict() can release
   int pages() const { return static_cast<int>(count_); }
-  // Calls f(page) for every page of the tree.
+  // Calls f(page, locks) for every page of the tree.
   template <typename F>
   void for_each_page(F f) const {
     for (const Entry& entry : entries_) {
-      if (entry.page >= 0) f(entry.page);
+      if (entry.page >= 0) f(entry.page, entry.locks);
     }
   }
+  void copy_nodes(std::vector<CacheSnapshot::Node>& to) const;  // by their numbers
 
  private:
   struct Entry {

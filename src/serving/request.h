@@ -29,6 +29,7 @@ struct ServingRequest {
   // Log probabilities of the prompt's own tokens, with this many of the most probable at each
   // position. Such a request computes its whole prompt: it does not read the prefix cache.
   int prompt_logprobs = kNoLogprobs;
+  std::optional<int> max_drafts;  // of a step; none: ServingOptions::max_drafts
 };
 
 // What one step gave one request. The last output of a request has `end` set; every submitted

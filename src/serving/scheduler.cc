@@ -13,6 +13,7 @@ struct ScheduledSequence : QueuedSequence {
         tokens(std::move(from.prompt)),
         salt(std::move(from.cache_salt)),
         all_prompt_rows(from.all_prompt_rows),
+        max_drafts(from.max_drafts),
         kv(pool) {
     prompt = static_cast<int>(tokens.size());
     max_length = from.max_length;
@@ -23,6 +24,7 @@ struct ScheduledSequence : QueuedSequence {
   std::vector<Token> tokens;  // prompt, then what was drawn
   std::string salt;
   bool all_prompt_rows;
+  int max_drafts;
   bool admitted = false;  // has been running, perhaps until it was preempted
   int prompt_rows = 0;    // rows of prompt tokens that steps have given
 
@@ -86,7 +88,7 @@ void Scheduler::remove(RequestId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
-  release_pages(sequence);
+  drop_pages(sequence);
   withdraw(sequence);
   if (drafter_ != nullptr) drafter_->remove(id);
   sequences_.erase(found);
@@ -136,6 +138,11 @@ void Scheduler::insert_full_pages(Sequence& s) {
 }
 
 void Scheduler::release_pages(Sequence& s) {
+  step_->preempted.push_back(s.id);
+  drop_pages(s);
+}
+
+void Scheduler::drop_pages(Sequence& s) {
   if (!s.verifying) insert_full_pages(s);
   tree_.unlock(s.node);
   s.node = PrefixTree::kNone;
@@ -179,7 +186,7 @@ void Scheduler::check_pages() const {
       if (references[static_cast<size_t>(page)]++ == 0) ++held;
     }
   }
-  tree_.for_each_page([&](int page) {
+  tree_.for_each_page([&](int page, int) {
     if (references[static_cast<size_t>(page)]++ == 0) ++cached;
   });
   for (int page = 0; page < pool_->total(); ++page) {
@@ -196,6 +203,25 @@ void Scheduler::check_pages() const {
   }
 }
 
+void Scheduler::copy_pages_to(CacheSnapshot& to) const {
+  to.pages.assign(size_t(pool_->total()), {});
+  for (const auto& [id, sequence] : sequences_) {
+    for (const int page : sequence->kv.pages()) {
+      CacheSnapshot::Page& entry = to.pages[size_t(page)];
+      const auto owner = static_cast<int64_t>(id);
+      entry.owner = entry.sharers++ == 0 ? owner : std::min(entry.owner, owner);
+    }
+  }
+  tree_.for_each_page([&](int page, int locks) {
+    CacheSnapshot::Page& entry = to.pages[size_t(page)];
+    if (entry.sharers == 0) entry = {CacheSnapshot::kCached, locks};
+  });
+  const PageCounts counts = pages();
+  to.free = counts.free;
+  to.cached = counts.cached;
+  to.held = counts.held;
+}
+
 // The step that copies from these pages was launched: what writes them now comes behind it.
 void Scheduler::unlock_copied() {
   for (const PrefixTree::Node node : copied_) tree_.unlock(node);
@@ -209,7 +235,7 @@ void Scheduler::next(ScheduledStep& step) {
   step.tokens.clear();
   step.copies.clear();
   step.admitted.clear();
-  step.preempted = 0;
+  step.preempted.clear();
   unlock_copied();
   step_ = &step;
   preempted_ = 0;
@@ -224,7 +250,6 @@ void Scheduler::next(ScheduledStep& step) {
     preempt(*running_.back());
   }
   plan_step();
-  step.preempted = preempted_;
 }
 
 void Scheduler::add_slice(Sequence& s, int count, int logits) {
@@ -286,8 +311,9 @@ void Scheduler::draft(std::span<Sequence* const> ready) {
   std::vector<DraftRequest> requests;
   for (Sequence* s : ready) {
     const int left = s->max_length - s->known() - 1;  // the last token needs no draft behind it
-    if (s->in_flight > 0 || left <= 0) continue;
-    requests.push_back({s->id, s->tokens, std::min(most, left), &s->drafts});
+    const int drafts = std::min({most, left, s->max_drafts});
+    if (s->in_flight > 0 || drafts <= 0) continue;
+    requests.push_back({s->id, s->tokens, drafts, &s->drafts});
   }
   if (!requests.empty()) drafter_->propose(requests);
 }

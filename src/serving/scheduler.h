@@ -18,6 +18,7 @@
 
 #include "engine/kv/pages.h"
 #include "engine/runner.h"
+#include "serving/cache_snapshot.h"
 #include "serving/drafter.h"
 #include "serving/prefix_tree.h"
 #include "serving/request.h"
@@ -43,6 +44,7 @@ struct Arrival {
   int priority = 0;    // the lower number goes first
   std::string cache_salt;
   bool all_prompt_rows = false;  // logits of every prompt token; does not read the prefix cache
+  int max_drafts = std::numeric_limits<int>::max();  // its own bound, beside the scheduler's
 };
 
 // A sequence's part of a step.
@@ -61,7 +63,7 @@ struct ScheduledStep {
   std::vector<ScheduledSlice> slices;
   std::vector<Token> tokens;
   std::vector<PageCopy> copies;  // run before the step
-  int preempted = 0;
+  std::vector<RequestId> preempted;
   std::vector<std::pair<RequestId, int>> admitted;  // first admissions: id, tokens found cached
 
   bool empty() const { return slices.empty(); }
@@ -105,6 +107,9 @@ class Scheduler : private SchedulingRules<Scheduler, ScheduledSequence> {
   // Counts every page anew. Throws Error where a page's references are not those of the tree and of
   // the sequences, so that free + cached + held = pool does not hold.
   void check_pages() const;
+  // What the cache holds now. Allocates nothing once `to` has its sizes.
+  void copy_pages_to(CacheSnapshot& to) const;
+  void copy_tree_to(CacheSnapshot& to) const { tree_.copy_nodes(to.nodes); }
 
  private:
   using Sequence = ScheduledSequence;
@@ -120,11 +125,12 @@ class Scheduler : private SchedulingRules<Scheduler, ScheduledSequence> {
   bool prefix_is_being_computed(const Sequence& waiting, int found) const;
   bool acquire_prompt_pages(Sequence& sequence, int spare);
   bool reserve_by_eviction(Sequence& sequence, int tokens);
-  void release_pages(Sequence& sequence);
+  void release_pages(Sequence& sequence);  // called for preemptions only
   int available_pages() const { return pool_->free() + tree_.evictable(); }
   int pages_to_decode() const;
   int pages_held(const Sequence& sequence) const;
 
+  void drop_pages(Sequence& sequence);
   void unlock_copied();
   void insert_full_pages(Sequence& sequence);
   bool can_list(const Sequence& sequence) const;

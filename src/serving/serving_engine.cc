@@ -20,7 +20,7 @@
 namespace ridge {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = ServingClock;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -56,6 +56,7 @@ struct ServingEngine::Impl {
         : id(from.id),
           priority(from.priority),
           prompt_logprobs(from.prompt_logprobs),
+          max_drafts(from.max_drafts),
           salt(std::move(from.cache_salt)),
           max_tokens(from.generate.max_tokens),
           prompt(std::move(from.prompt)),
@@ -64,6 +65,7 @@ struct ServingEngine::Impl {
 
     RequestId id;
     int priority, prompt_logprobs;
+    std::optional<int> max_drafts;
     std::string salt;
     int max_tokens;
     std::vector<Token> prompt;
@@ -85,6 +87,8 @@ struct ServingEngine::Impl {
     Clock::time_point launched;
     double planning_s = 0;  // before, drafts included
     StepReport report;
+    bool profiled = false;
+    std::vector<Sequences> batch;  // of a profiled step
     bool may_run_ahead = true;  // the next step may be launched before this one's tokens are known
   };
 
@@ -94,6 +98,7 @@ struct ServingEngine::Impl {
         observer(watch != nullptr ? watch : &nobody),
         context(context_limit(*runner, options)),
         max_waiting(options.max_waiting),
+        max_drafts(options.max_drafts),
         on_failure(std::move(options.on_failure)),
         pool(runner->page_count(), runner->options().page_tokens) {
     const Weights& weights = runner->weights();
@@ -164,7 +169,8 @@ struct ServingEngine::Impl {
     {
       std::unique_lock lock(mutex);
       const auto nothing = [&] {
-        return arrivals.empty() && cancels.empty() && flights.empty() && scheduler->idle();
+        return arrivals.empty() && cancels.empty() && flights.empty() && scheduler->idle() &&
+               !look.load(std::memory_order_relaxed);
       };
       if (nothing()) {
         last_landed.reset();
@@ -175,8 +181,12 @@ struct ServingEngine::Impl {
       arrived.swap(arrivals);
       cancelled.swap(cancels);
     }
+    if (look.load(std::memory_order_relaxed) && look.exchange(false)) {
+      observer->between_steps(*scheduler);
+    }
     for (std::unique_ptr<Active>& request : arrived) {
       const RequestId id = request->id;
+      report_stage(*request, RequestEvent::Stage::arrived, request->arrived);
       Arrival arrival;
       arrival.id = id;
       arrival.prompt = request->prompt;
@@ -184,6 +194,7 @@ struct ServingEngine::Impl {
       arrival.priority = request->priority;
       arrival.cache_salt = request->salt;
       arrival.all_prompt_rows = request->prompt_logprobs != kNoLogprobs;
+      arrival.max_drafts = request->max_drafts.value_or(max_drafts);
       scheduler->add(std::move(arrival));
       active.emplace(id, std::move(request));
     }
@@ -196,6 +207,7 @@ struct ServingEngine::Impl {
     count_waiting();
     if (!ended.empty()) {
       StepReport report;
+      report.began = report.ended = Clock::now();
       fill_counts(report);
       observer->on_step(report);
       outputs(std::move(ended));
@@ -223,12 +235,17 @@ struct ServingEngine::Impl {
     const ScheduledStep& step = flight.step;
     for (const auto& [id, cached] : step.admitted) {
       Active& request = *active.at(id);
+      const Clock::time_point now = Clock::now();
       request.cached = cached;
-      request.scheduled_s = seconds_between(request.arrived, Clock::now());
+      request.scheduled_s = seconds_between(request.arrived, now);
       observer->on_prefix_lookup(int(request.prompt.size()), cached);
+      report_stage(request, RequestEvent::Stage::admitted, now);
+    }
+    for (const RequestId id : step.preempted) {
+      report_stage(*active.at(id), RequestEvent::Stage::preempted, Clock::now());
     }
     if (step.empty()) {
-      const bool again = step.preempted > 0 && flights.empty();
+      const bool again = !step.preempted.empty() && flights.empty();
       spare = std::move(flight);
       // Preempted sequences wait for the next step, which need not wait for anything.
       if (again) return launch();
@@ -249,7 +266,7 @@ struct ServingEngine::Impl {
     for (const ScheduledSlice& slice : step.slices) {
       slices.push_back({step.tokens_of(slice), slice.past, slice.pages, slice.logits});
     }
-    runner->run(slices);
+    run_step(flight);
     request_rows(flight);
     flights.push_back(std::move(flight));
     // While the device works.
@@ -260,12 +277,26 @@ struct ServingEngine::Impl {
     return true;
   }
 
+  // On CUDA steps are queued, and timing the operators of one would wait for it.
+  void run_step(Flight& flight) {
+    flight.profiled = predictor && observer->wants_profile();
+    if (!flight.profiled) return runner->run(slices);
+    flight.batch = described;
+    profile.clear();
+    if (runner->queues_steps()) return runner->run(slices);
+    runner->set_profile(&profile);
+    runner->run(slices);
+    runner->set_profile(nullptr);
+  }
+
   void predict(Flight& flight) {
     if (!predictor) return;
     describe_step(flight.step, described);
     const StepEstimate estimate = predictor->estimate(described);
     flight.report.predicted_s = estimate.expected_s;
     flight.report.roof_s = estimate.roof_s;
+    flight.report.flops = estimate.flops;
+    flight.report.bytes = estimate.bytes;
     flight.report.wall = estimate.wall;
   }
 
@@ -339,9 +370,12 @@ struct ServingEngine::Impl {
     const Clock::time_point began =
         last_landed ? std::max(flight.launched, *last_landed) : flight.launched;
     report.measured_s = seconds_between(began, now);
+    report.began = began;
+    report.ended = now;
     last_landed = now;
 
     std::vector<RequestOutput> made;
+    step_rows.clear();
     size_t row = 0;
     for (const ScheduledSlice& slice : flight.step.slices) {
       const size_t first = row;
@@ -354,15 +388,31 @@ struct ServingEngine::Impl {
       if (slice.samples) take_tokens(request, flight, slice, rows, first, now, made);
     }
     if (policy && report.prefill_tokens == 0 && drafter->cost_was_typical()) observe_drafts(flight);
-    report.preempted = flight.step.preempted;
+    report.preempted = int(flight.step.preempted.size());
+    report.rows = step_rows;
     fill_counts(report);
     observer->on_step(report);
+    if (flight.profiled) {
+      observer->on_profile({.began = began,
+                            .measured_s = report.measured_s,
+                            .prefill_sequences = report.prefill_sequences,
+                            .decode_sequences = report.decode_sequences,
+                            .batch = flight.batch,
+                            .operators = profile.entries()});
+    }
     count_waiting();
     spare = std::move(flight);
     if (!made.empty()) outputs(std::move(made));
   }
 
-  static void count(const ScheduledSlice& slice, StepReport& report) {
+  void count(const ScheduledSlice& slice, StepReport& report) {
+    StepRow& row = step_rows.emplace_back();
+    row.id = slice.id;
+    row.drafts = slice.drafts;
+    row.kind = !slice.decodes     ? StepRow::Kind::prefill
+               : slice.drafts > 0 ? StepRow::Kind::draft
+                                  : StepRow::Kind::decode;
+    if (!slice.decodes) row.tokens = slice.count;
     if (slice.decodes) {
       ++report.decode_sequences;
       report.draft_tokens += slice.drafts;
@@ -419,6 +469,10 @@ struct ServingEngine::Impl {
     }
     flight.report.generated_tokens += int(tokens.size());
     flight.report.accepted_tokens += std::max(0, int(tokens.size()) - 1);
+    if (slice.decodes) {
+      step_rows.back().tokens = int(tokens.size());
+      step_rows.back().accepted = std::max(0, int(tokens.size()) - 1);
+    }
     if (!tokens.empty()) {
       report_times(request, int(tokens.size()), now);
       scheduler->accept(slice, tokens);
@@ -468,10 +522,22 @@ struct ServingEngine::Impl {
     if (request.first_token_s == 0) {
       request.first_token_s = seconds_between(request.arrived, now);
       observer->on_first_token(request.first_token_s);
+      report_stage(request, RequestEvent::Stage::first_token, now);
     } else {
       observer->on_tokens(count, seconds_between(request.last_tokens, now));
     }
     request.last_tokens = now;
+  }
+
+  void report_stage(const Active& request, RequestEvent::Stage stage, Clock::time_point at,
+                    EndReason end = EndReason::length) {
+    observer->on_request({.id = request.id,
+                          .stage = stage,
+                          .at = at,
+                          .prompt_tokens = int(request.prompt.size()),
+                          .cached_tokens = request.cached,
+                          .generated_tokens = int(request.generation.generated().size()),
+                          .end = end});
   }
 
   // A step's time depends on its largest number of drafts, which is the policy's choice.
@@ -499,9 +565,11 @@ struct ServingEngine::Impl {
     report.preemptions = scheduler->preemptions(request.id);
     report.scheduled_s = request.scheduled_s;
     report.first_token_s = request.first_token_s;
-    report.end_s = seconds_between(request.arrived, Clock::now());
+    const Clock::time_point now = Clock::now();
+    report.end_s = seconds_between(request.arrived, now);
     report.accepted_at = std::move(request.accepted_at);
     observer->on_finished(report);
+    report_stage(request, RequestEvent::Stage::ended, now, reason);
     const RequestId id = request.id;
     scheduler->remove(id);
     active.erase(id);
@@ -557,7 +625,7 @@ struct ServingEngine::Impl {
   Outputs outputs;
   ServingObserver nobody;
   ServingObserver* observer;
-  int context, max_waiting;
+  int context, max_waiting, max_drafts;
   std::function<void(const std::string&)> on_failure;
 
   PagePool pool;
@@ -572,6 +640,8 @@ struct ServingEngine::Impl {
   std::vector<Slice> slices;
   std::span<const float> landed_logits;  // of the step that is landing, where a draw needed them
   std::vector<Sequences> described;
+  std::vector<StepRow> step_rows;  // of the step that is landing
+  Profile profile;                 // of the last step whose operators were timed
   std::vector<Token> tokens, context_tokens;
   SamplerWorkspace workspace;
 
@@ -584,6 +654,7 @@ struct ServingEngine::Impl {
   std::optional<std::string> failed;
   std::atomic<int> waiting = 0;
   std::atomic<bool> working = false;
+  std::atomic<bool> look = false;  // the observer wants between_steps()
   std::atomic<RequestId> last_id = 0;
 
   std::thread thread;  // last: it uses everything above
@@ -598,6 +669,7 @@ ServingEngine::~ServingEngine() = default;
 const Runner& ServingEngine::runner() const { return *impl_->runner; }
 int ServingEngine::max_context() const { return impl_->context; }
 int ServingEngine::max_waiting() const { return impl_->max_waiting; }
+int ServingEngine::max_drafts() const { return impl_->max_drafts; }
 RequestId ServingEngine::new_id() { return ++impl_->last_id; }
 
 bool ServingEngine::submit(ServingRequest request) {
@@ -623,6 +695,9 @@ bool ServingEngine::submit(ServingRequest request) {
   if (request.prompt_logprobs > kMaxCandidates) {
     throw OptionError("prompt_logprobs", fmt::format("at most {}", kMaxCandidates));
   }
+  if (request.max_drafts.value_or(0) > impl_->max_drafts) {
+    throw OptionError("max_drafts", fmt::format("at most {} drafts here", impl_->max_drafts));
+  }
   auto active = std::make_unique<Impl::Active>(impl_->runner->weights(), std::move(request));
   {
     const std::lock_guard lock(impl_->mutex);
@@ -640,6 +715,14 @@ void ServingEngine::cancel(RequestId id) {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->cancels.push_back(id);
+  }
+  impl_->wake.notify_one();
+}
+
+void ServingEngine::request_look() {
+  {
+    const std::lock_guard lock(impl_->mutex);  // so that a loop that is about to wait sees it
+    impl_->look = true;
   }
   impl_->wake.notify_one();
 }

@@ -45,6 +45,7 @@ class ServingEngine {
   const Runner& runner() const;
   int max_context() const;  // prompt and generated tokens of one request together
   int max_waiting() const;
+  int max_drafts() const;  // of a sequence in one step
 
   // All of these may be called from any thread.
   RequestId new_id();
@@ -55,6 +56,8 @@ class ServingEngine {
   // already. An unknown id is ignored.
   void cancel(RequestId id);
   bool idle() const;  // no request waits or runs
+  // Has the observer's between_steps() called once before the next step, or now if none runs.
+  void request_look();
   // The loop's thread died: the message. Requests have ended with EndReason::failed.
   std::optional<std::string> failure() const;
 

@@ -70,7 +70,7 @@ struct World {
     ScheduledStep planned;
     scheduler.next(planned);
     scheduler.check_pages();
-    preemptions += planned.preempted;
+    preemptions += int(planned.preempted.size());
     for (const auto& [id, cached] : planned.admitted) {
       order.push_back(id);
       cached_tokens[id] = cached;
@@ -84,7 +84,7 @@ struct World {
       EXPECT_EQ(int(drawn.size()), rows);
       flying.push_back({std::move(planned), std::move(drawn)});
     } else if (flying.empty()) {
-      return planned.preempted > 0;  // those can run in the next step
+      return !planned.preempted.empty();  // those can run in the next step
     }
     while (!flying.empty() && (int(flying.size()) > ahead || planned.empty())) land();
     scheduler.check_pages();

@@ -1,0 +1,271 @@
+#include "serve/live_stream.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/account/ledger.h"
+#include "serve/live_json.h"
+#include "serve/openai_reply.h"
+
+namespace ridge {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLiveTick = 100ms;
+constexpr int kPagesEvery = 3, kTreeEvery = 10, kProfileTicks = 10;  // ticks
+constexpr auto kHeartbeat = 5s;
+constexpr double kMaxBurst = LiveStream::kBytesPerSecond / 2;
+constexpr size_t kMostGroups = 8;           // in one message
+constexpr size_t kMostPageBytes = 1 << 10;  // of changes in one message
+constexpr size_t kMostEvents = 64;          // in one message
+constexpr size_t kMostWaitingEvents = 2048;
+
+// The engine's threads go first. Not the lowest priority: a thread that is never run would hold
+// locks of the HTTP server for long.
+constexpr int kNice = 10;
+
+double group_bytes(const StepGroup& group) { return 340 + 20.0 * double(group.rows.size()); }
+
+}  // namespace
+
+LiveStream::LiveStream(Json about, LiveFeed& feed, ServingEngine& engine,
+                       std::optional<System> system, std::optional<Stack> stack)
+    : about_(std::move(about)),
+      feed_(feed),
+      engine_(engine),
+      system_(std::move(system)),
+      stack_(std::move(stack)),
+      thread_([this] { loop(); }) {}
+
+LiveStream::~LiveStream() {
+  end();
+  thread_.join();
+}
+
+bool LiveStream::listen(std::shared_ptr<HttpExchange> exchange, bool profile) {
+  const std::lock_guard lock(mutex_);
+  if (ended_ || count_ >= kMaxListeners) return false;
+  HttpReply head;
+  head.type = "text/event-stream";
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  exchange->begin_stream(std::move(head));
+  joining_.push_back({.exchange = std::move(exchange), .profile = profile});
+  ++count_;
+  wake_.notify_one();
+  return true;
+}
+
+void LiveStream::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  wake_.notify_one();
+}
+
+void LiveStream::loop() {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+  bool listening = false;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (listeners_.empty() && joining_.empty() && !ended_ && listening) {
+        feed_.listen(listening = false);
+        forget();
+      }
+      if (listeners_.empty()) {
+        wake_.wait(lock, [&] { return ended_ || !joining_.empty(); });
+      } else {
+        wake_.wait_for(lock, kLiveTick, [&] { return ended_; });
+      }
+      std::move(joining_.begin(), joining_.end(), std::back_inserter(listeners_));
+      joining_.clear();
+      if (ended_) break;
+    }
+    if (!listening) {
+      feed_.listen(listening = true);
+      last_tick_ = ServingClock::now();
+      allowance_ = kMaxBurst;
+    }
+    tick(ServingClock::now());
+    std::erase_if(listeners_, [](const Listener& each) { return each.exchange->closed(); });
+    const std::lock_guard lock(mutex_);
+    count_ = listeners_.size() + joining_.size();
+  }
+  feed_.listen(false);
+  feed_.profile(false);
+  for (const Listener& each : listeners_) each.exchange->end();
+  listeners_.clear();
+}
+
+void LiveStream::tick(ServingClock::time_point now) {
+  const double passed = std::chrono::duration<double>(now - last_tick_).count();
+  allowance_ = std::min(allowance_ + kBytesPerSecond * passed, kMaxBurst);
+  last_tick_ = now;
+  ++ticks_;
+  for (Listener& each : listeners_) {
+    if (each.greeted) continue;
+    Json hello = about_;
+    hello["now_s"] = std::chrono::duration<double>(now - start_).count();
+    each.greeted = write(each, live_event("hello", json_text(hello)));
+  }
+  feed_.profile(wants_profile());
+  collect();
+  send_requests();
+  send_steps();
+  send_cache();
+  send_profile();
+  for (Listener& each : listeners_) {
+    if (now - each.last_write >= kHeartbeat) write(each, ":\n\n");
+  }
+}
+
+void LiveStream::collect() {
+  feed_.read(
+      [this](const StepReport& report) {
+        groups_.emplace_back(report);
+        pages_changed_ = tree_changed_ = true;
+      },
+      [this](const RequestEvent& event) {
+        if (requests_.size() < kMostWaitingEvents) {
+          requests_.push_back(event);
+        } else {
+          ++dropped_requests_;
+        }
+      });
+  dropped_steps_ += feed_.take_dropped_steps();
+  dropped_requests_ += feed_.take_dropped_events();
+}
+
+void LiveStream::send_requests() {
+  if ((requests_.empty() && dropped_requests_ == 0) || allowance_ <= 0) return;
+  const size_t count = std::min(requests_.size(), kMostEvents);
+  broadcast(requests_event(std::span(requests_).first(count), std::exchange(dropped_requests_, 0),
+                           start_));
+  requests_.erase(requests_.begin(), requests_.begin() + long(count));
+}
+
+void LiveStream::send_steps() {
+  if (groups_.empty() && dropped_steps_ == 0) return;
+  double largest = 1;
+  for (const StepGroup& group : groups_) largest = std::max(largest, group_bytes(group));
+  // Something is kept for pages.
+  const double share = kBytesPerSecond * std::chrono::duration<double>(kLiveTick).count();
+  const double fits =
+      std::clamp(0.75 * std::max(share, allowance_) / largest, 1.0, double(kMostGroups));
+  merge_groups(groups_, size_t(fits));
+  if (allowance_ <= 0) return;
+  broadcast(steps_event(groups_, std::exchange(dropped_steps_, 0), start_));
+  groups_.clear();
+}
+
+// A snapshot that was asked for in one tick is there in the next.
+void LiveStream::send_cache() {
+  if (const CacheSnapshot* cache = feed_.cache()) {
+    send_pages(*cache);
+    if (feed_.cache_has_tree()) send_tree(*cache);
+    feed_.release_cache();
+  }
+  const bool somebody_new =
+      std::any_of(listeners_.begin(), listeners_.end(),
+                  [](const Listener& each) { return !each.has_pages || !each.has_tree; });
+  const bool tree = somebody_new || (tree_changed_ && ticks_ >= next_tree_);
+  if (!tree && !(pages_changed_ && ticks_ % kPagesEvery == 0)) return;
+  if (!feed_.ask_for_cache(tree)) return;
+  // What changes from here on is not in the snapshot, perhaps.
+  pages_changed_ = false;
+  if (tree) {
+    tree_changed_ = false;
+    next_tree_ = ticks_ + kTreeEvery;
+  }
+  engine_.request_look();
+}
+
+void LiveStream::send_pages(const CacheSnapshot& cache) {
+  if (known_pages_.empty()) known_pages_ = cache.pages;
+  if (allowance_ > 0) {
+    broadcast(pages_event(known_pages_, cache, next_page_, kMostPageBytes), &Listener::has_pages);
+  }
+  if (known_pages_ != cache.pages) pages_changed_ = true;
+  for (Listener& each : listeners_) {
+    if (!each.has_pages) each.has_pages = write(each, all_pages_event(known_pages_, cache));
+  }
+}
+
+void LiveStream::send_tree(const CacheSnapshot& cache) {
+  const std::string tree = tree_event(cache.nodes, about_.at("page_tokens").get<int>());
+  if (tree != known_tree_ && allowance_ > 0) {
+    broadcast(tree, &Listener::has_tree);
+    known_tree_ = tree;
+  }
+  if (tree != known_tree_) tree_changed_ = true;
+  for (Listener& each : listeners_) {
+    if (!each.has_tree && !known_tree_.empty()) each.has_tree = write(each, known_tree_);
+  }
+}
+
+void LiveStream::send_profile() {
+  const LiveFeed::TimedStep* const step = feed_.timed_step();
+  if (step == nullptr) return;
+  if (wants_profile() && ticks_ % kProfileTicks == 0 && allowance_ > 0 && system_ && stack_) {
+    Ledger ledger;
+    ledger.record(step->batch, step->measured_s);
+    Account account = ledger.account(engine_.runner().weights().model, engine_.runner().plan(),
+                                     *system_, *stack_, nullptr);
+    for (OperatorAccount& op : account.operators) {
+      for (const Profile::Entry& entry : step->operators) {
+        if (op.name == entry.name) op.measured_s = entry.seconds;
+      }
+    }
+    const std::string event = profile_event(*step, account, start_);
+    allowance_ -= double(event.size());
+    for (Listener& each : listeners_) {
+      if (each.profile) write(each, event);
+    }
+  } else if (wants_profile()) {
+    return;  // later
+  }
+  feed_.release_timed_step();
+}
+
+void LiveStream::broadcast(const std::string& event, bool Listener::*has) {
+  if (event.empty()) return;
+  allowance_ -= double(event.size());
+  for (Listener& each : listeners_) {
+    if (has == nullptr || each.*has) write(each, event);
+  }
+}
+
+// False where the listener is gone or too slow. It is removed at the end of the tick.
+bool LiveStream::write(Listener& listener, std::string_view text) const {
+  if (!listener.exchange->write(text)) return false;
+  listener.last_write = last_tick_;
+  return true;
+}
+
+bool LiveStream::wants_profile() const {
+  return std::any_of(listeners_.begin(), listeners_.end(),
+                     [](const Listener& each) { return each.profile; });
+}
+
+// Nobody listens any more.
+void LiveStream::forget() {
+  feed_.profile(false);
+  groups_.clear();
+  requests_.clear();
+  dropped_steps_ = dropped_requests_ = 0;
+  known_pages_.clear();
+  known_tree_.clear();
+  pages_changed_ = tree_changed_ = true;
+  next_tree_ = 0;
+  if (feed_.cache() != nullptr) feed_.release_cache();
+  if (feed_.timed_step() != nullptr) feed_.release_timed_step();
+}
+
+}  // namespace ridge
