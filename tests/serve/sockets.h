@@ -44,6 +44,7 @@ class Connection {
     return true;
   }
   void end_sending() { ::shutdown(socket_, SHUT_WR); }
+  void end() { ::shutdown(socket_, SHUT_RDWR); }  // a read on another thread returns
   // The next close sends a reset, as that of a killed process with unread bytes does.
   void reset_on_close() {
     const linger at_once{1, 0};
@@ -55,6 +56,13 @@ class Connection {
     char byte = 0;
     while (!got.ends_with(text) && ::recv(socket_, &byte, 1, 0) > 0) got += byte;
     return got;
+  }
+  // At most `most` bytes; none where the peer has closed.
+  std::string receive_some(size_t most) {
+    std::string text(most, '\0');
+    const ssize_t got = ::recv(socket_, text.data(), most, 0);
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
   }
   std::string receive_all() {
     std::string text;
