@@ -73,6 +73,9 @@ void add_op_fields(Json& ops, const Request& r, const Prediction& p) {
     json["flops_per_s"] = op.expected_s > 0 ? op.flops / op.expected_s : 0;
     json["share"] = phase > 0 ? op.expected_s / phase : 0;
     json["peak"] = peak > 0 ? Json(peak) : Json();
+    json["weight_bytes"] = op.weight_bytes;
+    json["kv_bytes"] = op.kv_bytes;
+    json["act_bytes"] = op.act_bytes;
     json["bandwidth"] = c.bandwidth;
     json["at_peak_s"] = peak > 0 ? Json(op.flops / peak) : Json();
     json["at_bandwidth_s"] = op.bytes / c.bandwidth;

@@ -56,7 +56,8 @@ std::vector<TileLife> run_steps(const TileShape& shape, const UnitRates& r) {
     TileLife& t = lives[i];
     t.issued = i < shape.stages ? 0 : lives[i - shape.stages].done;
     // Transfers queue behind each other; latencies overlap.
-    hbm_free = std::max(hbm_free, t.issued) + from_hbm;
+    t.started = std::max(hbm_free, t.issued);
+    hbm_free = t.started + from_hbm;
     t.from_hbm = hbm_free + (shape.reuse < 1 ? r.hbm_latency : 0);
     cache_free = std::max(cache_free, t.from_hbm) + from_cache;
     t.in_shared = cache_free + r.cache_latency;

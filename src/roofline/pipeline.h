@@ -26,8 +26,9 @@ struct TileShape {
 
 // When one step's tile pair was where, seconds from the start.
 struct TileLife {
-  double issued = 0;     // the load starts: a buffer is free
-  double from_hbm = 0;   // has left device memory (equal to issued on a cache hit)
+  double issued = 0;     // the load is issued: a buffer is free
+  double started = 0;    // device memory begins to serve it: before that, it queues
+  double from_hbm = 0;   // has left device memory (equal to started on a cache hit)
   double in_shared = 0;  // has arrived in shared memory
   double computing = 0;  // the matrix unit takes it
   double done = 0;       // the buffer is free again

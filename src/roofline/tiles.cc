@@ -62,6 +62,7 @@ Json tiles_json(const Machine& machine, const TileShape& shape) {
   Json lives = Json::array();
   for (const TileLife& t : r.lives) {
     lives.push_back(Json{{"issued_s", t.issued},
+                         {"started_s", t.started},
                          {"from_memory_s", t.from_hbm},
                          {"in_shared_s", t.in_shared},
                          {"computing_s", t.computing},

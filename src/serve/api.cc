@@ -22,12 +22,13 @@
 #include "predict/sweep.h"
 #include "predict/users.h"
 #include "roofline/tiles.h"
+#include "serve/api_options.h"
+#include "serve/motion_api.h"
 
 namespace ridge {
 namespace {
 
-// What one call may cost, in forward passes lowered and timed (each tens of microseconds).
-constexpr double kMaxSteps = 50000;
+// Points of one sweep.
 constexpr size_t kMaxPoints = 20000;
 // Predictions that an answer needs beyond its own: levers, bisections, the ridge's batch.
 constexpr double kDeepPredictions = 100;
@@ -41,49 +42,6 @@ constexpr const char* kTileOptions[][2] = {
     {"reuse", "Share of loads that hit the cache, 0 to 1"},
 };
 
-void check_effort(std::span<const Request> requests, double each) {
-  double steps = 0;
-  for (const Request& r : requests) {
-    const double chunk = r.clients ? endpoint_chunk(r, r.prompt) : r.plan.chunk;
-    steps += each * (chunk > 0 ? r.prompt / chunk + 2 : 2);
-  }
-  if (steps > kMaxSteps) {
-    throw Error("too much for one call: {} steps of at most {}; fewer points or larger chunks",
-                pretty_count(steps), pretty_count(kMaxSteps));
-  }
-}
-
-bool is_true(const std::string& name, const std::string& value) {
-  if (value == "true" || value == "1" || value.empty()) return true;
-  if (value == "false" || value == "0") return false;
-  throw OptionError(name, fmt::format("{} is true or false, not '{}'", name, value));
-}
-
-RequestOptions request_options_of(const ApiOptions& given) {
-  RequestOptions options;
-  for (const RequestOption& option : request_options()) {
-    const auto found = given.find(option.name);
-    if (found == given.end()) continue;
-    if (option.value) {
-      options.*option.value = found->second;
-    } else {
-      options.*option.flag = is_true(option.name, found->second);
-    }
-  }
-  return options;
-}
-
-Request request_of(const ApiOptions& given, double predictions) {
-  Request request = make_request(request_options_of(given), Sources::names_only);
-  check_effort({&request, 1}, predictions);
-  return request;
-}
-
-const std::string* find(const ApiOptions& given, const char* name) {
-  const auto found = given.find(name);
-  return found == given.end() || found->second.empty() ? nullptr : &found->second;
-}
-
 Json machines(const ApiOptions&) {
   Json list = Json::array();
   for (const Machine& machine : all_machines()) list.push_back(machine_summary(machine));
@@ -91,7 +49,7 @@ Json machines(const ApiOptions&) {
 }
 
 Json models(const ApiOptions& given) {
-  if (const std::string* name = find(given, "name")) {
+  if (const std::string* name = find_option(given, "name")) {
     return model_details(find_model(*name, Sources::names_only));
   }
   // The embedded models cannot change while the program runs.
@@ -138,7 +96,7 @@ Json explanation(const ApiOptions& given) {
   ExplainOptions options;
   for (const QuantityInfo& about : all_quantities()) {
     if (!about.option) continue;
-    if (const std::string* value = find(given, about.option)) {
+    if (const std::string* value = find_option(given, about.option)) {
       options.stated[about.quantity] = *value;
     }
   }
@@ -152,7 +110,7 @@ Json explanation(const ApiOptions& given) {
 Json roofline(const ApiOptions& given) {
   const Request request = request_of(given, kDeepPredictions);
   std::vector<System> others;
-  if (const std::string* names = find(given, "compare")) {
+  if (const std::string* names = find_option(given, "compare")) {
     std::stringstream stream(*names);
     for (std::string name; std::getline(stream, name, ',');) {
       if (others.size() == 8) throw OptionError("compare", "at most 8 machines to compare with");
@@ -174,25 +132,20 @@ Json pyramid(const ApiOptions& given) {
   return json;
 }
 
-double number(const ApiOptions& given, const char* name, double otherwise) {
-  const std::string* text = find(given, name);
-  return text ? parse_quantity(*text, "", name) : otherwise;
-}
-
 Json tiles(const ApiOptions& given) {
   TileOptions options;
-  if (const std::string* tile = find(given, "tile")) options.tile = *tile;
-  if (const std::string* machine = find(given, "machine")) options.machine = *machine;
+  if (const std::string* tile = find_option(given, "tile")) options.tile = *tile;
+  if (const std::string* machine = find_option(given, "machine")) options.machine = *machine;
   const Machine machine = find_system(options.machine, Sources::names_only).device;
-  const std::string* dtype = find(given, "dtype");
+  const std::string* dtype = find_option(given, "dtype");
   options.dtype = dtype ? *dtype : dtype_name(tile_dtype(machine));
-  const double stages = number(given, "stages", options.stages);
-  const double steps = number(given, "steps", options.steps);
+  const double stages = number_option(given, "stages", options.stages);
+  const double steps = number_option(given, "steps", options.steps);
   if (!(stages >= 1 && stages <= 64)) throw OptionError("stages", "stages must be from 1 to 64");
   if (!(steps >= 1 && steps <= 1000)) throw OptionError("steps", "steps must be from 1 to 1000");
   options.stages = int(stages);
   options.steps = int(steps);
-  options.reuse = number(given, "reuse", options.reuse);
+  options.reuse = number_option(given, "reuse", options.reuse);
   return tiles_json(machine, tile_shape(options));
 }
 
@@ -204,7 +157,7 @@ Json sweep(const ApiOptions& given) {
 }
 
 Json users(const ApiOptions& given) {
-  const std::string* target = find(given, "target");
+  const std::string* target = find_option(given, "target");
   if (!target) throw OptionError("target", "target must be a time per token, such as 50ms");
   double seconds = 0;
   try {
@@ -253,6 +206,15 @@ constexpr ApiEndpoint kEndpoints[] = {
      "", "", pyramid},
     {"/api/tiles", "Tiles on their way to the matrix units: ridge tiles --json", OptionSet::tiles,
      "", "", tiles},
+    {"/api/attention",
+     "Attention with stored scores and in tiles: bytes, times and one row's trace",
+     OptionSet::request, "", "", attention_trace, kAttentionOptions},
+    {"/api/pages", "What happens to each page of the KV cache as sequences grow, fork and end",
+     OptionSet::request, "", "", page_trace, kPageOptions},
+    {"/api/schedule", "Every step of the serving scheduler over one list of requests",
+     OptionSet::request, "", "", schedule_trace, kScheduleOptions},
+    {"/api/speculation", "Rounds of drafting and verification beside plain decoding",
+     OptionSet::request, "", "", speculation_trace, kSpeculationOptions},
     {"/api/sweep", "Many predictions, one line each", OptionSet::request, "", "", sweep},
     {"/api/users", "Users at once within a latency target", OptionSet::request, "target",
      "Time per token, for example 50ms", users},
@@ -287,6 +249,7 @@ std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& e
   if (endpoint.set == OptionSet::tiles) {
     for (const auto& [name, help] : kTileOptions) options.emplace_back(name, help);
   }
+  for (const auto& [name, help] : endpoint.more) options.emplace_back(name, help);
   if (*endpoint.extra) options.emplace_back(endpoint.extra, endpoint.extra_help);
   return options;
 }

@@ -19,6 +19,11 @@ enum class OptionSet : uint8_t {
   tiles,
 };
 
+struct ApiOptionHelp {
+  const char* name;
+  const char* help;
+};
+
 struct ApiEndpoint {
   const char* path;  // "/api/predict"
   const char* summary;
@@ -26,6 +31,7 @@ struct ApiEndpoint {
   const char* extra;       // one more option; "" where there is none
   const char* extra_help;  // what it means
   Json (*answer)(const ApiOptions& options);
+  std::span<const ApiOptionHelp> more = {};  // further options
 };
 std::span<const ApiEndpoint> api_endpoints();
 const ApiEndpoint* find_api_endpoint(std::string_view path);  // nullptr: none

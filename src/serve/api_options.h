@@ -1,0 +1,26 @@
+// Options of an API call as requests and numbers. A call may cost only so much work.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "predict/request.h"
+#include "serve/api.h"
+
+namespace ridge {
+
+// Throws Error where `each` predictions of every request take too many steps for one call.
+void check_effort(std::span<const Request> requests, double each);
+
+RequestOptions request_options_of(const ApiOptions& given);
+
+// The request of a call that makes so many predictions of it. Throws Error.
+Request request_of(const ApiOptions& given, double predictions);
+
+// nullptr where the option is missing or empty.
+const std::string* find_option(const ApiOptions& given, const char* name);
+double number_option(const ApiOptions& given, const char* name, double otherwise);
+// A whole number from `least` to `most`. Throws OptionError.
+int whole_option(const ApiOptions& given, const char* name, int otherwise, int least, int most);
+
+}  // namespace ridge
