@@ -19,6 +19,7 @@ export interface PlayerProps {
   timeline: Timeline;
   draw: (now: number, width: number) => JSX.Element; // at a time that is shown, in seconds
   clock?: (now: number) => string; // the time in words
+  pace?: string; // where the screen's time is not linear in a machine's
 }
 
 function useClock(timeline: Timeline) {
@@ -49,11 +50,11 @@ export function Player(props: PlayerProps) {
   return still() ? <Stills {...props} /> : <Moving {...props} />;
 }
 
-function Moving({ name, label, timeline, draw, clock = seconds }: PlayerProps) {
+function Moving({ name, label, timeline, draw, clock = seconds, pace }: PlayerProps) {
   const [box, width] = useWidth();
   const player = useClock(timeline);
   const now = shownAt(timeline, player.at);
-  const current = player.event >= 0 ? player.event : lastEvent(timeline, now);
+  const current = player.event >= 0 ? player.event : player.at > 0 ? lastEvent(timeline, now) : -1;
   const jump = (at: number) => { player.play(false); player.visit(-1); player.move(at); };
   const step = (direction: 1 | -1) => {
     const to = stepFrom(timeline, current, direction);
@@ -91,7 +92,7 @@ function Moving({ name, label, timeline, draw, clock = seconds }: PlayerProps) {
         </select>
       </div>
       <p class="film-clock">
-        <output>{clock(now)}</output> <span class="dim">of {clock(shownLength(timeline))}, {pace(slowdown(timeline, player.at) / player.speed)}</span>
+        <output>{clock(now)}</output> <span class="dim">of {clock(shownLength(timeline))}, {pace ?? slowed(slowdown(timeline, player.at) / player.speed)}</span>
       </p>
       <p class="film-now">{timeline.events[current]?.text ?? " "}</p>
       <p class="spoken" aria-live="polite">{player.event >= 0 ? timeline.events[player.event]?.text : ""}</p>
@@ -100,7 +101,7 @@ function Moving({ name, label, timeline, draw, clock = seconds }: PlayerProps) {
   );
 }
 
-const pace = (factor: number) => (factor >= 1.05 ? `${count(Number(factor.toPrecision(2)))} times slower than it is` : factor < 0.95 ? `${count(Number((1 / factor).toPrecision(2)))} times faster than it is` : "as fast as it is");
+const slowed = (factor: number) => (factor >= 1.05 ? `${count(Number(factor.toPrecision(2)))} times slower than it is` : factor < 0.95 ? `${count(Number((1 / factor).toPrecision(2)))} times faster than it is` : "as fast as it is");
 
 function List({ timeline, current }: { timeline: Timeline; current: number }) {
   const list = useRef<HTMLOListElement | null>(null);

@@ -13,7 +13,7 @@ export interface Op {
 }
 export interface PlacedOp extends Op {
   runs_as: string; flops_per_s: number; share: number; peak: number | null; bandwidth: number;
-  at_peak_s: number | null; at_bandwidth_s: number; on_s: OnWalls;
+  at_peak_s: number | null; at_bandwidth_s: number; on_s: OnWalls; weight_bytes: number; kv_bytes: number; act_bytes: number;
 }
 export interface Memory {
   weights_bytes: number; kv_bytes: number; activation_bytes: number; overhead_bytes: number;
@@ -56,7 +56,7 @@ export interface Pyramid {
   fits: { model: string; pieces: { name: string; bytes: number; count: Record<string, number | null> }[] };
   residents: Resident[];
 }
-export interface TileStep { issued_s: number; from_memory_s: number; in_shared_s: number; computing_s: number; done_s: number }
+export interface TileStep { issued_s: number; started_s: number; from_memory_s: number; in_shared_s: number; computing_s: number; done_s: number }
 export interface Tiles {
   machine: string; tile: number[]; dtype: string; stages: number; stage_bytes: number; shared_bytes: number;
   capacity_bytes: number; fits: boolean; in_flight_bytes: number; needed_bytes: number; seconds: number;
