@@ -16,7 +16,7 @@ const load = async (name) => {
   return import(outfile);
 };
 const { LiveStore, letter, kRequests } = await load("store");
-const { bars, track, kPrefills, kDecodes, kIdle } = await load("tracks");
+const { bars, batchEnds, track, kPrefills, kDecodes, kIdle } = await load("tracks");
 const { Ring } = await load("ring");
 
 // A store fed by an engine; its clock is the engine's.
@@ -153,6 +153,11 @@ test("a new stream forgets the one before", () => {
   run(engine);
   engine.hello();
   assert.deepEqual([store.total.steps, store.requests.size, store.entries.count, store.pages.free], [0, 0, 0, serving.pages - store.pages.cached]);
+});
+
+test("static batches follow each other, and each ends with its longest answer", () => {
+  const request = (scheduled_s, end_s) => ({ scheduled_s, end_s });
+  assert.deepEqual(batchEnds([request(0, 2), request(0, 5), request(5, 6), request(0, 3), request(6, 9)]), [5, 5, 6, 5, 9]);
 });
 
 test("letters", () => assert.deepEqual([1, 26, 27, 53].map(letter), ["A", "Z", "A1", "A2"]));

@@ -1,6 +1,8 @@
 // The batch over time: a row for each request, from its arrival to its end.
 import { count, seconds } from "../format";
 import { Canvas, store, useBeat, type Brush } from "./draw";
+import type { Serving } from "./events";
+import { StaticReplay } from "./replay";
 import { letter, type LiveRequest } from "./store";
 import { kDecodes, kIdle, kPreempted, kPrefills, kWaits, track } from "./tracks";
 
@@ -44,11 +46,11 @@ function drafts(pen: CanvasRenderingContext2D, ink: string, list: LiveRequest[],
 const tokens = (r: LiveRequest) => `${count(r.prompt)}${r.cached ? ` (${count(r.cached)} cached)` : ""} → ${count(r.generated)}`;
 const told = (r: LiveRequest) => `${tokens(r)} tokens${r.accepted ? `, ${count(r.accepted)} by drafts` : ""}, ${r.end || r.state}`;
 
-export function Batch({ whole }: { whole: boolean }) {
+export function Batch({ serving, whole }: { serving: Serving; whole: boolean }) {
   useBeat(4);
   const all = [...store.requests.values()];
-  const list = [...all.filter((r) => Number.isNaN(r.ended_s)).slice(0, kShown), ...all.filter((r) => !Number.isNaN(r.ended_s)).slice(-kShown)]
-    .slice(0, kShown).sort((a, b) => a.arrived_s - b.arrived_s || a.id - b.id);
+  const ended = all.filter((r) => !Number.isNaN(r.ended_s)).reverse(); // the newest first
+  const list = [...all.filter((r) => Number.isNaN(r.ended_s)), ...ended].slice(0, kShown).sort((a, b) => a.arrived_s - b.arrived_s || a.id - b.id);
   if (list.length === 0) return <p class="note">Requests appear here as they arrive: send a prompt, or several copies of it.</p>;
   const [from, to] = store.window(whole);
   return (
@@ -67,6 +69,7 @@ export function Batch({ whole }: { whole: boolean }) {
         Prompt → answer, in tokens. {seconds(to - from)} from left to right: <i class="key line" /> waits <i class="key hatch" /> prefill chunk <i class="key solid" /> decodes ✕ preempted ◧ prefix hit · drafts accepted.
         {all.length > list.length ? ` ${all.length - list.length} older requests are not shown.` : ""}
       </p>
+      <StaticReplay serving={serving} />
     </>
   );
 }

@@ -29,9 +29,9 @@ function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {
     pen.fillRect(kLeft, y(tick), width, 1);
     pen.fillStyle = colour("dim");
   }
-  pen.fillText("now", width, height - 3);
+  pen.fillText(whole || store.busy ? "now" : "last step", width, height - 3);
   pen.textAlign = "left";
-  pen.fillText(`${seconds(to - from)} ago`, kLeft, height - 3);
+  pen.fillText(`${seconds(to - from)} before`, kLeft, height - 3);
   for (const bar of list) {
     const left = x(bar.from), step = Math.max(2, x(bar.to) - left), half = Math.max(1, step * 0.5 - 0.5);
     let under = 0;

@@ -44,3 +44,17 @@ export function track(of: LiveStore, request: LiveRequest, from: number, to: num
   }
   return row;
 }
+
+// When the batch of each request ends: nobody joins a static batch, so that batches follow each other.
+export function batchEnds(requests: { scheduled_s: number; end_s: number }[]): number[] {
+  const order = requests.map((request, place) => ({ ...request, place })).sort((a, b) => a.scheduled_s - b.scheduled_s);
+  const ends: number[] = [];
+  let batch: typeof order = [], end = -Infinity;
+  for (const request of order) {
+    if (request.scheduled_s >= end) batch = [];
+    batch.push(request);
+    end = batch.length > 1 ? Math.max(end, request.end_s) : request.end_s;
+    for (const { place } of batch) ends[place] = end;
+  }
+  return ends;
+}

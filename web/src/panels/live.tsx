@@ -35,6 +35,8 @@ const kStates: Record<StreamState, string> = {
   lost: "The server does not answer: is ridge serve still running? The page tries again every 3 s.",
 };
 
+const kRefused = "The server refuses the stream: perhaps four pages watch it already. This page tries again every 3 s.";
+
 // Pauses the drawing and tells what drawing costs: on a CPU the page competes with the engine.
 function HoldStill() {
   const [told, tell] = useState("");
@@ -71,7 +73,7 @@ function Engine({ serving, profile, setProfile }: { serving: Serving; profile: b
           <HoldStill />
         </div>
         <View name="steps" title="Steps" first><Steps serving={serving} whole={whole} /></View>
-        <View name="batch" title="Batch"><Batch whole={whole} /></View>
+        <View name="batch" title="Batch"><Batch serving={serving} whole={whole} /></View>
         <View name="kv" title="KV cache"><Kv serving={serving} /></View>
       </div>
       <div class="column">
@@ -82,32 +84,43 @@ function Engine({ serving, profile, setProfile }: { serving: Serving; profile: b
   );
 }
 
-interface Found { serving: Serving | null; why: string }
+// What is served. Asked again while nothing is, and while the stream is lost: `reached` says whether
+// the server answered then.
+interface Found { serving: Serving | null; why: string; reached: boolean }
 
-export default function LivePanel() {
-  addStyle(css);
-  const [found, find] = useState<Found>({ serving: null, why: "" });
-  const [state, tell] = useState<StreamState>("connecting");
-  const [profile, setProfile] = useState(false);
-  const serves = found.serving !== null;
+function useServing(lost: boolean): Found {
+  const [found, find] = useState<Found>({ serving: null, why: "", reached: true });
+  const wanted = lost || !found.serving;
   useEffect(() => {
-    let wanted = true;
+    if (!wanted) return;
+    let current = true;
+    find((last) => ({ ...last, reached: false }));
     const look = async () => {
+      if (document.hidden) return;
       try {
-        const answer = (await (await fetch("/api/serving")).json()) as Serving | { serving: false; why?: string };
-        if (!wanted) return;
-        find(answer.serving ? { serving: answer, why: "" } : { serving: null, why: answer.why ?? "The server has no live view." });
+        const answer = (await (await fetch("/api/serving")).json()) as Serving | { serving?: false; why?: string };
+        if (current) find(answer.serving ? { serving: answer, why: "", reached: true } : { serving: null, why: answer.why ?? "It has no live view.", reached: true });
       } catch {
-        if (wanted) find({ serving: null, why: kStates.lost });
+        if (current) find((last) => ({ ...last, why: kStates.lost, reached: false }));
       }
     };
     void look();
-    const timer = setInterval(() => !serves && !document.hidden && void look(), 3000);
-    return () => { wanted = false; clearInterval(timer); };
-  }, [serves]);
+    const timer = setInterval(() => void look(), 3000);
+    return () => { current = false; clearInterval(timer); };
+  }, [wanted]);
+  return found;
+}
+
+export default function LivePanel() {
+  addStyle(css);
+  const [state, tell] = useState<StreamState>("connecting");
+  const [profile, setProfile] = useState(false);
+  const found = useServing(state === "lost");
+  const serves = found.serving !== null;
   useEffect(() => (serves ? openStream(store, profile, tell) : undefined), [serves, profile]);
-  const serving = store.serving ?? found.serving;
-  if (!found.serving || !serving) {
+  const serving = found.serving && (store.serving ?? found.serving);
+  const problem = state === "lost" && found.reached ? kRefused : kStates[state];
+  if (!serving) {
     return (
       <section class="panel" data-live="none">
         <p class="sentence">{found.why ? "No model runs behind this page." : "…"}</p>
@@ -120,7 +133,7 @@ export default function LivePanel() {
   return (
     <section class="panel" data-live={state}>
       <p class="sentence small"><b>{serving.model}</b>, {serving.weights} weights, on {serving.device}.</p>
-      {kStates[state] && <p class={state === "lost" ? "error banner" : "note"} role={state === "lost" ? "alert" : undefined}>{kStates[state]}</p>}
+      {problem && <p class={state === "lost" ? "error banner" : "note"} role={state === "lost" ? "alert" : undefined}>{problem}</p>}
       <Engine serving={serving} profile={profile} setProfile={setProfile} />
     </section>
   );
