@@ -98,6 +98,7 @@ test("pages: free, cached and held are the pool; a cached page that another requ
     assert.equal(store.owners.filter((o) => o === 0).length, free);
     assert.equal(store.owners.filter((o) => o === -1).length, cached);
   }
+  assert.deepEqual([...store.order.subarray(0, store.used)].sort((a, b) => a - b), Array.from({ length: serving.pages }, (_, i) => i));
   assert.ok(store.evictions > 0);
   const evictions = store.evictions;
   engine.arrive(400, 3, 400); // as many as its prefix hit says are reused

@@ -46,7 +46,9 @@ export class LiveStore {
   waiting = 0;
   owners = new Int32Array(0); // by page: a request, 0 free, -1 cached
   sharers = new Uint16Array(0);
-  evicted = new Float64Array(0); // when a page lost its cached prefix
+  order = new Int32Array(0); // pages in the order of their first use
+  used = 0; // of these
+  evicted = new Float64Array(0); // when a page lost its cached prefix; NaN: it was never used
   evictions = 0;
   pages = { free: 0, cached: 0, held: 0 };
   tree: Tree = { nodes: [], left_out: 0 };
@@ -100,7 +102,9 @@ export class LiveStore {
     this.dropped = this.running = this.waiting = this.evictions = 0;
     this.owners = new Int32Array(hello.pages);
     this.sharers = new Uint16Array(hello.pages);
-    this.evicted = new Float64Array(hello.pages).fill(-Infinity);
+    this.order = new Int32Array(hello.pages);
+    this.used = 0;
+    this.evicted = new Float64Array(hello.pages).fill(NaN);
     this.pages = { free: hello.pages, cached: 0, held: 0 };
     this.tree = { nodes: [], left_out: 0 };
     this.profile = null;
@@ -184,12 +188,18 @@ export class LiveStore {
   }
 
   private change({ full, changes, free, cached, held }: PageChanges): void {
-    if (full) this.owners.fill(0);
-    if (full) this.sharers.fill(0);
+    if (full) {
+      this.owners.fill(0);
+      this.sharers.fill(0);
+    }
     const now = this.now();
     for (const [first, count, owner, sharers] of changes) {
       for (let page = first; page < first + count; ++page) {
         if (!full && this.owners[page] === -1 && owner !== -1) this.lost(page, owner, now);
+        if (owner !== 0 && Number.isNaN(this.evicted[page])) {
+          this.evicted[page] = -Infinity; // used, and never evicted
+          this.order[this.used++] = page;
+        }
         this.owners[page] = owner;
         this.sharers[page] = sharers;
       }
