@@ -1,7 +1,7 @@
 // The prompt, its knobs and up to four of the answers that stream.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { count, seconds } from "../format";
-import { held } from "./draw";
+import { cost } from "./draw";
 import type { Serving } from "./events";
 import { ask, tokensPerSecond, type Answer, type PromptKnobs } from "./prompt";
 
@@ -36,7 +36,7 @@ export function Answers({ serving }: { serving: Serving }) {
     let answers: Answer[] = [];
     let error = "", locked = false;
     show((r) => ({ ...r, busy: true, error: "" }));
-    const draw = setInterval(() => !held() && show((r) => ({ ...r, answers: [...answers] })), 100);
+    const draw = setInterval(() => !cost.held && show((r) => ({ ...r, answers: [...answers] })), 100);
     try {
       await ask(text, { ...knobs, copies: Math.max(1, knobs.copies), maxTokens: Math.max(1, knobs.maxTokens) }, mine.signal, (list) => { answers = list; });
     } catch (reason) {
@@ -85,7 +85,7 @@ export function Answers({ serving }: { serving: Serving }) {
       <ol class="texts">
         {answers.slice(0, kShown).map((a, i) => (
           <li key={i} data-answer data-tokens={a.tokens} data-end={a.end}>
-            <p class="text">{a.text || "…"}{busy && !a.end && <i class="caret" aria-hidden="true" />}</p>
+            <div class="text"><p>{a.text || "…"}{busy && !a.end && <i class="caret" aria-hidden="true" />}</p></div>
             <p class="note">{a.first_s === a.first_s ? told(a) : busy ? "waits" : a.end}</p>
           </li>
         ))}

@@ -6,11 +6,8 @@ import { LiveStore } from "./store";
 
 export const store = new LiveStore();
 
-// The page's own cost, and the pause of it.
-const kHold = 5000; // ms
-export const cost = { spent_ms: 0, since: performance.now(), held_until: 0 };
-export const held = () => performance.now() < cost.held_until;
-export const hold = () => { cost.held_until = performance.now() + kHold; };
+// The page's own cost, and whether drawing is held.
+export const cost = { spent_ms: 0, since: performance.now(), held: false };
 // Share of one core that drawing took since the last call.
 export function drawingShare(): number {
   const now = performance.now();
@@ -25,7 +22,7 @@ export function useBeat(hz: number, also: () => boolean = () => false): void {
   useEffect(() => {
     let seen = -1;
     const timer = setInterval(() => {
-      if (held() || document.hidden || (seen === store.version && !store.busy && !also())) return;
+      if (cost.held || document.hidden || (seen === store.version && !store.busy && !also())) return;
       seen = store.version;
       beat((n) => n + 1);
     }, 1000 / hz);

@@ -52,9 +52,10 @@ function paint({ pen, width, colour, pattern }: Brush) {
     }
     if (owner > 0 && side >= kLetter) {
       pen.fillStyle = colour("panel");
-      pen.fillRect(x + inner / 2 - 5, y + inner / 2 - 6, 10, 12);
+      const name = letter(owner), wide = Math.min(inner, pen.measureText(name).width + 2);
+      pen.fillRect(x + (inner - wide) / 2, y + inner / 2 - 6, wide, 12);
       pen.fillStyle = ink;
-      pen.fillText(letter(owner), x + inner / 2, y + inner / 2 + 4);
+      pen.fillText(name, x + inner / 2, y + inner / 2 + 4, inner);
     }
     if (now - (store.evicted[page] as number) < kFlash) {
       pen.strokeStyle = ink;

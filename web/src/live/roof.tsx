@@ -87,17 +87,18 @@ function Plot({ width, level, peak, others, old, dot, hollow }: PlotProps) {
     const low = Math.max(x0, y0 / bandwidth), bend = Math.min(x1, peak / bandwidth);
     return path([[x(low), y(low * bandwidth)], [x(bend), y(bend * bandwidth)], [x(x1), y(Math.min(peak, x1 * bandwidth))]]);
   };
-  const name = (bandwidth: number, text: string, strong: boolean) => {
-    const at = Math.max(x0, y0 / bandwidth) * 1.4; // right of the slope there is room
-    return <text class={`roof-label${strong ? " strong" : " other"}`} x={x(at) + 9} y={y(Math.min(peak, at * bandwidth)) + 9}>{text}</text>;
+  // Right of the slope there is room; each label at a height of its own.
+  const name = (bandwidth: number, text: string, height: number) => {
+    const at = Math.min(peak, y0 * (y1 / y0) ** height) / bandwidth;
+    return <text class={`roof-label${bandwidth === level.bytes_per_s ? " strong" : " other"}`} x={x(Math.max(x0, at)) + 9} y={y(Math.max(x0, at) * bandwidth) + 9}>{text}</text>;
   };
   const { wall } = store;
   return (
     <Chart frame={f} label="Roofline of the running engine">
       <Axes frame={f} x={x} y={y} xTitle="FLOP per byte" yTitle="FLOP/s" xFormat={axis} yFormat={axis} />
-      {others.map((l) => <g key={l.name}><path class="roof other" d={roof(l.bandwidth)} />{name(l.bandwidth, `${l.name} ${rate(l.bandwidth)}`, false)}</g>)}
+      {others.map((l, i) => <g key={l.name}><path class="roof other" d={roof(l.bandwidth)} />{name(l.bandwidth, `${l.name} ${rate(l.bandwidth)}`, 0.12 + 0.13 * i)}</g>)}
       <path class={`roof slope memory${level.measured ? " measured" : ""}`} d={roof(level.bytes_per_s)} data-roof={level.level} />
-      {name(level.bytes_per_s, `${level.level} ${rate(level.bytes_per_s)}${level.measured ? " measured" : ""}`, true)}
+      {name(level.bytes_per_s, `${level.level} ${rate(level.bytes_per_s)}${level.measured ? " measured" : ""}`, 0.5)}
       <text class="roof-label" x={f.right} y={y(peak) - 5} text-anchor="end">{flopRate(peak)}</text>
       {old.map((p, i) => <circle key={i} class="trail" cx={x(p.x)} cy={y(p.y)} r={2.2} opacity={0.15 + (0.6 * i) / old.length} />)}
       {hollow && <g class="livedot" transform={`translate(${x(hollow.x).toFixed(1)} ${y(hollow.y).toFixed(1)})`}><WallMark wall={wall} r={7} hollow /></g>}

@@ -11,7 +11,7 @@ import type { Serving } from "./events";
 import { bars } from "./tracks";
 
 const kHeight = 132;
-const kLeft = 46, kBottom = 16, kTop = 6;
+const kLeft = 54, kBottom = 16, kTop = 6;
 const kBar = 7; // px at least of a measured and a predicted bar together
 
 function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {

@@ -124,7 +124,8 @@ export class LiveStore {
       const request = this.known(id, begin_s);
       if (request.state === "waiting" || request.state === "preempted") this.admit(request, begin_s);
       request.accepted += accepted;
-      if (kind !== "prefill") request.generated += tokens;
+      // The end of a request says how many it generated, and may be told before its last step.
+      if (kind !== "prefill" && Number.isNaN(request.ended_s)) request.generated += tokens;
     }
   }
   // Nothing happened for a while before `until_s`: a burst begins.

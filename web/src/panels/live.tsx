@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { percent } from "../format";
 import { Answers } from "../live/answers";
 import { Batch } from "../live/batch";
-import { drawingShare, hold, store } from "../live/draw";
+import { cost, drawingShare, store } from "../live/draw";
 import type { Serving } from "../live/events";
 import { Formats } from "../live/formats";
 import { Kv } from "../live/kv";
@@ -37,22 +37,25 @@ const kStates: Record<StreamState, string> = {
 
 const kRefused = "The server refuses the stream: perhaps four pages watch it already. This page tries again every 3 s.";
 
+const kHold = 5000; // ms
 // Pauses the drawing and tells what drawing costs: on a CPU the page competes with the engine.
 function HoldStill() {
   const [told, tell] = useState("");
   const [holding, pause] = useState(false);
+  useEffect(() => () => { cost.held = false; }, []);
   const start = () => {
     const share = drawingShare();
     const before = store.recent(5);
-    hold();
+    cost.held = true;
     pause(true);
     setTimeout(() => {
+      cost.held = false;
       pause(false);
       drawingShare();
       const during = store.recent(5);
       const rate = (s: typeof before) => (s.span_s ? `${Math.round(s.generated_tokens / s.span_s)} tok/s` : "no tokens");
       tell(`Drawing took ${percent(share)} of one core. ${store.busy ? `${rate(before)} with drawing, ${rate(during)} without.` : ""}`);
-    }, 5100);
+    }, kHold);
   };
   return <><button type="button" name="hold" aria-pressed={holding} disabled={holding} onClick={start}>{holding ? "Held for 5 s" : "Hold still"}</button><span class="note" role="status" data-hold>{told}</span></>;
 }
