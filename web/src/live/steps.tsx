@@ -1,6 +1,6 @@
 // Steps over time: measured beside predicted, and what the newest say: tokens/s, share of the roof, walls.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { ask } from "../api";
 import { count, percent, seconds, axisSeconds, times } from "../format";
 import { linearTicks } from "../scale";
@@ -53,16 +53,16 @@ function paint({ pen, width, height, colour, pattern }: Brush, whole: boolean) {
 // phase that has the same wall.
 function useNextWall(serving: Serving): Wall | null {
   const batch = Math.max(1, store.running);
-  const [predicted, show] = useState<Prediction | null>(null);
+  const predicted = useRef<Prediction | null>(null); // shown with the next beat
   useEffect(() => {
     const timer = setTimeout(() => {
       ask(`/api/predict?${new URLSearchParams({ model: serving.model, machine: serving.machine ?? "this", batch: `${batch}`, context: `${Math.min(serving.max_context, 512)}` })}`)
-        .then((p) => show(p as Prediction), () => show(null));
+        .then((p) => { predicted.current = p as Prediction; }, () => { predicted.current = null; });
     }, 500);
     return () => clearTimeout(timer);
   }, [batch, serving.model]);
-  if (!predicted) return null;
-  return [predicted.decode, predicted.prefill].find((phase) => phase.wall === store.wall)?.next_wall ?? predicted.decode.wall;
+  const p = predicted.current;
+  return p && ([p.decode, p.prefill].find((phase) => phase.wall === store.wall)?.next_wall ?? p.decode.wall);
 }
 
 function Fact({ name, value, children }: { name: string; value?: number | string; children: ComponentChildren }) {
