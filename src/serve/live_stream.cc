@@ -1,6 +1,6 @@
 #include "serve/live_stream.h"
 
-#include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -70,6 +70,7 @@ void LiveStream::end() {
 }
 
 void LiveStream::loop() {
+  ::pthread_setname_np(::pthread_self(), kLiveThreadName);
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
   bool listening = false;
   for (;;) {

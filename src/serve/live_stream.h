@@ -23,6 +23,8 @@
 
 namespace ridge {
 
+inline constexpr const char* kLiveThreadName = "ridge-live";  // of the thread, for top and perf
+
 class LiveStream {
  public:
   static constexpr size_t kMaxListeners = 4;
