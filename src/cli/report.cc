@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/units.h"
@@ -11,6 +12,8 @@
 #include "cli/explain_text.h"
 #include "cli/options.h"
 #include "diagnose/json.h"
+#include "lab/lab_results.h"
+#include "serve/lab_service.h"
 
 namespace ridge {
 namespace {
@@ -18,13 +21,16 @@ namespace {
 constexpr const char* kReportExamples = R"(Examples:
   ridge report -o report.html -m llama-3-70b -M 8xh100-sxm -b 32 -c 4096 --weights fp8
   ridge report -o slow.html --explain metrics.prom dcgm.prom
+  ridge report -o lab.html --lab             with the results of the last ridge lab all
   ridge report -o slow.html -m llama-3-70b -M 8xh100-sxm -b 8 --observed 280tok/s --gpu-util 0.38
 The file holds the whole page and needs neither Ridge nor a network. Machines and models by name.)";
+
+constexpr const char* kLastLabRun = "last";  // --lab without a file
 
 struct ReportOptions {
   RequestOptions request;
   ExplainOptions explain;  // files and numbers that were seen
-  std::string file, target, compare;
+  std::string file, target, compare, lab;
 };
 
 // Only options that were given: the page shows the others with their defaults.
@@ -52,6 +58,13 @@ ApiOptions config_of(const ReportOptions& o) {
   config["target"] = o.target;
   if (!o.compare.empty()) config["compare"] = o.compare;
   return config;
+}
+
+// Results of the file, or of the last whole run.
+Json lab_results(const std::string& file) {
+  const std::string path = file == kLastLabRun ? kept_results_path() : file;
+  if (path.empty()) throw Error("there are no results yet: run `ridge lab all`, or --lab FILE");
+  return lab_view(read_results(path));
 }
 
 // The diagnosis of the files. What they say about model and machine becomes the report's, where the
@@ -90,14 +103,20 @@ void add_report_command(CLI::App& app, Global& global) {
   command->add_option("--target", o->target, "Latency target, time per token")
       ->capture_default_str();
   command->add_option("--compare", o->compare, "Machines to compare with, comma-separated");
+  command
+      ->add_option("--lab", o->lab, "Results of ridge lab --json (no file: the last ridge lab all)")
+      ->expected(0, 1)
+      ->default_str(kLastLabRun);
   command->footer(kReportExamples);
   command->callback([o, command, &global] {
     check_writable(o->file);
     std::optional<Json> explanation;
     if (!o->explain.files.empty()) explanation = explain_files(*o, *command);
+    std::optional<Json> lab;
+    if (command->count("--lab") > 0) lab = lab_results(o->lab.empty() ? kLastLabRun : o->lab);
     const std::string made = fmt::format("{:%Y-%m-%d %H:%M} UTC, ridge {}",
                                          fmt::gmtime(std::time(nullptr)), RIDGE_VERSION);
-    const std::string html = report_html(config_of(*o), made, explanation);
+    const std::string html = report_html(config_of(*o), made, explanation, lab);
     write_file(o->file, html);
     if (global.json) {
       fmt::print("{}\n", Json{{"path", o->file}, {"bytes", html.size()}}.dump(2));

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/serving_setup.h"
+#include "serve/lab_service.h"
 #include "serve/openai_server.h"
 #include "serve/server.h"
 
@@ -42,6 +43,7 @@ struct ServeCommandOptions {
   ServeOptions serve;
   ServingSetup setup;
   OpenAiOptions api;
+  std::string lab;  // results for the page
   bool open = false, no_model = false;
   int drain_s = 30;
 };
@@ -143,7 +145,8 @@ void serve(const ServeCommandOptions& options) {
     check_serving_setup(options.setup);
     api.emplace(api_options(options));
   }
-  HttpServer server(page_handler(host, api ? &*api : nullptr), HttpLimits{}, is_quick);
+  LabService lab({options.lab, is_loopback(host), api.has_value()});
+  HttpServer server(page_handler(host, api ? &*api : nullptr, &lab), HttpLimits{}, is_quick);
   const int port = server.bind(host, options.serve.port);
   const bool bare_v6 = host.find(':') != std::string::npos && host.front() != '[';
   const std::string url = fmt::format("http://{}:{}/", bare_v6 ? "[" + host + "]" : host, port);
@@ -178,6 +181,8 @@ void add_serve_command(CLI::App& app, Global&) {
       ->capture_default_str();
   command->add_option("--host", o->serve.host, "Address to listen on")->capture_default_str();
   command->add_flag("--open", o->open, "Open the page in the browser");
+  command->add_option("--lab", o->lab,
+                      "Results of ridge lab --json for the page (default: the last ridge lab all)");
   command->add_option("--drain", o->drain_s, "Seconds that running answers get after SIGTERM")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();

@@ -15,6 +15,22 @@ std::string results_path() {
   return folder.empty() ? "" : folder + "/lab/results.json";
 }
 
+bool has_points(const Json& experiment) {
+  if (!experiment.contains("series") || !experiment["series"].is_array()) return false;
+  for (const Json& series : experiment["series"]) {
+    if (!series.is_object() || !series.contains("points") || !series["points"].is_array()) {
+      return false;
+    }
+    for (const Json& point : series["points"]) {
+      if (!point.is_object()) return false;
+      for (const char* field : {"x", "measured"}) {
+        if (!point.contains(field) || !point[field].is_number()) return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Json read_results(const std::string& path) {
@@ -25,6 +41,9 @@ Json read_results(const std::string& path) {
   for (const Json& one : results["experiments"]) {
     if (!one.is_object() || !one.contains("name") || !one["name"].is_string()) {
       throw Error("{}: an experiment has no name", path);
+    }
+    if (!has_points(one)) {
+      throw Error("{}: {} has no series of points", path, one["name"].get<std::string>());
     }
   }
   return results;

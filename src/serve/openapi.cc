@@ -42,6 +42,17 @@ Json openapi_json() {
     paths[endpoint.path]["get"] = operation(endpoint, false);
     if (!options_of(endpoint).empty()) paths[endpoint.path]["post"] = operation(endpoint, true);
   }
+  paths["/api/lab"]["get"] = {{"summary", "Experiments of ridge lab, with the results known"},
+                              {"responses", {{"200", response("All of them", "Answer")}}}};
+  paths["/api/lab/run"]["post"] = {
+      {"summary", "Starts one experiment: ?name=NAME, quick=true for tiny sizes; loopback only"},
+      {"responses",
+       {{"202", response("It runs; /api/lab tells how far", "Answer")},
+        {"400", response("No such experiment, or it cannot run here", "Error")},
+        {"409", response("Another one runs, or a model is served", "Error")}}}};
+  paths["/api/lab/stop"]["post"] = {
+      {"summary", "Ends the experiment that runs"},
+      {"responses", {{"200", response("It will end within seconds", "Answer")}}}};
   paths["/healthz"]["get"] = {{"summary", "Whether the server answers"},
                               {"responses", {{"200", response("It does", "Answer")}}}};
   paths["/api/serving"]["get"] = {{"summary", "What is served, and the machine it is held against"},

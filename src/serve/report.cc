@@ -70,7 +70,7 @@ std::string inside_script(std::string text) {
 }  // namespace
 
 std::string report_html(const ApiOptions& config, const std::string& made,
-                        const std::optional<Json>& explanation) {
+                        const std::optional<Json>& explanation, const std::optional<Json>& lab) {
   const nlohmann::json views = parse_json(page_text("views.json"), "views.json");
   // What the headline shows must be there; this throws where it cannot be.
   answer(*find_api_endpoint("/api/predict"), options_for(views.at("predict"), config));
@@ -83,6 +83,7 @@ std::string report_html(const ApiOptions& config, const std::string& made,
     }
     frozen["views"][name] = answer_or_error(view.at("path"), options_for(view, config));
   }
+  if (lab) frozen["views"]["lab"] = *lab;
   const std::string data = frozen.dump(-1, ' ', false, Json::error_handler_t::replace);
 
   std::string html = page_text("index.html");

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "serve/api.h"
+#include "serve/lab_service.h"
 #include "serve/openai_server.h"
 #include "serve/page.h"
 #include "serve/serving_json.h"
@@ -26,13 +27,6 @@ HttpReply error_reply(int status, const std::string& message, const std::string&
   Json error{{"message", message}};
   if (!option.empty()) error["option"] = option;
   return json_reply({{"error", error}}, status);
-}
-
-bool is_loopback(std::string_view host) {
-  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
-  in_addr address{};  // "127.example.com" is no address
-  return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
-         (ntohl(address.s_addr) >> 24) == 127;
 }
 
 // Without the port.
@@ -142,6 +136,13 @@ void answer_live(const std::shared_ptr<HttpExchange>& exchange, const std::strin
 
 }  // namespace
 
+bool is_loopback(std::string_view host) {
+  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+  in_addr address{};  // "127.example.com" is no address
+  return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
+         (ntohl(address.s_addr) >> 24) == 127;
+}
+
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   if (!may_answer(request, bound_host)) {
     return error_reply(421, "this server answers to local names only");
@@ -163,14 +164,17 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   return error_reply(404, "nothing here; /api/openapi.json lists what is");
 }
 
-HttpHandler page_handler(std::string bound_host, OpenAiServer* api) {
-  return [host = std::move(bound_host), api](const std::shared_ptr<HttpExchange>& exchange) {
+HttpHandler page_handler(std::string bound_host, OpenAiServer* api, LabService* lab) {
+  return [host = std::move(bound_host), api, lab](const std::shared_ptr<HttpExchange>& exchange) {
     const HttpRequest& request = exchange->request();
     if (api != nullptr && OpenAiServer::serves(request.path) && may_answer(request, host)) {
       return api->handle(exchange);
     }
     if (request.path == kServingPath || request.path == kLivePath) {
       return answer_live(exchange, host, api);
+    }
+    if (lab != nullptr && LabService::serves(request.path) && may_answer(request, host)) {
+      return exchange->reply(lab->reply(request));
     }
     exchange->reply(reply_to(request, host));
   };

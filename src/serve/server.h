@@ -8,6 +8,7 @@
 namespace ridge {
 
 class OpenAiServer;
+class LabService;
 
 struct ServeOptions {
   std::string host = "127.0.0.1";
@@ -19,9 +20,11 @@ struct ServeOptions {
 // name of its own (DNS rebinding).
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
 
-// The same as a handler of the server, with the OpenAI API beside it unless `api` is null. `api`
-// must outlive it.
-HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr);
+// The same as a handler of the server, with the OpenAI API and the lab beside it unless they are
+// null. Both must outlive it.
+HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr,
+                         LabService* lab = nullptr);
+bool is_loopback(std::string_view host);
 // Answers that never wait: HttpServer gives them on its I/O thread.
 bool is_quick(const HttpRequest& request);
 

@@ -1,0 +1,57 @@
+// The lab behind the page: the experiments with the results that are known, and one at a time that
+// runs here.
+//   GET  /api/lab                 everything, with what runs now
+//   POST /api/lab/run?name=NAME   starts one (quick=true: tiny sizes); the page then polls
+//   POST /api/lab/stop            ends it
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/json.h"
+#include "serve/http.h"
+
+namespace ridge {
+
+struct LabServiceOptions {
+  std::string file;        // results of `ridge lab --json`; empty: those of the last whole run
+  bool loopback = true;    // experiments run for local users alone
+  bool has_model = false;  // an experiment would disturb the model that is served
+};
+
+class LabService {
+ public:
+  // Throws Error where the file that was given is wrong.
+  explicit LabService(LabServiceOptions options);
+  ~LabService();  // stops what runs
+  LabService(const LabService&) = delete;
+  LabService& operator=(const LabService&) = delete;
+
+  static bool serves(const std::string& path);
+  // Never throws and never waits for an experiment.
+  HttpReply reply(const HttpRequest& request);
+
+ private:
+  Json state();
+  HttpReply start(const HttpRequest& request);
+  HttpReply stop();
+  void run(const std::string& name, bool quick);
+  std::string why_not() const;
+
+  const LabServiceOptions options_;
+  Json results_;  // of the file; null: none
+  std::mutex lock_;
+  std::map<std::string, Json> fresh_;  // by name: what ran here
+  std::string running_, step_, failure_;
+  std::atomic<bool> interrupted_ = false;
+  std::thread thread_;
+};
+
+// The experiments in their order, each with the results that `results` (null: none) or `fresh` has
+// of it, beside where and when `results` were measured. A report embeds it.
+Json lab_view(const Json& results, const std::map<std::string, Json>& fresh = {});
+
+}  // namespace ridge
