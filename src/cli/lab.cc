@@ -48,7 +48,10 @@ void print_list(const Global& global) {
     }
     fmt::print("  {:<22}{}\n", e.name, e.question);
   }
-  fmt::print("\nridge lab NAME runs one, ridge lab all -o lab.html all of them.\n");
+  double seconds = 0;
+  for (const Experiment& e : experiments()) seconds += e.seconds;
+  fmt::print("\nridge lab NAME runs one, ridge lab all -o lab.html all of them (about {}).\n",
+             pretty_time(seconds));
 }
 
 void print_run(const LabRun& run) {

@@ -39,7 +39,7 @@ LabResult run_prefill_decode(Lab& lab) {
   const LabPoint& prompt = prompts.points.back();
   const double ratio = prompt.measured / decode.points.front().measured;
   const double foreseen = prompt.band.expected / decode.points.front().band.expected;
-  result.holds = ratio > 2;
+  result.holds = ratio > 2 && first == Wall::memory && last == Wall::compute;
   result.sentence = fmt::format(
       "A prompt of {} tokens runs at {} tokens/s, decode after it at {}: {:.1f}x (predicted "
       "{:.1f}x). One token waits for {}, {} tokens at {:.0f} FLOP/byte for {}.",

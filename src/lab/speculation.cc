@@ -137,8 +137,8 @@ LabResult run_speculation(Lab& lab) {
   const double gain = best.measured / points.front().measured;
   result.holds = gain > 1.05;
   result.sentence = fmt::format(
-      "{} of the drafts are right up to the first wrong one (on another text {}). The best are "
-      "{:.0f} drafts a step: {} tokens/s, {:.2f}x of {} without (predicted {:.2f}x). By the "
+      "{} of the drafts are right up to the first wrong one (on another text {}). Best "
+      "with {:.0f} a step: {} tokens/s, {:.2f}x of {} without (predicted {:.2f}x). By the "
       "predictor a draft takes {} of a step, and verifying them all {:.2f} steps.",
       pretty_percent(share_of(made.accepted, made.drafted)), pretty_percent(acceptance), best.x,
       pretty_number(best.measured), gain, pretty_number(points.front().measured),

@@ -20,6 +20,7 @@ const kPanels: Record<Section, () => Promise<{ default: ComponentType }>> = {
   memory: () => import("./panels/memory"),
   slow: () => import("./panels/slow"),
   history: () => import("./panels/history"),
+  lab: () => import("./panels/lab"),
   live: () => (RIDGE_REPORT ? Promise.reject() : import("./panels/live")), // needs a server
 };
 const loaded = new Map<Section, ComponentType>();
@@ -124,7 +125,7 @@ function Tabs() {
   }, [section.value]);
   return (
     <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey} ref={list}>
-      {kSections.filter(([name]) => !frozen || name !== "live").map(([name, title]) => (
+      {kSections.filter(([name]) => !frozen || (name !== "live" && (name !== "lab" || frozen.views["lab"]))).map(([name, title]) => (
         <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={section.value === name} aria-controls="panel"
           tabIndex={section.value === name ? 0 : -1} onClick={() => (section.value = name)}>
           {title}

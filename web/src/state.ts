@@ -16,6 +16,7 @@ export const kSections = [
   ["memory", "KV & memory"],
   ["slow", "Why slow"],
   ["history", "The wall over time"],
+  ["lab", "Lab"],
   ["live", "Live"],
 ] as const;
 export type Section = (typeof kSections)[number][0];

@@ -1,0 +1,154 @@
+// The lab panel in a real browser: results of a file, one experiment run from the page, a report.
+//   node test/lab.mjs RIDGE SCREENSHOTS [TEST]
+// Exit 77 (skipped) where there is no chromium. Installs nothing.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "./chromium.mjs";
+
+const [ridge, screenshots, only] = process.argv.slice(2);
+const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+if (!chromium) {
+  console.log("skipped: no chromium (tools/setup test installs it)");
+  process.exit(77);
+}
+mkdirSync(screenshots, { recursive: true });
+
+const folder = mkdtempSync(join(tmpdir(), "ridge-lab-"));
+// Invented results: two points inside their bands, one outside, one doubtful.
+const list = JSON.parse(execFileSync(ridge, ["lab", "--json"], { encoding: "utf8" }));
+const point = (x, measured, more = {}) => ({ x, measured, spread: 0.01, predicted: 10 * x, low: 9 * x, high: 12 * x, inside: measured <= 12 * x, ...more });
+const series = [
+  { name: "first", points: [point(1, 10), point(2, 21), point(4, 90), point(8, 60, { doubt: "other processes took 40 % of the processors" })] },
+  { name: "second", points: [point(1, 11), point(2, 19), point(4, 41), point(8, 83)] },
+];
+const results = {
+  device: "An invented CPU", date: "2026-11-16", ceilings: "40.0 GB/s from DRAM", quick: false, conditions: [], seconds: 9,
+  agreement: { points: 7, inside: 6, left_out: 1, share: 6 / 7, median_error: 0.05 },
+  experiments: list.filter((e) => e.cpu).map((e, i) => ({
+    ...e, verdict: ["confirmed", "refuted", "open"][i % 3], sentence: `What ${e.name} found.`, x: { label: "tokens", log: true }, y: { label: "ms", log: true },
+    series: i % 2 ? series : [{ name: "parts", points: ["weights", "keys and values", "activations"].map((label, n) => point(n + 1, 10 * (n + 1), { label })) }],
+    checks: [{ what: "the same tokens", holds: true }], notes: ["A note."], agreement: { points: 7, inside: 6, left_out: 1, share: 6 / 7 },
+  })),
+};
+const file = join(folder, "lab.json");
+writeFileSync(file, JSON.stringify(results));
+
+const servers = [];
+const serve = (...words) => {
+  const server = spawn(ridge, ["serve", "--port", "0", ...words], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, XDG_CONFIG_HOME: folder } });
+  servers.push(server);
+  return new Promise((resolve, reject) => {
+    let text = "";
+    server.stdout.on("data", (chunk) => {
+      text += chunk;
+      const match = /http:\/\/[\d.:]+\//.exec(text);
+      if (match) resolve(match[0]);
+    });
+    server.on("exit", () => reject(new Error("ridge serve ended")));
+  });
+};
+const [full, empty] = await Promise.all([serve("--no-model", "--lab", file), serve("--no-model")]);
+
+const faults = [];
+const { page, close } = await launch(chromium, folder, {
+  fault: (text) => faults.push(text),
+  request: (url) => {
+    if (![full, empty].some((base) => url.startsWith(base)) && !/^(data|blob|file|about):/.test(url)) faults.push(`left the host: ${url}`);
+  },
+});
+const kDesk = [1440, 1000], kPhone = [390, 844];
+const open = async (base, size = kDesk) => {
+  await page.setViewport(...size);
+  await page.goto("about:blank");
+  await page.goto(`${base}#/lab`);
+  await page.waitForSelector("[data-panel=lab] .card");
+};
+
+const tests = {
+  async "results of a file: verdicts, bands, points, doubtful ones hollow, and a table"() {
+    await open(full);
+    await page.waitForSelector(".card .measured");
+    const cards = await page.evaluate(() => document.querySelectorAll(".card").length);
+    assert.equal(cards, list.length);
+    const text = await page.evaluate(() => document.querySelector(".lab .sentence").textContent);
+    assert.match(text, /An invented CPU/);
+    assert.match(text, /6 of 7 points \(86 %\)/);
+    const drawn = await page.evaluate(() => {
+      const card = document.querySelectorAll(".card[open]")[1];
+      return {
+        hollow: card.querySelectorAll("svg.chart .doubtful").length,
+        measured: card.querySelectorAll("svg.chart .measured").length,
+        bands: card.querySelectorAll("svg.chart .range").length,
+        lines: card.querySelectorAll("svg.chart .predicted").length,
+        rows: [...card.querySelectorAll("tbody tr")].map((row) => row.lastElementChild.textContent),
+        sentence: card.querySelector("[data-sentence]").textContent,
+      };
+    });
+    assert.deepEqual([drawn.measured, drawn.hollow, drawn.bands, drawn.lines], [8, 1, 2, 2]);
+    assert.equal(drawn.rows.filter((row) => row === "outside").length, 1);
+    assert.equal(drawn.rows.filter((row) => row.startsWith("doubtful: other processes")).length, 1);
+    assert.match(drawn.sentence, /^What .* found\.$/);
+    await page.screenshot(join(screenshots, "lab.png"));
+  },
+  async "nothing is cut or below 12 px, in both themes and on a phone"() {
+    for (const [size, theme] of [[kDesk, "dark"], [kPhone, "light"], [kPhone, "dark"]]) {
+      await open(full, size);
+      await page.evaluate((t) => { document.documentElement.dataset.theme = t; }, theme);
+      await page.evaluate(() => document.querySelectorAll(".card").forEach((card, i) => { card.open = i < 3; }));
+      await page.waitForSelector(".card[open] svg.chart");
+      await new Promise((done) => setTimeout(done, 300));
+      const state = await page.evaluate(() => ({
+        wide: document.documentElement.scrollWidth - innerWidth,
+        small: [...document.querySelectorAll(".lab *")].filter((e) => e.textContent && parseFloat(getComputedStyle(e).fontSize) < 12).length,
+      }));
+      assert.deepEqual(state, { wide: 0, small: 0 }, `${size} ${theme}`);
+      await page.screenshot(join(screenshots, `lab-${size[0]}-${theme}.png`));
+    }
+  },
+  async "without results the panel lists the claims, and one runs from the page"() {
+    await open(empty);
+    assert.match(await page.evaluate(() => document.querySelector(".lab .sentence").textContent), /no results yet/);
+    await page.evaluate(() => { document.querySelector("[data-experiment=history]").open = true; });
+    await page.waitForSelector("[data-experiment=history] button[name=run]");
+    await page.evaluate(() => document.querySelector("[data-experiment=history] button[name=run]").click());
+    await page.waitForFunction(() => document.querySelector("[data-experiment=history] .verdict").textContent === "confirmed");
+    await page.waitForSelector("[data-experiment=history] svg.chart .measured");
+    assert.equal(await page.evaluate(() => document.querySelector("[data-running]").dataset.running), "");
+  },
+  async "a report holds the lab, and one without results has no such panel"() {
+    const html = join(folder, "report.html");
+    execFileSync(ridge, ["report", "-o", html, "--lab", file]);
+    await page.setViewport(...kDesk);
+    await page.goto(`file://${html}#/lab`);
+    await page.waitForSelector("[data-panel=lab] .card svg.chart");
+    assert.equal(await page.evaluate(() => document.querySelectorAll(".card button[name=run]").length), 0);
+    execFileSync(ridge, ["report", "-o", html]);
+    await page.goto("about:blank");
+    await page.goto(`file://${html}`);
+    await page.waitForSelector(".headline output");
+    assert.equal(await page.evaluate(() => document.querySelectorAll("#tab-lab").length), 0);
+  },
+};
+
+let failed = 0;
+for (const [name, test] of Object.entries(tests)) {
+  if (only && !name.includes(only)) continue;
+  const start = Date.now();
+  try {
+    await test();
+    assert.deepEqual(faults.splice(0).slice(0, 3), []);
+    console.log(`ok    ${name} (${Date.now() - start} ms)`);
+  } catch (error) {
+    ++failed;
+    console.log(`FAIL  ${name}: ${error.stack}`);
+    await page.screenshot(join(screenshots, "lab-failed.png")).catch(() => {});
+    faults.length = 0;
+  }
+}
+await close();
+for (const server of servers) server.kill("SIGTERM");
+rmSync(folder, { recursive: true, force: true });
+process.exit(failed ? 1 : 0);
