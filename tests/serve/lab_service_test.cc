@@ -70,7 +70,8 @@ TEST_F(LabServiceTest, ListsEveryExperimentWithoutResults) {
 
 TEST_F(LabServiceTest, ShowsResultsOfAFileAndOfTheLastRun) {
   const auto verdict_of = [](LabService& service) {
-    for (const Json& e : lab_state(service)["experiments"]) {
+    const Json state = lab_state(service);
+    for (const Json& e : state["experiments"]) {
       if (e["name"] == "decode") {
         EXPECT_NE(e["claim"], "an older claim");  // what the claim is, this version says
         return e.value("verdict", "none");

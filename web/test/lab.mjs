@@ -64,27 +64,27 @@ const open = async (base, size = kDesk) => {
   await page.setViewport(...size);
   await page.goto("about:blank");
   await page.goto(`${base}#/lab`);
-  await page.waitForSelector("[data-panel=lab] .card");
+  await page.waitForSelector("[data-panel=lab] .trial");
 };
 
 const tests = {
   async "results of a file: verdicts, bands, points, doubtful ones hollow, and a table"() {
     await open(full);
-    await page.waitForSelector(".card .measured");
-    const cards = await page.evaluate(() => document.querySelectorAll(".card").length);
-    assert.equal(cards, list.length);
+    await page.waitForSelector(".trial .measured");
+    const trials = await page.evaluate(() => document.querySelectorAll(".trial").length);
+    assert.equal(trials, list.length);
     const text = await page.evaluate(() => document.querySelector(".lab .sentence").textContent);
     assert.match(text, /An invented CPU/);
     assert.match(text, /6 of 7 points \(86 %\)/);
     const drawn = await page.evaluate(() => {
-      const card = document.querySelectorAll(".card[open]")[1];
+      const trial = document.querySelectorAll(".trial[open]")[1];
       return {
-        hollow: card.querySelectorAll("svg.chart .doubtful").length,
-        measured: card.querySelectorAll("svg.chart .measured").length,
-        bands: card.querySelectorAll("svg.chart .range").length,
-        lines: card.querySelectorAll("svg.chart .predicted").length,
-        rows: [...card.querySelectorAll("tbody tr")].map((row) => row.lastElementChild.textContent),
-        sentence: card.querySelector("[data-sentence]").textContent,
+        hollow: trial.querySelectorAll("svg.chart .doubtful").length,
+        measured: trial.querySelectorAll("svg.chart .measured").length,
+        bands: trial.querySelectorAll("svg.chart .range").length,
+        lines: trial.querySelectorAll("svg.chart .predicted").length,
+        rows: [...trial.querySelectorAll("tbody tr")].map((row) => row.lastElementChild.textContent),
+        sentence: trial.querySelector("[data-sentence]").textContent,
       };
     });
     assert.deepEqual([drawn.measured, drawn.hollow, drawn.bands, drawn.lines], [8, 1, 2, 2]);
@@ -97,14 +97,18 @@ const tests = {
     for (const [size, theme] of [[kDesk, "dark"], [kPhone, "light"], [kPhone, "dark"]]) {
       await open(full, size);
       await page.evaluate((t) => { document.documentElement.dataset.theme = t; }, theme);
-      await page.evaluate(() => document.querySelectorAll(".card").forEach((card, i) => { card.open = i < 3; }));
-      await page.waitForSelector(".card[open] svg.chart");
+      await page.evaluate(() => document.querySelectorAll(".trial").forEach((trial, i) => { trial.open = i < 3; }));
+      await page.waitForSelector(".trial[open] svg.chart");
       await new Promise((done) => setTimeout(done, 300));
       const state = await page.evaluate(() => ({
         wide: document.documentElement.scrollWidth - innerWidth,
+        covered: [...document.querySelectorAll(".trial")].filter((e, i, all) => {
+          const a = e.getBoundingClientRect(), b = all[i + 1]?.getBoundingClientRect();
+          return b && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+        }).length,
         small: [...document.querySelectorAll(".lab *")].filter((e) => e.textContent && parseFloat(getComputedStyle(e).fontSize) < 12).length,
       }));
-      assert.deepEqual(state, { wide: 0, small: 0 }, `${size} ${theme}`);
+      assert.deepEqual(state, { wide: 0, covered: 0, small: 0 }, `${size} ${theme}`);
       await page.screenshot(join(screenshots, `lab-${size[0]}-${theme}.png`));
     }
   },
@@ -123,8 +127,8 @@ const tests = {
     execFileSync(ridge, ["report", "-o", html, "--lab", file]);
     await page.setViewport(...kDesk);
     await page.goto(`file://${html}#/lab`);
-    await page.waitForSelector("[data-panel=lab] .card svg.chart");
-    assert.equal(await page.evaluate(() => document.querySelectorAll(".card button[name=run]").length), 0);
+    await page.waitForSelector("[data-panel=lab] .trial svg.chart");
+    assert.equal(await page.evaluate(() => document.querySelectorAll(".trial button[name=run]").length), 0);
     execFileSync(ridge, ["report", "-o", html]);
     await page.goto("about:blank");
     await page.goto(`file://${html}`);

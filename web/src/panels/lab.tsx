@@ -137,7 +137,7 @@ function Results({ e }: { e: Experiment }) {
       <p data-sentence>{e.sentence}{e.reason ? ` (${e.reason}.)` : ""}</p>
       {series.length > 0 && (
         <>
-          <Figure name={`lab-${e.name}`} title={e.y?.label ?? ""} json={e} rows={series.flatMap((s) => s.points.map((p) => ({ series: s.name, ...p })))} draw={(w) => plot(e, series, w)} />
+          <Figure name={`lab-${e.name}`} title="Predicted and measured" json={e} rows={series.flatMap((s) => s.points.map((p) => ({ series: s.name, ...p })))} draw={(w) => plot(e, series, w)} />
           <ul class="legend" aria-hidden="true">
             {series.map((s, i) => <li key={s.name} class={`s${i % kSeriesColours}`}><svg width="14" height="12"><path class="measured" d={shape(i, 7, 6)} /></svg><span>{s.name}</span></li>)}
           </ul>
@@ -160,7 +160,7 @@ function Card({ e, lab, start, stop }: { e: Experiment; lab: Lab; start: (name: 
   const running = lab.running?.name === e.name;
   const verdict = e.verdict ?? "none";
   return (
-    <details class="card" open={open} onToggle={(event) => event.target === event.currentTarget && fold(event.currentTarget.open)} data-experiment={e.name}>
+    <details class="trial" open={open} onToggle={(event) => event.target === event.currentTarget && fold(event.currentTarget.open)} data-experiment={e.name}>
       <summary><span class={`verdict ${verdict}`}>{e.verdict ?? "not run"}</span><h3>{e.question}</h3></summary>
       {open && (
         <>
@@ -236,7 +236,7 @@ export default function LabPanel() {
       {kTopics.map(([topic, title]) => (
         <div key={topic}>
           <h2>{title}</h2>
-          <div class="cards">
+          <div class="trials">
             {lab.experiments.filter((e) => e.topic === topic).map((e) => (
               <Card key={`${e.name} ${e.verdict ? 1 : 0}`} e={e} lab={lab} start={(name) => void post(`/api/lab/run?name=${name}`)} stop={() => void post("/api/lab/stop")} />
             ))}
