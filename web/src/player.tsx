@@ -84,7 +84,7 @@ function Moving({ name, label, timeline, draw, clock = seconds, pace }: PlayerPr
       <div class="film-bar">
         <button type="button" class="play" onClick={toggle} aria-label={player.playing ? "Pause" : "Play"}>{player.playing ? "❚❚" : "▶"}</button>
         <button type="button" onClick={() => step(-1)} aria-label="Step back">‹</button>
-        <button type="button" onClick={() => step(1)} aria-label="Step">step ›</button>
+        <button type="button" onClick={() => step(1)} aria-label="Step">step</button>
         <input class="seek" type="range" min={0} max={1000} value={player.end > 0 ? Math.round((player.at / player.end) * 1000) : 0} aria-label="Time" aria-valuetext={clock(now)}
           onInput={(e) => jump((Number(e.currentTarget.value) / 1000) * player.end)} />
         <select aria-label="Speed" value={String(player.speed)} onChange={(e) => player.change(Number(e.currentTarget.value))}>

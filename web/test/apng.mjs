@@ -31,15 +31,16 @@ const numbers = (...values) => {
   return out;
 };
 
-// `pngs` are Buffers; each is shown for `ms`.
-export function animate(pngs, ms) {
+// `pngs` are Buffers; each is shown for `ms`, and the last for `end` where that is given.
+export function animate(pngs, ms, end = ms) {
   const header = chunks(pngs[0]).find(({ type }) => type === "IHDR").data;
   const out = [pngs[0].subarray(0, kSignature), chunk("IHDR", header), chunk("acTL", numbers(pngs.length, 0))];
   let sequence = 0;
   pngs.forEach((png, i) => {
     const all = chunks(png);
     if (!all.find(({ type }) => type === "IHDR").data.equals(header)) throw new Error("frames differ in size or colour");
-    const control = Buffer.concat([numbers(sequence++, header.readUInt32BE(0), header.readUInt32BE(4), 0, 0), Buffer.from([ms >> 8, ms & 255, 1000 >> 8, 1000 & 255, 0, 0])]);
+    const show = i + 1 < pngs.length ? ms : end;
+    const control = Buffer.concat([numbers(sequence++, header.readUInt32BE(0), header.readUInt32BE(4), 0, 0), Buffer.from([show >> 8, show & 255, 1000 >> 8, 1000 & 255, 0, 0])]);
     out.push(chunk("fcTL", control));
     const pixels = Buffer.concat(all.filter(({ type }) => type === "IDAT").map(({ data }) => data));
     out.push(i === 0 ? chunk("IDAT", pixels) : chunk("fdAT", Buffer.concat([numbers(sequence++), pixels])));

@@ -3,12 +3,13 @@
 // Exit 77 (skipped) where there is no chromium.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { animate } from "./apng.mjs";
 import { launch } from "./chromium.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
@@ -161,6 +162,23 @@ const tests = {
     }
     await page.setViewport(1000, 1000);
     await page.emulateMedia({});
+  },
+  async "an animated picture of attention"() {
+    if (!names.includes("attention")) return;
+    await page.setViewport(760, 600);
+    await open("attention");
+    const film = '[data-motion="attention"]';
+    const pictures = [], count = 20;
+    const { x, y, width, height } = await page.boundingBox(`${film} svg`);
+    for (let i = 0; i <= count; ++i) {
+      const moment = Math.round((1000 * i) / count);
+      await page.selectOption(`${film} .seek`, String(moment));
+      await page.waitForFunction((s, m) => Math.abs(Number(document.querySelector(s).dataset.at) - m / 1000) < 1e-6, film, moment);
+      const { data } = await page.send("Page.captureScreenshot", { clip: { x: x - 8, y: y - 8, width: width + 16, height: height + 8, scale: 1 } });
+      pictures.push(Buffer.from(data, "base64"));
+    }
+    writeFileSync(join(screenshots, "attention.apng"), animate(pictures, 400, 4000));
+    await page.setViewport(1000, 1000);
   },
   async "play moves, pause holds"() {
     await open(names[0]);

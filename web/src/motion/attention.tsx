@@ -1,7 +1,7 @@
 // Attention with stored scores against tiles. Options: those of a prediction (prompt is what moves), n,
 // block, seed.
 import { useMemo } from "preact/hooks";
-import { bytes, count, flops, seconds, times } from "../format";
+import { bytes, count, digits, flops, seconds, times } from "../format";
 import { Player } from "../player";
 import { addStyle } from "../style";
 import type { Timeline } from "../timeline";
@@ -139,7 +139,7 @@ function Tiled({ data, now, width }: { data: AttentionData; now: number; width: 
         <text x={kGrid + 34} y={80}>maximum m, sum l</text>
         <text class="dim" x={kGrid + 34} y={96}>masked tiles</text>
         <text class="dim" x={kGrid + 34} y={112}>are skipped</text>
-        {now >= data.plain.expected_s && <><text class="big" x={kGrid + 34} y={140}>{times(data.plain.bytes / data.tiled.bytes)} fewer bytes</text><text class="big" x={kGrid + 34} y={160}>{times(data.plain.expected_s / data.tiled.expected_s)} faster</text></>}
+        {now >= data.plain.expected_s && <><text class="big" x={kGrid + 34} y={140}>{count(Math.round(data.plain.bytes / data.tiled.bytes))} times fewer bytes</text><text class="big" x={kGrid + 34} y={160}>{digits(data.plain.expected_s / data.tiled.expected_s)} times faster</text></>}
         <text class="dim" x={kGrid + 22} y={kGrid - 2}>O</text>
         <text class="dim" x={0} y={kGrid + 15}>a tile lives on chip, then is gone</text>
       </g>

@@ -4,10 +4,9 @@ import { axisSeconds, percent, seconds } from "../format";
 import { Player } from "../player";
 import { linearScale } from "../scale";
 import { addStyle } from "../style";
-import type { Timeline } from "../timeline";
 import type { Tiles } from "../types";
 import { address, useAnswers, type MotionProps } from "./data";
-import { bubbles, kTileStates, pipelineFrame } from "./pipeline";
+import { bubbles, buffers, kTileStates, pipelineFrame, tilesTimeline } from "./pipeline";
 import css from "./tiles.panel.css";
 
 addStyle(css);
@@ -19,22 +18,6 @@ export default function TilesMotion({ config }: MotionProps) {
   if (error) return <p class="note error" role="alert">{error}</p>;
   if (!data || !timeline) return <p class="loading">Loading…</p>;
   return <Player name="tiles" label="Tiles on their way to the matrix unit" timeline={timeline} draw={(now, width) => <Drawing runs={data} now={now} width={width} />} />;
-}
-
-const buffers = (n: number) => (n === 1 ? "One buffer" : `${n} buffers`);
-
-function tilesTimeline(runs: Tiles[]): Timeline {
-  const events = runs.flatMap((run) => {
-    const pauses = bubbles(run);
-    return [
-      ...run.steps.map((tile, i) => {
-        const pause = pauses.find((b) => b.to === tile.computing_s);
-        return { at: tile.computing_s, text: `${buffers(run.stages)}: tile ${i + 1} enters the unit${pause ? ` after ${seconds(pause.to - pause.from)} of waiting` : " at once"}` };
-      }),
-      { at: run.seconds, text: `${buffers(run.stages)}: done after ${seconds(run.seconds)}, memory busy ${percent(run.memory_busy)}, unit ${percent(run.compute_busy)}` },
-    ];
-  });
-  return { scenes: [{ seconds: Math.max(...runs.map((r) => r.seconds)), screen: 14 }], events: events.sort((a, b) => a.at - b.at) };
 }
 
 const kLane = 16;

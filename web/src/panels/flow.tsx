@@ -9,7 +9,7 @@ const kRows = 16;
 function zoneAt(step: TileStep, now: number): ["queue" | "memory" | "cache" | "waiting" | "computing" | "done", number] {
   const part = (a: number, b: number) => (b > a ? Math.min(1, Math.max(0, (now - a) / (b - a))) : 1);
   if (now < step.issued_s) return ["queue", 0];
-  if (now < step.from_memory_s) return ["memory", part(step.issued_s, step.from_memory_s)];
+  if (now < step.from_memory_s) return ["memory", part(step.started_s, step.from_memory_s)];
   if (now < step.in_shared_s) return ["cache", part(step.from_memory_s, step.in_shared_s)];
   if (now < step.computing_s) return ["waiting", 0];
   if (now < step.done_s) return ["computing", part(step.computing_s, step.done_s)];
@@ -83,7 +83,8 @@ export function Gantt({ data, width, now }: { data: Tiles; width: number; now: n
         return (
           <g key={i}>
             <text class="rowname" x={f.left - 6} y={y + 11} text-anchor="end">{i + 1}</text>
-            {bar("memory", step.issued_s, step.from_memory_s)}
+            {bar("queued", step.issued_s, step.started_s)}
+            {bar("memory", step.started_s, step.from_memory_s)}
             {bar("cache", step.from_memory_s, step.in_shared_s)}
             {bar("waiting", step.in_shared_s, step.computing_s)}
             {bar("computing", step.computing_s, step.done_s)}

@@ -1,51 +1,21 @@
 // Tiles: operands on their way from memory to the matrix unit, as the pipeline model times them.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { plain, useView } from "../api";
 import { Choice, NumberField } from "../controls";
 import { Figure } from "../figure";
 import { binary, bytes, count, percent, seconds } from "../format";
 import { frozen } from "../frozen";
+import { tilesTimeline } from "../motion/pipeline";
+import { Player } from "../player";
 import { get, set } from "../state";
 import type { Tiles } from "../types";
 import { Flow, Gantt } from "./flow";
 
-const kSeconds = 9; // a whole run takes this long on screen at speed 1
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
-function usePlayer(data: Tiles | null) {
-  const [at, move] = useState(0); // share of the run, 0 to 1
-  const [playing, play] = useState(() => !still());
-  const [speed, change] = useState(1);
-  const last = useRef(0);
-  useEffect(() => {
-    if (!playing || !data) return;
-    let frameId = 0;
-    last.current = performance.now();
-    const tick = (now: number) => {
-      const step = ((now - last.current) / 1000 / kSeconds) * speed;
-      last.current = now;
-      move((t) => (t + step >= 1 ? 0 : t + step));
-      frameId = requestAnimationFrame(tick);
-    };
-    frameId = requestAnimationFrame(tick);
-    return () => cancelAnimationFrame(frameId);
-  }, [playing, speed, data]);
-  // The next moment at which something changes place.
-  const step = () => {
-    if (!data) return;
-    play(false);
-    const now = at * data.seconds * (1 + 1e-9);
-    const moments = data.steps.flatMap((s) => [s.issued_s, s.from_memory_s, s.in_shared_s, s.computing_s, s.done_s]).filter((t) => t > now + data.seconds * 1e-6);
-    move(moments.length ? Math.min(...moments) / data.seconds : 0);
-  };
-  return { at, move, playing, play, speed, change, step };
-}
-
-const kZones = [["memory", "from memory"], ["cache", "through the cache"], ["waiting", "waiting in shared memory"], ["computing", "in the matrix unit"]] as const;
+const kZones = [["memory", "queued and from memory"], ["cache", "through the cache"], ["waiting", "waiting in shared memory"], ["computing", "in the matrix unit"]] as const;
 
 export default function TilesPanel() {
   const { data, error } = useView<Tiles>("tiles");
-  const player = usePlayer(data);
+  const timeline = useMemo(() => data && tilesTimeline([data]), [data]);
   const [m = "128", n = "128", k = "64"] = get("tile").split("x");
   const side = (which: number, label: string, sizes: number[]) => (
     <div class="field">
@@ -71,23 +41,20 @@ export default function TilesPanel() {
         </fieldset>
       </form>
       {error && <p class="note error" role="alert">{plain(error)}</p>}
-      {data && !error && (
+      {data && timeline && !error && (
         <>
           <p class="sentence">
             With {data.stages} {data.stages === 1 ? "stage" : "stages"} the matrix unit works {percent(data.compute_busy)} of the time and memory {percent(data.memory_busy)}.
             {data.needed_bytes > 0 && ` On average ${bytes(data.in_flight_bytes)} travel from ${data.memory}; keeping it busy through its latency takes ${bytes(data.needed_bytes)}.`}
             {!data.fits && ` This does not fit: ${binary(data.shared_bytes)} of ${binary(data.capacity_bytes)} shared memory.`}
           </p>
-          <div class="player">
-            <button type="button" onClick={() => player.play(!player.playing)} aria-label={player.playing ? "Pause" : "Play"}>{player.playing ? "❚❚ pause" : "▶ play"}</button>
-            <button type="button" onClick={player.step}>step</button>
-            <label>speed <input type="range" min={-2} max={2} step={0.5} value={Math.log2(player.speed)} aria-valuetext={`${player.speed} times`} onInput={(e) => player.change(2 ** Number(e.currentTarget.value))} /></label>
-            <label class="seek">time <input type="range" min={0} max={1000} value={Math.round(player.at * 1000)} aria-valuetext={seconds(player.at * data.seconds)} onInput={(e) => { player.play(false); player.move(Number(e.currentTarget.value) / 1000); }} /></label>
-            <output>{seconds(player.at * data.seconds)} <span class="dim">of {seconds(data.seconds)}</span></output>
-          </div>
-          <Figure name="tiles-flow" title={`${data.tile.join(" × ")} ${data.dtype} on one of ${count(data.units)} units of ${data.machine}`} json={data} draw={(w) => <Flow data={data} width={w} now={player.at * data.seconds} />} />
-          <Figure name="tiles-gantt" title="Where each step's tiles are over time" rows={data.steps} json={data} draw={(w) => <Gantt data={data} width={w} now={player.at * data.seconds} />}
-            note={<>Time of a tile: {kZones.map(([zone, label]) => <span key={zone} class={`zone ${zone}`}><i /> {percent(data.life[zone])} {label}</span>)}</>} />
+          <Player name="tiles-panel" label="Tiles on their way to the matrix unit" timeline={timeline} draw={(now) => (
+            <>
+              <Figure name="tiles-flow" title={`${data.tile.join(" × ")} ${data.dtype} on one of ${count(data.units)} units of ${data.machine}`} json={data} draw={(w) => <Flow data={data} width={w} now={now} />} />
+              <Figure name="tiles-gantt" title="Where each step's tiles are over time" rows={data.steps} json={data} draw={(w) => <Gantt data={data} width={w} now={now} />}
+                note={<>Time of a tile: {kZones.map(([zone, label]) => <span key={zone} class={`zone ${zone}`}><i /> {percent(data.life[zone])} {label}</span>)}</>} />
+            </>
+          )} />
           <div class="two">
             <div class="scroll">
               <h3>Gain of more stages</h3>
