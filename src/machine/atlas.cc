@@ -245,6 +245,14 @@ std::vector<Machine> all_machines() {
   return machines;
 }
 
+std::optional<Machine> user_machine(std::string_view name) {
+  std::optional<Machine> found;
+  for (const Machine& machine : user_machines()) {
+    if (plain(machine.name) == plain(name)) put_over(found, machine);
+  }
+  return found;
+}
+
 System find_system(std::string_view name) {
   System system;
   std::string_view rest = name;

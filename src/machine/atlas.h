@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,10 @@ namespace ridge {
 void set_atlas_folder(std::string folder);
 
 std::vector<Machine> all_machines();  // sorted by year then name
+
+// What the user's folders say of one machine, without the atlas or detection under it; nullopt
+// where they have no file of that name. `ridge measure` writes such files.
+std::optional<Machine> user_machine(std::string_view name);
 
 // "h100-sxm", "H100", "h100_sxm5", "8xh100-sxm", "2x8xh100-sxm", "this", or a path to a JSON
 // file. Throws Error naming the nearest known names.

@@ -58,6 +58,7 @@ void collect(std::vector<OpEstimate>& list, std::span<const Op> ops, const Ceili
     it->weight_bytes += op.count * op.work.weight_bytes;
     it->kv_bytes += op.count * op.work.kv_bytes;
     it->act_bytes += op.count * op.work.act_bytes;
+    it->chip_bytes += op.count * op.work.chip_bytes;
     it->roof_s += op.count * e.roof_s;
     for (int i = 0; i < kTimedWalls; ++i) it->on[i] += op.count * e.on[i];
     it->expected_s += seconds;

@@ -49,7 +49,8 @@ struct OpEstimate {
   DType math = DType::bf16;
   double count = 0;  // executions
   double flops = 0, bytes = 0;
-  double weight_bytes = 0, kv_bytes = 0, act_bytes = 0;  // parts of bytes
+  double weight_bytes = 0, kv_bytes = 0, act_bytes = 0;  // these three are `bytes`
+  double chip_bytes = 0;                                 // cache to compute units, see Work
   double roof_s = 0, expected_s = 0;
   Wall wall = Wall::memory;  // of the longest
   WallTimes on{};            // expected seconds on each ceiling

@@ -76,6 +76,7 @@ void add_op_fields(Json& ops, const Request& r, const Prediction& p) {
     json["weight_bytes"] = op.weight_bytes;
     json["kv_bytes"] = op.kv_bytes;
     json["act_bytes"] = op.act_bytes;
+    json["chip_bytes"] = op.chip_bytes;
     json["bandwidth"] = c.bandwidth;
     json["at_peak_s"] = peak > 0 ? Json(op.flops / peak) : Json();
     json["at_bandwidth_s"] = op.bytes / c.bandwidth;

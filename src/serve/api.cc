@@ -23,6 +23,7 @@
 #include "predict/users.h"
 #include "roofline/tiles.h"
 #include "serve/api_options.h"
+#include "serve/learn.h"
 #include "serve/motion_api.h"
 
 namespace ridge {
@@ -187,6 +188,8 @@ Json history(const ApiOptions&) {
   return history_json(epochs);
 }
 
+Json learn(const ApiOptions&) { return learn_json(); }
+
 Json openapi(const ApiOptions&) { return openapi_json(); }
 
 constexpr ApiEndpoint kEndpoints[] = {
@@ -219,6 +222,10 @@ constexpr ApiEndpoint kEndpoints[] = {
     {"/api/users", "Users at once within a latency target", OptionSet::request, "target",
      "Time per token, for example 50ms", users},
     {"/api/history", "Peak, bandwidth and ridge by year", OptionSet::none, "", "", history},
+    {"/api/learn", "The machine and model that the page's Learn path computes with",
+     OptionSet::none, "", "", learn},
+    {"/api/work", "FLOPs, bytes and place under the roof of one matrix product", OptionSet::none,
+     "", "", work_of_product, kWorkOptions},
     {"/api/openapi.json", "This description", OptionSet::none, "", "", openapi},
 };
 

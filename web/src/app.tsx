@@ -12,6 +12,7 @@ import { WallTag } from "./walls";
 
 // A panel loads when it is opened.
 const kPanels: Record<Section, () => Promise<{ default: ComponentType }>> = {
+  learn: () => (RIDGE_REPORT ? Promise.reject() : import("./panels/learn")), // needs a server
   roofline: () => import("./panels/roofline"),
   pyramid: () => import("./panels/pyramid"),
   time: () => import("./panels/time"),
@@ -108,8 +109,11 @@ function ThemeButton() {
   return <button type="button" onClick={() => turn(next)} title="Light, dark, or as the system"><span class="long">Theme: </span>{theme || "auto"}</button>;
 }
 
+// A report holds no answers for the panels that ask while they are used.
+const kTabs = kSections.filter(([name]) => !frozen || (name !== "learn" && name !== "live" && (name !== "lab" || frozen.views["lab"])));
+
 function Tabs() {
-  const names = kSections.map(([name]) => name);
+  const names = kTabs.map(([name]) => name);
   const onKey = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;
@@ -125,7 +129,7 @@ function Tabs() {
   }, [section.value]);
   return (
     <div class="tabs" role="tablist" aria-label="Panels" onKeyDown={onKey} ref={list}>
-      {kSections.filter(([name]) => !frozen || (name !== "live" && (name !== "lab" || frozen.views["lab"]))).map(([name, title]) => (
+      {kTabs.map(([name, title]) => (
         <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={section.value === name} aria-controls="panel"
           tabIndex={section.value === name ? 0 : -1} onClick={() => (section.value = name)}>
           {title}
@@ -138,7 +142,8 @@ function Tabs() {
 export function App() {
   const [, draw] = useState(0);
   useLayoutEffect(() => watch(() => draw((n) => n + 1)), []);
-  const view = useView<Prediction>("predict");
+  const learning = section.value === "learn"; // it has its own machine, question and answer
+  const view = useView<Prediction>("predict", undefined, !learning);
   const option = view.error?.option;
   useEffect(() => {
     fieldErrors.value = view.error && option ? { [option]: view.error.message } : {};
@@ -156,23 +161,23 @@ export function App() {
           <ThemeButton />
         </div>
       </header>
-      <div class="layout">
-        <aside>
+      <div class={learning ? "layout whole" : "layout"}>
+        {!learning && <aside>
           <details open={wide}>
             <summary>{get("model")} on {get("machine")}, batch {get("batch")}</summary>
             {frozen && <p class="frozen">A report, frozen: {frozen.made}. Explore with <code>ridge serve</code>.</p>}
             <Controls />
           </details>
-        </aside>
+        </aside>}
         <main>
-          <Headline view={view} />
+          {!learning && <Headline view={view} />}
           <div id="panel" role="tabpanel" aria-labelledby={`tab-${section.value}`} tabIndex={-1} data-panel={section.value}>
             <Panel name={section.value} />
           </div>
           <footer>
-            {view.data?.notes.map((note) => <p key={note}>Note: {note}.</p>)}
-            {view.data && <p>Expected times, stack {view.data.stack}: {view.data.basis}</p>}
-            <p>Ridge {RIDGE_VERSION} · roofs are dense peaks and published or measured bandwidths · <code class="command">{command()}</code></p>
+            {!learning && view.data?.notes.map((note) => <p key={note}>Note: {note}.</p>)}
+            {!learning && view.data && <p>Expected times, stack {view.data.stack}: {view.data.basis}</p>}
+            <p>Ridge {RIDGE_VERSION} · roofs are dense peaks and published or measured bandwidths{!learning && <> · <code class="command">{command()}</code></>}</p>
           </footer>
         </main>
       </div>

@@ -8,6 +8,7 @@ import views from "./views.json";
 export type Config = Readonly<Record<string, string>>;
 
 export const kSections = [
+  ["learn", "Learn"],
   ["roofline", "Roofline"],
   ["pyramid", "Pyramid"],
   ["time", "Time"],
@@ -19,6 +20,7 @@ export const kSections = [
   ["lab", "Lab"],
   ["live", "Live"],
 ] as const;
+export const kStopCount = 15;
 export type Section = (typeof kSections)[number][0];
 
 // Options of a prediction, in the order of a command line.
@@ -47,18 +49,21 @@ export const kDefaults: Config = {
 const held = frozen?.views["explain"] as Explanation | undefined;
 const diagnosis = held?.verdict ? held : null;
 
-function readHash(): { section: Section; config: Config } {
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const section = kSections.find(([name]) => name === path)?.[0] ?? (diagnosis ? "slow" : "roofline");
+function readHash(): { section: Section; stop: number; config: Config } {
+  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [panel, part] = path.split("/"); // learn/7: a stop of the path
+  const section = kSections.find(([name]) => name === panel)?.[0] ?? (diagnosis ? "slow" : "roofline");
   const config: Record<string, string> = {};
   for (const [name, value] of new URLSearchParams(query)) {
     if (value !== "") config[name === "gpu" ? "machine" : name] = value;
   }
-  return { section, config: query === "" ? kStart : config };
+  const stop = Number(part);
+  return { section, stop: stop >= 1 && stop <= kStopCount && Number.isInteger(stop) ? stop : 1, config: query === "" ? kStart : config };
 }
 
 const initial = readHash();
 export const section = signal<Section>(initial.section);
+export const stop = signal(initial.stop); // of the Learn path
 export const config = signal<Config>(frozen ? frozen.config : initial.config);
 
 // A context that is not given holds the prompt.
@@ -79,7 +84,7 @@ export function set(changes: Record<string, string | undefined>): void {
 
 const hash = () => {
   const query = new URLSearchParams(config.value as Record<string, string>).toString();
-  return `#/${section.value}${query && !frozen ? `?${query}` : ""}`;
+  return `#/${section.value}${section.value === "learn" ? `/${stop.value}` : ""}${query && !frozen ? `?${query}` : ""}`;
 };
 
 // Typing and dragging change the address in place; a new section is a step back can return to.
@@ -101,6 +106,7 @@ function follow() {
   const read = readHash();
   shown = location.hash;
   section.value = read.section;
+  stop.value = read.stop;
   if (!frozen) config.value = read.config;
 }
 

@@ -13,7 +13,8 @@ export interface Op {
 }
 export interface PlacedOp extends Op {
   runs_as: string; flops_per_s: number; share: number; peak: number | null; bandwidth: number;
-  at_peak_s: number | null; at_bandwidth_s: number; on_s: OnWalls; weight_bytes: number; kv_bytes: number; act_bytes: number;
+  at_peak_s: number | null; at_bandwidth_s: number; on_s: OnWalls;
+  weight_bytes: number; kv_bytes: number; act_bytes: number; chip_bytes: number;
 }
 export interface Memory {
   weights_bytes: number; kv_bytes: number; activation_bytes: number; overhead_bytes: number;
