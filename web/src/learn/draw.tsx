@@ -76,19 +76,19 @@ export function Curve({ lines, width, label, xTitle, yTitle, xFormat, yFormat, c
 }
 
 // Both numbers on one axis: the guess a dashed ring, the answer solid.
-export function GuessScale({ guess, answer, show, width }: { guess: number; answer: number; show: (v: number) => string; width: number }) {
+export function GuessScale({ guess, guessed, answer, answered, width }: { guess: number; guessed: string; answer: number; answered: string; width: number }) {
   const low = Math.min(guess, answer) / 2, high = Math.max(guess, answer) * 2;
   const x = logScale(low, high, 24, width - 24);
   const anchor = (at: number) => (at < 70 ? "start" : at > width - 70 ? "end" : "middle");
   return (
-    <svg class="chart guess-scale" width={width} height={74} role="img" aria-label={`Your guess ${show(guess)}, the answer ${show(answer)}`}>
+    <svg class="chart guess-scale" width={width} height={74} role="img" aria-label={`Your guess ${guessed}, the answer ${answered}`}>
       <line class="track" x1="12" x2={width - 12} y1="38" y2="38" />
       {x.ticks(4).map((v) => <line key={v} class="track" x1={x(v)} x2={x(v)} y1="34" y2="42" />)}
       <line class="between" x1={x(guess)} x2={x(answer)} y1="38" y2="38" />
       <circle class="answer" cx={x(answer)} cy="38" r="6" />
       <circle class="ring" cx={x(guess)} cy="38" r="10" />
-      <text x={x(guess)} y="18" text-anchor={anchor(x(guess))}>you {show(guess)}</text>
-      <text class="answer" x={x(answer)} y="66" text-anchor={anchor(x(answer))}>{show(answer)}</text>
+      <text x={x(guess)} y="18" text-anchor={anchor(x(guess))}>you {guessed}</text>
+      <text class="answer" x={x(answer)} y="66" text-anchor={anchor(x(answer))}>{answered}</text>
     </svg>
   );
 }

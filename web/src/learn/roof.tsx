@@ -72,22 +72,22 @@ export const whereBytesLive = stop<{ p: Pyramid; m: ModelDetails; poured: ModelD
   open: (at) => ["pyramid", { ...at }],
   draw: ({ p, poured }, { width, shown }) => {
     const levels = near(p.machine.levels).filter((l) => l.read_bandwidth);
-    const row = 40, most = Math.max(poured.weight_bytes, ...levels.map((l) => whole(l) ?? 0)), least = 1e5;
+    const row = 48, most = Math.max(poured.weight_bytes, ...levels.map((l) => whole(l) ?? 0)), least = 1e5;
     const wide = (v: number) => (Math.max(0.02, Math.log10(v / least) / Math.log10(most / least))) * (width - 20);
     return (
-      <svg class="chart" width={width} height={(levels.length + 1) * row + 6} role="img" aria-label={levels.map((l) => `${l.name} ${shown ? binary(whole(l)) : ""}`).join(", ")}>
+      <svg class="chart" width={width} height={(levels.length + 1) * row - 14} role="img" aria-label={levels.map((l) => `${l.name} ${shown ? binary(whole(l)) : ""}`).join(", ")}>
         {levels.map((l, i) => {
           const size = whole(l), w = size && shown ? wide(size) : (width - 20) * (0.3 + (0.6 * i) / levels.length), before = levels[i - 1]?.read_bandwidth;
           return (
             <g key={l.name} transform={`translate(0 ${i * row})`} class="lbar">
-              <rect class={shown ? "stone" : "hidden"} x={(width - w) / 2} y={2} width={w} height={row - 12} />
+              <rect class={shown ? "stone" : "hidden"} x={(width - w) / 2} y={2} width={w} height={28} />
               <text x={width / 2} y={20} text-anchor="middle">{l.name}{shown ? ` · ${binary(size)}` : ""}</text>
-              {before && <text class="value" x={width - 2} y={3} text-anchor="end">÷ {digits(before / (l.read_bandwidth as number))} bandwidth</text>}
+              {before && <text class="value" x={width - 2} y={-4} text-anchor="end">÷ {digits(before / (l.read_bandwidth as number))} bandwidth</text>}
             </g>
           );
         })}
         <g transform={`translate(0 ${levels.length * row})`} class="lbar">
-          <rect class="w" x={(width - (shown ? wide(poured.weight_bytes) : width - 20)) / 2} y={2} width={shown ? wide(poured.weight_bytes) : width - 20} height={row - 12} />
+          <rect class="w" x={(width - (shown ? wide(poured.weight_bytes) : width - 20)) / 2} y={2} width={shown ? wide(poured.weight_bytes) : width - 20} height={28} />
           <text class="on" x={width / 2} y={20} text-anchor="middle">weights of {poured.title} · {bytes(poured.weight_bytes)}</text>
         </g>
       </svg>
@@ -99,6 +99,7 @@ interface Product {
   m: number; k: number; n: number; dtype: string; flops: number; bytes: number; intensity: number; peak: number; bandwidth: number;
   ridge: number; wall: "memory" | "compute"; share_of_peak: number; rows_at_ridge: number | null;
 }
+const rows = (m: number) => `${count(m)} ${m === 1 ? "row" : "rows"}`;
 const kSide = { op: "matmul", n: "4096", k: "4096" };
 
 export const theRoof = stop<{ one: Product; moved: Product }>({
@@ -129,12 +130,12 @@ export const theRoof = stop<{ one: Product; moved: Product }>({
           {shown && (
             <g class={`wall-${moved.wall}`} transform={`translate(${x(moved.intensity)} ${y(at(moved.intensity))})`}>
               <WallMark wall={moved.wall} r={7} />
-              <text x={x(moved.intensity) > f.right - 90 ? -12 : 12} y={18} text-anchor={x(moved.intensity) > f.right - 90 ? "end" : "start"}>{moved.m} rows: {flopRate(at(moved.intensity))}</text>
+              <text x={x(moved.intensity) > f.right - 90 ? -12 : 12} y={18} text-anchor={x(moved.intensity) > f.right - 90 ? "end" : "start"}>{rows(moved.m)}: {flopRate(at(moved.intensity))}</text>
             </g>
           )}
         </Chart>
         <Reuse rows={moved.m} width={width} />
-        {shown && <p class="note">{moved.m} rows: {digits(moved.intensity)} FLOP/byte, {moved.wall}-bound, at most {percent(moved.share_of_peak)} of the peak.</p>}
+        {shown && <p class="note">{rows(moved.m)}: {digits(moved.intensity)} FLOP/byte, {moved.wall}-bound, at most {percent(moved.share_of_peak)} of the peak.</p>}
       </>
     );
   },

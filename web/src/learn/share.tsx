@@ -25,12 +25,12 @@ export const manyUsers = stop<{ s: Sweep }>({
   open: (at, chosen) => ["batch", { ...at, batch: chosen, context: "128" }],
   draw: ({ s }, { width, chosen, shown }) => {
     const line = (f: (batch: string) => number) => kBatches.map((b) => [Number(b), f(b)] as const);
-    const drawn = Math.min(Number(chosen), 128), columns = Math.floor((width - 4) / 12);
+    const drawn = Math.min(Number(chosen), 128), columns = Math.floor((width - 4) / 12), foot = 38 + 12 * Math.ceil(drawn / columns);
     return (
       <>
-        <Sketch width={width} height={88} label={`${chosen} sequences share one read`}>
+        <Sketch width={width} height={foot + 6} label={`${chosen} sequences share one read`}>
           <rect class="w" x="0" y="4" width={width - 4} height="14" /><Boxes count={drawn} columns={columns} size={12} y={24} kind={() => "token"} />
-          <text x="0" y="84">one read of the weights, {count(Number(chosen))} {chosen === "1" ? "sequence" : "sequences"}{drawn < Number(chosen) ? ` (${drawn} drawn)` : ""}</text>
+          <text x="0" y={foot}>one read of the weights, {count(Number(chosen))} {chosen === "1" ? "sequence" : "sequences"}{drawn < Number(chosen) ? ` (${drawn} drawn)` : ""}</text>
         </Sketch>
         {shown && <Curve width={width} label="Step time and tokens per second over the batch, relative to batch 1" xTitle="batch" yTitle="times batch 1" xFormat={count} yFormat={times} chosen={Number(chosen)} level={1} logY
           lines={[{ name: "tokens/s", kind: "dash", points: line((b) => more(s, b)) }, { name: "step time", kind: "ink", points: line((b) => slower(s, b)) }]} />}
@@ -64,7 +64,7 @@ export const withoutTheSquare = stop<{ tiled: Prediction; plain: Prediction; mov
         <p class="note">Attention of all layers, prompt {chosen}</p>
         <Bars width={width} label="Bytes" bars={[bar("plain, bytes", "a", moved, bytes, movedPlain), bar("tiled, bytes", "a", moved, bytes, movedTiled)]} />
         <Bars width={width} label="Time" bars={[bar("plain, time", "ink", time, seconds, movedPlain), bar("tiled, time", "ink", time, seconds, movedTiled)]} />
-        {shown && <Motion name="attention" machine={at.machine} model={at.model} prompt={Number(chosen)} />}
+        {shown && <Motion name="attention" config={{ ...at, batch: "1", context: chosen, prompt: chosen }} />}
       </>
     );
   },
@@ -101,7 +101,7 @@ export const growingCache = stop<{ m: ModelDetails; most: Prediction; full: Pred
           { name: "weights", parts: [{ kind: "w", value: m.weight_bytes }], text: bytes(m.weight_bytes) },
           { name: `${chosen} ${users === 1 ? "cache" : "caches"}`, parts: [{ kind: "k", value: cache }], text: bytes(cache) },
         ]} />}
-        {shown && <Motion name="pages" machine={at.machine} model={at.model} />}
+        {shown && <Motion name="kv" config={{ ...at, batch: "1", context: String(kContext) }} />}
       </>
     );
   },
@@ -135,7 +135,7 @@ export const pagesNotPromises = stop<{ m: ModelDetails; paged: Prediction; reser
           <text x="0" y="62">{reserve ? `one sequence holds all of this and uses ${percent(used)}` : "one sequence holds what it uses; the rest is free for others"}</text>
         </Sketch>
         {shown && <Bars width={width} label="Sequences that fit" bars={[["reserved", reserved], ["paged", paged]].map(([name, p]) => ({ name: name as string, parts: [{ kind: p === most ? "k" : "a", value: (p as Prediction).memory.max_batch ?? 0 }], text: `${count((p as Prediction).memory.max_batch)} fit` }))} />}
-        {shown && <Motion name="pages" machine={at.machine} model={at.model} />}
+        {shown && <Motion name="kv" config={{ ...at, batch: "1", context: String(kContext) }} />}
       </>
     );
   },

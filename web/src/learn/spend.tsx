@@ -36,7 +36,7 @@ export const guessAndCheck = stop<Speculated>({
       </Sketch>
       {shown && <Curve width={width} label="Gain in tokens per second over the batch" xTitle="batch" yTitle="gain" xFormat={count} yFormat={times} chosen={Number(chosen)} level={1}
         lines={[{ name: "gain", kind: "ink", points: kBatches.map((b) => [Number(b), gain(d, b)] as const) }]} />}
-      {shown && <Motion name="speculation" machine={at.machine} model={at.model} batch={Number(chosen)} />}
+      {shown && <Motion name="speculation" config={{ ...at, context: "1024", batch: chosen, ...kDrafts }} />}
     </>
   ),
 });
@@ -58,7 +58,7 @@ export const yourWall = stop<{ x: Explanation; h: History }>({
   fields: () => kRemedies.map(([name]) => ({ label: name })),
   order: true,
   answer: ({ x }) => (ranked(x).every((r) => r.lever?.gain) ? ranked(x).map((r) => r.name) : "ridge explain does not offer these remedies any more"),
-  after: ({ x }) => <>{x.sentence} {ranked(x).map((r) => `${r.name}: ${times(r.lever?.gain)}`).join("; ")}.</>,
+  after: ({ x }) => <>{x.sentence.replaceAll("->", "→")} {ranked(x).map((r) => `${r.name}: ${times(r.lever?.gain)}`).join("; ")}.</>,
   kills: "“The cards are busy, so buy cards.” Utilisation counts kernels that run, not the work they share.",
   lab: "history",
   open: () => ["slow", kSeen],

@@ -1,6 +1,6 @@
 // Stops 4 to 6: one decode step, a prompt against an answer, and tiles in flight.
 import { bytes, count, digits, percent, seconds } from "../format";
-import type { PlacedOp, Roofline, Sweep, Tiles } from "../types";
+import type { PlacedOp, Prediction, Roofline, Sweep, Tiles } from "../types";
 import { Bars, Boxes, ByteKey, Curve, Sketch } from "./draw";
 import { Motion } from "./motion";
 import { decodeOps } from "./roof";
@@ -43,7 +43,7 @@ export const oneStep = stop<{ alone: Roofline; many: Roofline }>({
           text: `${bytes(op.bytes)} · ${percent(share(r, op))}`,
         }))} />
         <ByteKey />
-        {shown && <Motion name="decode" machine={at.machine} model={at.model} batch={Number(chosen)} context={Number(kContext)} />}
+        {shown && <Motion name="step" config={{ ...at, batch: chosen, context: kContext }} />}
       </>
     );
   },
@@ -54,16 +54,16 @@ type PromptPoint = Sweep["points"][number] & { prompt: string };
 const atPrompt = (s: Sweep, prompt: string) => (s.points as PromptPoint[]).find((p) => p.prompt === prompt) as PromptPoint;
 const steps = (s: Sweep, prompt: string) => atPrompt(s, prompt).ttft_s / atPrompt(s, prompt).tpot_s;
 
-export const readAndWrite = stop<{ s: Sweep }>({
+export const readAndWrite = stop<{ s: Sweep; long: Prediction }>({
   title: "Reading is cheap, writing is expensive",
   claim: "The tokens of a prompt share each weight read; the tokens of an answer cannot.",
   text: "The tokens of a prompt are known, so one pass over the weights serves all of them. Each token of an answer needs the one before it, so each needs its own pass. Same model, opposite walls.",
   control: { label: "Prompt", start: "128", choices: kPrompts.map((v) => [v, v] as const) },
-  ask: (at) => ({ s: url("sweep", { ...at, batch: "1", context: "1024", prompt: kPrompts.join() }) }),
+  ask: (at) => ({ s: url("sweep", { ...at, batch: "1", context: "1024", prompt: kPrompts.join() }), long: url("predict", { ...at, batch: "1", context: "1024", prompt: "1024" }) }),
   question: () => "Reading a prompt of 128 tokens takes as long as writing how many tokens?",
   fields: () => [{ label: "decode steps", unit: "steps" }],
   answer: ({ s }) => [steps(s, "128")],
-  after: ({ s }) => <>128 tokens are read in {seconds(atPrompt(s, "128").ttft_s)}; one token is written in {seconds(atPrompt(s, "128").tpot_s)}. A prompt of 1024 tokens costs {digits(steps(s, "1024"))} steps: now arithmetic is the wall, and each further token costs its FLOPs.</>,
+  after: ({ s, long }) => <>128 tokens are read in {seconds(atPrompt(s, "128").ttft_s)}; one token is written in {seconds(atPrompt(s, "128").tpot_s)}. A prompt of 1024 tokens costs {digits(steps(s, "1024"))} steps, and its wall is {long.prefill.wall}{long.prefill.wall === "compute" && ": from here on each further token costs its FLOPs"}.</>,
   kills: "“An input token costs what an output token costs.” Price lists know better.",
   lab: "prefill-decode",
   open: (at, chosen) => ["time", { ...at, batch: "1", context: String(Math.max(1024, Number(chosen))), prompt: chosen }],
@@ -79,12 +79,12 @@ export const readAndWrite = stop<{ s: Sweep }>({
 
 // One weight strip above the rows that it serves.
 function Strip({ tokens, width }: { tokens: number; width: number }) {
-  const columns = Math.floor((width - 4) / 12), drawn = Math.min(tokens, columns * 4);
+  const columns = Math.floor((width - 4) / 12), drawn = Math.min(tokens, columns * 4), foot = 54 + 12 * Math.ceil(drawn / columns);
   return (
-    <Sketch width={width} height={104} label={`One pass over the weights serves ${tokens} prompt tokens`}>
+    <Sketch width={width} height={foot + 6} label={`One pass over the weights serves ${tokens} prompt tokens`}>
       <rect class="w" x="0" y="20" width={width - 4} height="14" /><text x="0" y="13">one pass over the weights</text>
       <Boxes count={drawn} columns={columns} size={12} y={40} kind={() => "token"} />
-      <text x="0" y="101">serves {count(tokens)} {tokens === 1 ? "token" : "tokens"}{drawn < tokens ? ` (${drawn} drawn)` : ""}</text>
+      <text x="0" y={foot}>serves {count(tokens)} {tokens === 1 ? "token" : "tokens"}{drawn < tokens ? ` (${drawn} drawn)` : ""}</text>
     </Sketch>
   );
 }
@@ -118,7 +118,7 @@ export const tilesInFlight = stop<{ t: Tiles }>({
         <rect class="edge" x={width - 92} y="12" width="90" height="40" /><text x={width - 47} y="37" text-anchor="middle">matrix unit</text>
       </Sketch>
       {shown && <Bars width={width} label="Share of time memory is busy" bars={t.ladder.filter((l) => l.fits).map((l) => ({ name: `${l.stages} ${l.stages === 1 ? "stage" : "stages"}`, parts: [{ kind: "wall-memory", value: l.memory_busy }], text: `memory ${percent(l.memory_busy)}` }))} />}
-      {shown && <Motion name="tiles" machine={at.machine} stages={Number(chosen)} />}
+      {shown && <Motion name="tiles" config={{ machine: at.machine, stages: chosen }} />}
     </>
   ),
 });

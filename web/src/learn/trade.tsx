@@ -20,7 +20,7 @@ export const fewerBits = stop<{ s: Sweep; r: Roofline }>({
   question: () => "Weights go from 16 bits to int4. How many times faster does decode become, at batch 1 and context 2048?",
   fields: () => [{ label: "decode speed-up", unit: "×" }],
   answer: ({ s }) => [gain(s, "int4")],
-  after: ({ s }) => <>The roof allows {times(inFormat(s, "int4").roof_tokens_per_s / inFormat(s, "bf16").roof_tokens_per_s)}; {times(gain(s, "int4"))} is expected, because what is not a read of weights stays: caches, kernel launches, the host. The prompt changes by {times(inFormat(s, "bf16").ttft_s / inFormat(s, "int4").ttft_s)}.</>,
+  after: ({ s }) => <>The roof allows {times(inFormat(s, "int4").roof_tokens_per_s / inFormat(s, "bf16").roof_tokens_per_s)}; {times(gain(s, "int4"))} is expected, because what is not a read of weights stays (caches, kernel launches, the host), and kernels that unpack four bits reach less of the bandwidth. The prompt changes by {times(inFormat(s, "bf16").ttft_s / inFormat(s, "int4").ttft_s)}.</>,
   kills: "“A quarter of the bits is four times the speed.”",
   lab: "weights-bits",
   open: (at, chosen) => ["time", { ...at, batch: "1", context: "2048", weights: chosen }],
@@ -114,7 +114,7 @@ export const fullSeats = stop<{ refilled: Prediction; fixed: Prediction; chunked
           <text x="0" y="54">{!shown ? `${kSeats} seats at the start` : chosen === "together" ? `on average ${percent(useful)} of the seats generate` : "every seat generates"}</text>
         </Sketch>
         {shown && <Bars width={width} label="Tokens per second" bars={[["refilled", refilled], ["all leave together", fixed]].map(([name, p]) => ({ name: name as string, parts: [{ kind: (p === fixed) === (chosen === "together") ? "ink" : "pale", value: (p as Prediction).decode.tokens_per_s }], text: `${count((p as Prediction).decode.tokens_per_s)} tok/s` }))} />}
-        {shown && <Motion name="schedule" machine={at.machine} model={at.model} />}
+        {shown && <Motion name="batching" config={{ ...at, chunk: kChunk }} />}
       </>
     );
   },

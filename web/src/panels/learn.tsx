@@ -1,6 +1,6 @@
 // Learn: fifteen stops in an order that builds up. Each asks for a guess before it tells. The address
 // holds the stop, the control, the guess and which stops were answered: #/learn/7?move=8&guess=9&done=1.2.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { plain } from "../api";
 import { useWidth } from "../figure";
 import { count, digits, times } from "../format";
@@ -61,7 +61,7 @@ function Whose({ learn, on }: { learn: Learn; on: string }) {
         <option value={learn.machine}>{learn.measured ? "this machine, measured" : `${learn.machine}, an example`}</option>
         {machines?.list.filter((m) => m.name !== learn.machine && m.peak && m.bandwidth).reverse().map((m) => <option key={m.name} value={m.name}>{m.name}</option>)}
       </select>{" "}
-      <span data-measured={learn.measured}>{learn.why}</span>
+      <span data-measured={learn.measured}>{learn.why.split("`").map((text, i) => (i % 2 ? <code key={i}>{text}</code> : text))}</span>
     </p>
   );
 }
@@ -79,7 +79,9 @@ function Control({ about, chosen }: { about: Stop<object>["control"]; chosen: st
 
 const unitOf = (field: Field) => (field.unit && field.unit.length > 1 ? field.unit : "");
 const shown = (field: Field) => (v: number) =>
-  field.unit === "×" ? times(v) : field.unit === "%" ? `${digits(v)} %` : `${v >= 10 ? count(Math.ceil(v - 1e-9)) : digits(v)} ${field.unit ?? ""}`.trim();
+  field.unit === "×" ? times(v) : field.unit === "%" ? `${digits(v)} %` : `${Number.isInteger(v) ? count(v) : v >= 10 ? count(Math.ceil(v)) : digits(v)} ${field.unit}`;
+// A guess stays as it was typed: three digits would claim more than was said.
+const said = (field: Field, text: string) => (field.unit === "×" ? `×${text}` : `${text} ${field.unit}`);
 
 function Guess({ fields }: { fields: Field[] }) {
   const [fault, tell] = useState("");
@@ -146,14 +148,14 @@ function Compared({ fields, answer, given, order, width }: { fields: Field[]; an
   return (
     <>
       {fields.map((field, i) => {
-        const truth = answer[i] as number | string, said = given[i];
+        const truth = answer[i] as number | string, text = given[i];
         const where = fields.length > 1 ? ` ${field.label}` : "";
-        if (typeof truth === "string") return <p key={field.label}>{said ? `You said ${said}${where}; it is ${said === truth ? "indeed " : ""}` : `It is${where} `}<b>{truth}</b>.</p>;
-        const show = shown(field), number = said === undefined ? null : typed(said);
+        if (typeof truth === "string") return <p key={field.label}>{text ? `You said ${text}${where}; it is ${text === truth ? "indeed " : ""}` : `It is${where} `}<b>{truth}</b>.</p>;
+        const show = shown(field), number = text === undefined ? null : typed(text);
         return (
           <div key={field.label}>
-            <p>{number === null ? <>It is{where} <b>{show(truth)}</b>.</> : <>You said {show(number)}{where}, it is <b>{show(truth)}</b>.</>}</p>
-            {number !== null && width > 0 && <GuessScale guess={number} answer={truth} show={show} width={Math.min(width, 420)} />}
+            <p>{number === null ? <>It is{where} <b>{show(truth)}</b>.</> : <>You said {said(field, text as string)}{where}, it is <b>{show(truth)}</b>.</>}</p>
+            {number !== null && width > 0 && <GuessScale guess={number} guessed={said(field, text as string)} answer={truth} answered={show(truth)} width={Math.min(width, 420)} />}
           </div>
         );
       })}
@@ -170,7 +172,7 @@ function Reveal({ about, data, at, value, width }: { about: Stop<object>; data: 
         ? <Compared fields={about.fields(data)} answer={answer} given={value === kShown ? [] : value.split("~")} order={about.order === true} width={width} />
         : <p><b>?</b> Ridge does not know: {answer}.</p>}
       {known && <p>{about.after(data, at)}</p>}
-      <p class="kills">{about.kills}</p>
+      <p class="kills"><b>Not so:</b> {about.kills}</p>
     </section>
   );
 }
@@ -192,12 +194,12 @@ function Shown({ number, reader }: { number: number; reader: Place }) {
   const value = config.value["guess"];
   return (
     <article class="stop" data-stop={number}>
-      <header>
+      <div class="told">
         <p class="note">Stop {number} of {kStops.length}</p>
         <h2 id="stop-title" tabIndex={-1}>{about.title}</h2>
         <p class="claim">{about.claim}</p>
         <p class="prose">{about.text}</p>
-      </header>
+      </div>
       <div class="bench">
         <div class="ask">
           {error && <p class="error" role="alert">{plain(error)}</p>}
@@ -215,7 +217,7 @@ function Shown({ number, reader }: { number: number; reader: Place }) {
         <figure>
           <div class="drawing" ref={box}>{width > 0 && data && about.draw(data, { width, chosen, shown: value !== undefined }, at)}</div>
           <Control about={control} chosen={chosen} />
-          <figcaption class="note" data-place={`${at.model} on ${at.machine}`}>{at.model} on {at.machine}{at.machine === "this" ? ", measured" : at.machine === reader.machine && at.model === reader.model ? "" : ", an example of this stop"}</figcaption>
+          <figcaption class="note" data-place={`${at.model} on ${at.machine}`}>{at.model} on {at.machine}{at.machine === "this" ? ", measured" : at.machine === config.value["on"] ? "" : ", an example"}</figcaption>
         </figure>
       </div>
     </article>
@@ -228,7 +230,6 @@ const kUsesArrows = "input, select, textarea, [role=tablist], [role=slider], [ro
 export default function LearnPanel() {
   const learn = (useAnswers({ learn: "/api/learn" }).data as { learn: Learn } | null)?.learn;
   const number = stopNow.value;
-  const panel = useRef<HTMLElement | null>(null);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -244,7 +245,7 @@ export default function LearnPanel() {
   const on = config.value["on"] ?? learn.machine;
   const reader: Place = on === learn.machine ? { machine: on, model: learn.model } : { machine: on, model: "llama-3-8b" };
   return (
-    <section class="panel learn" ref={panel}>
+    <section class="panel learn">
       <List />
       <div class="way">
         <Shown key={number} number={number} reader={reader} />
