@@ -189,7 +189,7 @@ const tests = {
     assert.match(await page.textContent("#reveal"), /You said ×9, it is ×/);
     assert.equal(await page.count(".guess-scale .ring"), 1);
     assert.equal(await page.count(".stops .done"), 2);
-    await page.clickText(".turn button", "Next");
+    await page.clickText(".turn button", "Next →");
     await page.waitForSelector('[data-stop="8"] .guess');
     assert.equal(new URL(await page.url()).hash, "#/learn/8?done=3.7");
     await page.goBack();

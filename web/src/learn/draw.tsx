@@ -11,7 +11,7 @@ export interface Bar {
 }
 // Horizontal bars of stacked parts; kinds are classes: w, k, a (bytes), wall-memory and so on (walls), ink.
 export function Bars({ bars, width, label, log = false }: { bars: Bar[]; width: number; label: string; log?: boolean }) {
-  const left = Math.min(128, width * 0.32), right = 92, row = 30;
+  const left = Math.min(Math.max(...bars.map((bar) => bar.name.length)) * 7.4 + 12, width * 0.46), right = 92, row = 30;
   const sums = bars.map((bar) => (bar.parts ?? []).reduce((sum, part) => sum + part.value, 0));
   const most = Math.max(...sums, 1e-30);
   const least = Math.min(...sums.filter((s) => s > 0));
