@@ -282,6 +282,9 @@ const tests = {
             const small = await page.evaluate(() => [...document.querySelectorAll(".learn :is(button, a, select, summary, input:not([type=radio]), .move label):not(.learn-motion *)")]
               .filter((e) => e.getClientRects().length && e.getBoundingClientRect().height < 43.5).map((e) => e.outerHTML.slice(0, 80)));
             assert.deepEqual(small, [], where);
+            const cut = await page.evaluate(() => [...document.querySelectorAll(".bench .drawing > svg text, .bench .drawing > * > svg text, .guess-scale text")]
+              .filter((t) => { const box = t.closest("figure, .ask").getBoundingClientRect(), own = t.getBoundingClientRect(); return own.right > box.right + 1 || own.left < box.left - 1; }).map((t) => t.textContent));
+            assert.deepEqual(cut, [], where);
             assert.deepEqual(await page.evaluate(faint), [], where);
             await page.screenshot(join(screenshots, `learn-${stop}${guess ? "-told" : ""}-${width}-${theme}.png`));
           }

@@ -112,7 +112,7 @@ export const theRoof = stop<{ one: Product; moved: Product }>({
   fields: () => [{ label: "rows", unit: "rows" }],
   answer: ({ one }) => (one.rows_at_ridge ? [one.rows_at_ridge] : "no number of rows reaches this ridge"),
   after: ({ one }) => <>Each row uses every weight once, so the intensity is close to the number of rows; the activations' own bytes explain the rest. With one row, {percent(one.share_of_peak)} of the peak is all that the roof allows.</>,
-  kills: "“100 % utilised” means busy arithmetic. A kernel that waits for memory counts as busy too.",
+  kills: "“100 % utilised means that the arithmetic is busy.” A kernel that waits for memory counts as busy too.",
   lab: "roofline",
   open: (at) => ["roofline", { ...at }],
   draw: ({ one, moved }, { width, shown }) => {

@@ -130,10 +130,10 @@ export const pagesNotPromises = stop<{ m: ModelDetails; paged: Prediction; reser
     const reserve = chosen === "reserve", most = reserve ? reserved : paged;
     return (
       <>
-        <Sketch width={width} height={66} label={reserve ? "Reserved, mostly empty" : "Pages as tokens come"}>
+        <Sketch width={width} height={Math.min(15, width / columns) * 3 + 2} label={reserve ? "Reserved, mostly empty" : "Pages as tokens come"}>
           <Boxes count={boxes} columns={columns} size={Math.min(15, width / columns)} kind={(i) => (i < Math.max(1, Math.round(boxes * used)) ? "k" : reserve ? "reserved" : "free")} />
-          <text x="0" y="62">{reserve ? `one sequence holds all of this and uses ${percent(used)}` : "one sequence holds what it uses; the rest is free for others"}</text>
         </Sketch>
+        <p class="note">{reserve ? `One sequence holds all of this and uses ${percent(used)}.` : "One sequence holds what it uses; the rest is free for others."}</p>
         {shown && <Bars width={width} label="Sequences that fit" bars={[["reserved", reserved], ["paged", paged]].map(([name, p]) => ({ name: name as string, parts: [{ kind: p === most ? "k" : "a", value: (p as Prediction).memory.max_batch ?? 0 }], text: `${count((p as Prediction).memory.max_batch)} fit` }))} />}
         {shown && <Motion name="kv" config={{ ...at, batch: "1", context: String(kContext) }} />}
       </>

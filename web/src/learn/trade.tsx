@@ -13,14 +13,14 @@ const gain = (s: Sweep, weights: string) => inFormat(s, "bf16").tpot_s / inForma
 
 export const fewerBits = stop<{ s: Sweep; r: Roofline }>({
   title: "Fewer bits",
-  claim: "Narrow weights save bytes, and bytes alone.",
-  text: "Weights in four bits are about a quarter of the traffic; their scales, the KV cache and what stays in sixteen bits remain. Decode gains from fewer bytes. A prompt that is bound by arithmetic does not.",
+  claim: "Narrow weights save bytes; they save arithmetic only where the matrix units multiply in that format.",
+  text: "Weights in four bits are about a quarter of the traffic; their scales, the KV cache and what stays in sixteen bits remain. Decode gains from fewer bytes. A prompt is bound by arithmetic, and int4 weights are unpacked to sixteen bits before they are multiplied.",
   control: { label: "Weights", start: "bf16", choices: kFormats.map((v) => [v, v] as const) },
   ask: (at, chosen) => ({ s: url("sweep", { ...at, batch: "1", context: "2048", weights: kFormats.join() }), r: url("roofline", { ...at, batch: "1", context: "2048", weights: chosen }) }),
   question: () => "Weights go from 16 bits to int4. How many times faster does decode become, at batch 1 and context 2048?",
   fields: () => [{ label: "decode speed-up", unit: "×" }],
   answer: ({ s }) => [gain(s, "int4")],
-  after: ({ s }) => <>The roof allows {times(inFormat(s, "int4").roof_tokens_per_s / inFormat(s, "bf16").roof_tokens_per_s)}; {times(gain(s, "int4"))} is expected, because what is not a read of weights stays (caches, kernel launches, the host), and kernels that unpack four bits reach less of the bandwidth. The prompt changes by {times(inFormat(s, "bf16").ttft_s / inFormat(s, "int4").ttft_s)}.</>,
+  after: ({ s }) => <>The roof allows {times(inFormat(s, "int4").roof_tokens_per_s / inFormat(s, "bf16").roof_tokens_per_s)}; {times(gain(s, "int4"))} is expected, because what is not a read of weights stays (caches, kernel launches, the host), and kernels that unpack four bits reach less of the bandwidth. The prompt becomes {times(inFormat(s, "bf16").ttft_s / inFormat(s, "int4").ttft_s)} as fast with int4 and {times(inFormat(s, "bf16").ttft_s / inFormat(s, "fp8").ttft_s)} with fp8.</>,
   kills: "“A quarter of the bits is four times the speed.”",
   lab: "weights-bits",
   open: (at, chosen) => ["time", { ...at, batch: "1", context: "2048", weights: chosen }],
