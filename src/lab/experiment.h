@@ -57,6 +57,7 @@ struct LabResult {
   // Whether the measured points show what the claim says; empty where this machine cannot answer.
   std::optional<bool> holds;
   std::string sentence;  // the answer, with its numbers
+  bool timed = true;     // a disturbed machine changes times, not counted bytes
   Axis x, y;
   std::vector<LabSeries> series;
   std::vector<LabCheck> checks;

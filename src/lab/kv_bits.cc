@@ -54,8 +54,8 @@ LabResult run_kv_bits(Lab& lab) {
   const double foreseen = half.band.expected / byte.band.expected;
   result.holds = gain > 1 + 0.5 * (foreseen - 1);
   result.sentence = fmt::format(
-      "At {} tokens int8 keys and values are {} instead of {} in f16; a token takes {:.2f}x less "
-      "time (predicted {:.2f}x). The perplexity of {} goes from {:.3f} to {:.3f}.",
+      "At {} tokens int8 keys and values are {} instead of {} in f16; decode runs {:.2f}x as "
+      "fast (predicted {:.2f}x). The perplexity of {} goes from {:.3f} to {:.3f}.",
       context, pretty_bytes(bytes[3]), pretty_bytes(bytes[1]), gain, foreseen, name,
       perplexities[1], perplexities[3]);
   result.notes.push_back(memory_note(held));

@@ -17,6 +17,7 @@ constexpr double kClockFell = 0.9;
 
 // Doubts every point that has no doubt yet.
 void doubt_all(LabResult& result, const std::string& why) {
+  if (!result.timed) return;
   for (LabSeries& series : result.series) {
     for (LabPoint& point : series.points) {
       if (point.predicted() && point.doubt.empty()) point.doubt = why;

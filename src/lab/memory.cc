@@ -40,6 +40,7 @@ LabResult run_memory(Lab& lab) {
   LabResult result;
   result.x = {"part", false, 0, 0};
   result.y = {"MB", true, 0, 0};
+  result.timed = false;
   if (resident_bytes() == 0) {
     result.sentence = "This system does not tell how much memory a process holds.";
     return result;

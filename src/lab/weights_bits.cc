@@ -85,8 +85,8 @@ LabResult run_weights_bits(Lab& lab) {
   const double gain = wide_ms / four_ms;
   result.holds = gain > 1.5;
   result.sentence = fmt::format(
-      "q4_0 has {:.2f}x fewer bytes than bf16, its scales counted, and a token takes {:.2f}x less "
-      "time (predicted {:.2f}x). The perplexity of {} rises from {:.2f} to {:.2f}.",
+      "q4_0 has {:.2f}x fewer bytes than bf16, its scales counted, and decode runs {:.2f}x as "
+      "fast (predicted {:.2f}x). The perplexity of {} rises from {:.2f} to {:.2f}.",
       wide_bytes / four_bytes, gain, foreseen, name, wide, four);
   result.notes.push_back(fmt::format(
       "Perplexity is of {} on {} tokens that it wrote itself as shipped: the least is its own.",
