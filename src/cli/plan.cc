@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/plan_text.h"
 #include "plan/json.h"
+#include "plan/plan_options.h"
 
 namespace ridge {
 namespace {
@@ -46,25 +47,10 @@ Lengths: 512, 100..900 (uniform), lognormal:MEDIAN,SIGMA.
 --set takes engines' own names: max_num_seqs, max_num_batched_tokens, kv_blocks, block_size, prefix_cache=off.
 TTFT: first token - arrival. ITL: (finish - first token) / (output - 1) of a request. E2E: finish - arrival.)";
 
-struct PlanCommandOptions {
-  RequestOptions request;
-  std::string simulate, trace, requests_file, settings, routing = "round-robin", svg;
-  std::string prompt = "1024", output = "256";
-  std::string ttft, itl, e2e, interval, start_up = "120s";
-  double percentile = 99, rate = 0, growth = 1, burstiness = 1, headroom = 20;
-  int clients = 0, count = 0, max_machines = 64;
-  int prefix_groups = 0, prefix_tokens = 0;
-  uint64_t seed = 1;
-  bool csv = false, disaggregated = false;
+struct PlanCommandOptions : PlanOptions {
+  std::string simulate, requests_file, svg;
+  bool csv = false;
 };
-
-// Requests where nothing says how many: enough for a p99, for an overload to show (queues grow over
-// minutes), and for clients to send several times.
-int made_requests(const PlanCommandOptions& o) {
-  constexpr double kForPercentile = 10'000, kSeconds = 120, kEach = 8, kMost = 500'000;
-  const double needed = std::max({kForPercentile, o.rate * kSeconds, o.clients * kEach});
-  return static_cast<int>(std::min(needed, std::max(kMost, 2.0 * o.clients)));
-}
 
 // The options of a request that make sense for a whole endpoint.
 void add_plan_request_options(CLI::App& command, RequestOptions& options) {
@@ -78,43 +64,6 @@ void add_plan_request_options(CLI::App& command, RequestOptions& options) {
   }
 }
 
-double positive_time(const std::string& text, const char* option) {
-  const std::string what = fmt::format("--{}", option);
-  double value = 0;
-  try {
-    value = parse_latency(text, what);
-  } catch (const Error& error) {
-    throw OptionError(option, error.what());
-  }
-  if (!(value > 0)) throw OptionError(option, fmt::format("--{} must be above 0", option));
-  return value;
-}
-
-LatencyTargets latency_targets(const PlanCommandOptions& o) {
-  LatencyTargets targets;
-  if (!o.ttft.empty()) targets.ttft_s = positive_time(o.ttft, "ttft");
-  if (!o.itl.empty()) targets.itl_s = positive_time(o.itl, "itl");
-  if (!o.e2e.empty()) targets.e2e_s = positive_time(o.e2e, "e2e");
-  targets.percentile = o.percentile / 100;
-  return targets;
-}
-
-Trace command_traffic(const PlanCommandOptions& o) {
-  TrafficOptions options;
-  options.trace = o.simulate.empty() ? o.trace : o.simulate;
-  options.rate = o.rate;
-  options.burstiness = o.burstiness;
-  options.prompt = parse_length(o.prompt, "prompt");
-  options.output = parse_length(o.output, "output");
-  options.prefix_groups = o.prefix_groups;
-  options.prefix_tokens = o.prefix_tokens;
-  options.seed = o.seed;
-  options.requests = o.count;
-  if (options.trace.empty() && o.count == 0) options.requests = made_requests(o);
-  Trace traffic = make_traffic(options);
-  return o.growth == 1 ? traffic : with_rate(std::move(traffic), o.growth);
-}
-
 void replay_workload(const PlanCommandOptions& o, const Global& global) {
   if (!o.requests_file.empty()) check_writable(o.requests_file);
   RequestOptions one = o.request;
@@ -122,7 +71,7 @@ void replay_workload(const PlanCommandOptions& o, const Global& global) {
   const Request request = make_request(one);
   const LatencyTargets targets = latency_targets(o);
   const RoutingRule routing = parse_routing(o.routing);
-  const Trace traffic = command_traffic(o);
+  const Trace traffic = plan_traffic(o, o.simulate);
   const Replica replica = make_replica(request, o.settings, longest_request(traffic));
   if (replica.pages < 1) {
     throw Error("{} does not fit {} with tp {}, pp {}", request.model->name, request.system.name(),
@@ -141,62 +90,9 @@ void replay_workload(const PlanCommandOptions& o, const Global& global) {
   }
 }
 
-// "8xh100-sxm=2.5,8xh200": the names stay in `machines`, the prices are by device.
-std::map<std::string, double> take_prices(std::string& machines) {
-  std::map<std::string, double> prices;
-  std::string names;
-  std::string_view rest = machines;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view part = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-    const size_t equals = std::min(part.find('='), part.size());
-    const std::string name(part.substr(0, equals));
-    names += (names.empty() ? "" : ",") + name;
-    if (equals == part.size()) continue;
-    std::string_view price = part.substr(equals + 1);
-    if (price.starts_with('$')) price.remove_prefix(1);
-    double dollars = 0;
-    const auto [end, error] = std::from_chars(price.data(), price.data() + price.size(), dollars);
-    if (error != std::errc() || end != price.data() + price.size() || !(dollars > 0)) {
-      throw OptionError("machine", fmt::format("--machine {}: a price is NAME=2.5, dollars per "
-                                               "device and hour",
-                                               part));
-    }
-    prices[find_system(name, Sources::names_and_files).device.name] = dollars;
-  }
-  machines = names;
-  return prices;
-}
-
-PlanTask plan_task(const PlanCommandOptions& o) {
-  PlanTask task;
-  task.targets = latency_targets(o);
-  if (!task.targets.any()) {
-    throw Error("ridge plan needs a target: --ttft 500ms, --itl 40ms or --e2e 10s");
-  }
-  if (o.rate > 0 && o.clients > 0) {
-    throw OptionError("rate", "--rate and --clients are two kinds of traffic: leave out one");
-  }
-  if (o.trace.empty() && o.rate == 0 && o.clients == 0) {
-    throw Error("ridge plan needs traffic: --rate 5, --clients 64 or --trace FILE");
-  }
-  task.clients = o.clients;
-  task.headroom = o.headroom / 100;
-  task.max_machines = o.max_machines;
-  task.routing = parse_routing(o.routing);
-  task.settings = o.settings;
-  task.disaggregated = o.disaggregated;
-  task.traffic = command_traffic(o);
-  if (o.clients == 0 && !task.traffic.has_arrivals) {
-    throw OptionError("rate",
-                      fmt::format("{} has no arrival times: add --rate or --clients", o.trace));
-  }
-  return task;
-}
-
 // "3/20 candidates" on standard error while someone watches.
-PlanReport watched_search(const PlanTask& task, const std::vector<Request>& candidates) {
+PlanAnswer watched_plan(const PlanOptions& o, const PlanTask& task,
+                        const std::vector<Request>& candidates) {
   std::atomic<size_t> done = 0;
   std::jthread watcher;
   if (isatty(STDERR_FILENO)) {
@@ -210,26 +106,13 @@ PlanReport watched_search(const PlanTask& task, const std::vector<Request>& cand
       fmt::print(stderr, "\r\033[K");
     });
   }
-  return search_plan(task, candidates, &done);
+  return make_plan(o, task, candidates, &done);
 }
 
-void make_plan(const PlanCommandOptions& o, const Global& global) {
-  RequestOptions request = o.request;
-  const std::map<std::string, double> prices = take_prices(request.machine);
-  const std::vector<Request> candidates = plan_candidates(request);
-  PlanTask task = plan_task(o);
-  task.prices = prices;
-  PlanAnswer answer;
-  answer.report = watched_search(task, candidates);
-  if (const PlanOutcome* best = answer.report.best()) {
-    answer.breaks = breaking_point(task, *best);
-    answer.changes = sensitivities(task, *best);
-    if (!o.interval.empty() && task.clients == 0) {
-      const double interval = positive_time(o.interval, "interval");
-      if (interval < 1) throw OptionError("interval", "--interval must be a second or more");
-      answer.curve = capacity_curve(task, *best, interval, parse_seconds(o.start_up, "--start-up"));
-    }
-  }
+void print_plan(const PlanCommandOptions& o, const Global& global) {
+  const std::vector<Request> candidates = plan_candidates(o);
+  const PlanTask task = plan_task(o);
+  const PlanAnswer answer = watched_plan(o, task, candidates);
   if (!o.svg.empty()) write_file(o.svg, draw_svg(plan_front_plot(answer.report)));
   if (global.json) {
     fmt::print("{}\n", plan_answer_json(task, answer).dump(2));
@@ -319,7 +202,6 @@ void add_target_options(CLI::App& command, PlanCommandOptions& o) {
 
 void add_plan_command(CLI::App& app, Global& global) {
   auto o = std::make_shared<PlanCommandOptions>();
-  o->request.machine.clear();
   CLI::App* command = app.add_subcommand(
       "plan",
       "Which machines and layout meet latency targets at the least cost? --simulate replays "
@@ -348,7 +230,7 @@ void add_plan_command(CLI::App& app, Global& global) {
   command->add_option("--svg", o->svg, "Write the plot of cost against latency")->group("Output");
   command->footer(kPlanExamples);
   command->callback(
-      [o, &global] { o->simulate.empty() ? make_plan(*o, global) : replay_workload(*o, global); });
+      [o, &global] { o->simulate.empty() ? print_plan(*o, global) : replay_workload(*o, global); });
 }
 
 }  // namespace ridge

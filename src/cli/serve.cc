@@ -146,7 +146,7 @@ void serve(const ServeCommandOptions& options) {
     api.emplace(api_options(options));
   }
   LabService lab({options.lab, is_loopback(host), api.has_value()});
-  HttpServer server(page_handler(host, api ? &*api : nullptr, &lab), HttpLimits{}, is_quick);
+  HttpServer server(page_handler(host, api ? &*api : nullptr, &lab), page_limits(host), is_quick);
   const int port = server.bind(host, options.serve.port);
   const bool bare_v6 = host.find(':') != std::string::npos && host.front() != '[';
   const std::string url = fmt::format("http://{}:{}/", bare_v6 ? "[" + host + "]" : host, port);

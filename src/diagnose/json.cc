@@ -48,6 +48,8 @@ Json expected_json(const Diagnosis& d) {
   if (!d.run.expected) return nullptr;
   const Expected& e = *d.run.expected;
   const StepEstimate& step = d.run.predicted();
+  const Ceilings roof = make_ceilings(e.request.system, e.request.plan, e.request.stack);
+  const double peak = roof.peak[static_cast<size_t>(e.prediction.math)];
   return {{"model", e.request.model->name},
           {"machine", e.request.system.name()},
           {"stack", e.request.stack.name},
@@ -56,6 +58,11 @@ Json expected_json(const Diagnosis& d) {
           {"low_s", step.low_s},
           {"expected_s", step.expected_s},
           {"high_s", step.high_s},
+          {"flops", step.flops},
+          {"bytes", step.bytes},
+          {"peak", peak > 0 ? Json(peak) : Json(nullptr)},
+          {"bandwidth", roof.bandwidth},
+          {"memory", roof.memory_name},
           {"tokens_per_s", e.prediction.tokens_per_s},
           {"ttft_s", e.prediction.ttft_s()},
           {"wall", wall_name(step.wall)},
@@ -71,11 +78,12 @@ Json profile_json(const Diagnosis& d) {
   }
   Json operators = Json::array();
   for (const OperatorTime& row : d.operators) {
-    operators.push_back(
-        {{"family", kernel_family_name(row.family)},
-         {"seconds", row.seconds},
-         {"launches", row.launches},
-         {"expected_s", row.expected_s > 0 ? Json(row.expected_s) : Json(nullptr)}});
+    operators.push_back({{"family", kernel_family_name(row.family)},
+                         {"seconds", row.seconds},
+                         {"launches", row.launches},
+                         {"expected_s", row.expected_s > 0 ? Json(row.expected_s) : Json(nullptr)},
+                         {"flops", row.flops > 0 ? Json(row.flops) : Json(nullptr)},
+                         {"bytes", row.bytes > 0 ? Json(row.bytes) : Json(nullptr)}});
   }
   Json kernels = Json::array();
   for (const KernelTime& k : p.kernels) {

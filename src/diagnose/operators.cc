@@ -49,7 +49,10 @@ std::vector<OperatorTime> operator_times(const KernelProfile& profile, const Exp
   if (expected && steps > 0) {
     for (const OpEstimate& op : expected->prediction.ops) {
       if (op.prefill != prefill) continue;
-      rows[static_cast<size_t>(family_of(op))].expected_s += steps * op.expected_s;
+      OperatorTime& row = rows[static_cast<size_t>(family_of(op))];
+      row.expected_s += steps * op.expected_s;
+      row.flops += steps * op.flops;
+      row.bytes += steps * op.bytes;
     }
   }
   std::erase_if(rows,

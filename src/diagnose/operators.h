@@ -11,9 +11,11 @@ namespace ridge {
 
 struct OperatorTime {
   KernelFamily family = KernelFamily::other;
-  double seconds = 0;     // in the profile
-  double launches = 0;    // in the profile
-  double expected_s = 0;  // of a run with the same number of steps; 0: no such operator
+  double seconds = 0;   // in the profile
+  double launches = 0;  // in the profile
+  // Of a run with the same number of steps; 0: no such operator.
+  double expected_s = 0;
+  double flops = 0, bytes = 0;
 };
 
 // Families by time, longest first. Expected times need `expected` and steps that the profile marks,

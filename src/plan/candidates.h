@@ -13,7 +13,8 @@ namespace ridge {
 // of experts also with the experts spread over the group. plan.dp is 1: a request is one replica.
 // An empty machine takes every data-centre GPU of the atlas with a price, as nodes of 8.
 // Throws Error for unknown names.
-std::vector<Request> plan_candidates(RequestOptions options);
+std::vector<Request> plan_candidates(RequestOptions options,
+                                     Sources sources = Sources::names_and_files);
 
 // The machines of an empty --machine.
 std::string priced_machines();

@@ -234,6 +234,9 @@ double plan_cost(const PlanOutcome& outcome) {
 
 PlanTrial try_fleet(const PlanTask& task, const PlanOutcome& outcome, int machines,
                     const std::vector<SimulatedRequest>& requests, int clients) {
+  if (task.deadline && std::chrono::steady_clock::now() > *task.deadline) {
+    throw Error("the search takes too long: fewer machines, formats or requests");
+  }
   Fleet fleet = outcome.replica.fleet(machines * outcome.replicas_per_machine(), task.routing);
   const auto trial = [&] {
     const FleetRun run = simulate_fleet(fleet, requests, clients);

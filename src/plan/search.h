@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct PlanTask {
   std::string settings;                  // of the engine, see apply_settings
   std::map<std::string, double> prices;  // dollars per device and hour, by machine name
   double warm_up_share = 0.05;           // of the traffic's duration, not counted
+  // No simulation starts after it: Error. Nothing: no limit.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
 // One candidate with as many machines as it needs. A machine is what --machine names, bought whole:

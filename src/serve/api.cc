@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "diagnose/explain_options.h"
 #include "diagnose/json.h"
 #include "machine/atlas.h"
 #include "machine/history.h"
@@ -25,6 +24,7 @@
 #include "serve/api_options.h"
 #include "serve/learn.h"
 #include "serve/motion_api.h"
+#include "serve/plan_api.h"
 
 namespace ridge {
 namespace {
@@ -94,6 +94,10 @@ Json endpoint(const ApiOptions& given) {
 // Numbers only: a server reads no files for strangers. Model and machine are the page's defaults
 // where they are not given, as everywhere in this API.
 Json explanation(const ApiOptions& given) {
+  return to_json(explain(explain_options_of(given), Sources::names_only));
+}
+
+ExplainOptions asked_explanation(const ApiOptions& given) {
   ExplainOptions options;
   for (const QuantityInfo& about : all_quantities()) {
     if (!about.option) continue;
@@ -105,7 +109,7 @@ Json explanation(const ApiOptions& given) {
   for (const char* name : {"batch", "output"}) rest.erase(name);  // here they are what was seen
   request_of(rest, kDeepPredictions);
   options.request = request_options_of(rest);
-  return to_json(explain(options, Sources::names_only));
+  return options;
 }
 
 Json roofline(const ApiOptions& given) {
@@ -219,6 +223,8 @@ constexpr ApiEndpoint kEndpoints[] = {
     {"/api/speculation", "Rounds of drafting and verification beside plain decoding",
      OptionSet::request, "", "", speculation_trace, kSpeculationOptions},
     {"/api/sweep", "Many predictions, one line each", OptionSet::request, "", "", sweep},
+    {"/api/plan", "The cheapest machines that meet targets: ridge plan --json", OptionSet::plan, "",
+     "", plan_answer_for},
     {"/api/users", "Users at once within a latency target", OptionSet::request, "target",
      "Time per token, for example 50ms", users},
     {"/api/history", "Peak, bandwidth and ridge by year", OptionSet::none, "", "", history},
@@ -257,11 +263,14 @@ std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& e
     for (const auto& [name, help] : kTileOptions) options.emplace_back(name, help);
   }
   for (const auto& [name, help] : endpoint.more) options.emplace_back(name, help);
+  if (endpoint.set == OptionSet::plan) options = plan_api_options();
   if (*endpoint.extra) options.emplace_back(endpoint.extra, endpoint.extra_help);
   return options;
 }
 
-Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
+namespace {
+
+void check_known(const ApiEndpoint& endpoint, const ApiOptions& options) {
   const auto known = options_of(endpoint);
   for (const auto& [name, value] : options) {
     const bool found = std::any_of(known.begin(), known.end(), [&key = name](const auto& option) {
@@ -275,6 +284,17 @@ Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
                       fmt::format("unknown option '{}'{}", name.substr(0, 64),
                                   near.empty() ? "" : "; did you mean " + near.front() + "?"));
   }
+}
+
+}  // namespace
+
+ExplainOptions explain_options_of(const ApiOptions& options) {
+  check_known(*find_api_endpoint("/api/explain"), options);
+  return asked_explanation(options);
+}
+
+Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
+  check_known(endpoint, options);
   return endpoint.answer(options);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "diagnose/explain_options.h"
 
 namespace ridge {
 
@@ -17,6 +18,7 @@ enum class OptionSet : uint8_t {
   request,  // those of `ridge predict`
   explain,  // request and observation
   tiles,
+  plan,
 };
 
 struct ApiOptionHelp {
@@ -41,6 +43,9 @@ std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& e
 
 // Answers, or throws Error; OptionError where one option is at fault.
 Json answer(const ApiEndpoint& endpoint, const ApiOptions& options);
+
+// What the options of /api/explain ask. Throws as answer() does.
+ExplainOptions explain_options_of(const ApiOptions& options);
 
 // The API described as OpenAPI 3.1.
 Json openapi_json();

@@ -1,4 +1,5 @@
 #include "serve/api.h"
+#include "serve/explain_files.h"
 
 namespace ridge {
 namespace {
@@ -53,6 +54,16 @@ Json openapi_json() {
   paths["/api/lab/stop"]["post"] = {
       {"summary", "Ends the experiment that runs"},
       {"responses", {{"200", response("It will end within seconds", "Answer")}}}};
+  Json files = responses();
+  files["403"] = response("The server does not listen on a loopback address", "Error");
+  paths[std::string(kExplainFilesPath)]["post"] = {
+      {"summary", "Which wall do these files show: ridge explain FILE... --json"},
+      {"description",
+       "One line of JSON, {\"options\": {...}, \"files\": [{\"name\", \"bytes\", "
+       "\"modified_s\"}]}, "
+       "then the bytes of the files; options as at /api/explain. 256 MiB at most."},
+      {"requestBody", {{"content", {{std::string(kExplainFilesType), Json::object()}}}}},
+      {"responses", files}};
   paths["/healthz"]["get"] = {{"summary", "Whether the server answers"},
                               {"responses", {{"200", response("It does", "Answer")}}}};
   paths["/api/serving"]["get"] = {{"summary", "What is served, and the machine it is held against"},

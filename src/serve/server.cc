@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "serve/api.h"
+#include "serve/explain_files.h"
 #include "serve/lab_service.h"
 #include "serve/openai_server.h"
 #include "serve/page.h"
@@ -65,9 +66,10 @@ ApiOptions options_in(const HttpRequest& request) {
   return options;
 }
 
-HttpReply call(const ApiEndpoint& endpoint, const HttpRequest& request) {
+template <typename Work>  // gives JSON
+HttpReply reply_with(Work work) {
   try {
-    return json_reply(answer(endpoint, options_in(request)));
+    return json_reply(work());
   } catch (const OptionError& error) {
     return error_reply(400, error.what(), error.option());
   } catch (const Error& error) {
@@ -75,6 +77,17 @@ HttpReply call(const ApiEndpoint& endpoint, const HttpRequest& request) {
   } catch (const std::exception& error) {
     return error_reply(500, fmt::format("a fault of Ridge: {}", error.what()));
   }
+}
+
+HttpReply files_reply(const HttpRequest& request, const std::string& bound_host) {
+  if (request.method != "POST") return error_reply(405, "POST with the files");
+  if (!is_loopback(bound_host)) {
+    return error_reply(403, "files are taken on a loopback address only; elsewhere: ridge explain");
+  }
+  if (request.content_type != kExplainFilesType) {
+    return error_reply(415, fmt::format("the body must be {}", kExplainFilesType));
+  }
+  return reply_with([&] { return explain_files(request.body); });
 }
 
 HttpReply page(const HttpRequest& request, const PageFile& file) {
@@ -155,13 +168,22 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
     if (!reads && !request.content_type.starts_with("application/json")) {
       return error_reply(415, "a body must be application/json");
     }
-    return call(*endpoint, request);
+    return reply_with([&] { return answer(*endpoint, options_in(request)); });
   }
+  if (request.path == kExplainFilesPath) return files_reply(request, bound_host);
   if (!reads) return error_reply(405, "only GET here");
   if (request.path == "/healthz") return json_reply({{"status", "ok"}});
   const std::string path = request.path == "/" ? "index.html" : request.path.substr(1);
   if (const PageFile* file = find_page_file(path)) return page(request, *file);
   return error_reply(404, "nothing here; /api/openapi.json lists what is");
+}
+
+HttpLimits page_limits(const std::string& bound_host) {
+  HttpLimits limits;
+  limits.body_bytes = [local = is_loopback(bound_host)](std::string_view path) {
+    return local && path == kExplainFilesPath ? kExplainFilesBytes : default_body_bytes(path);
+  };
+  return limits;
 }
 
 HttpHandler page_handler(std::string bound_host, OpenAiServer* api, LabService* lab) {

@@ -20,6 +20,9 @@ struct ServeOptions {
 // name of its own (DNS rebinding).
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
 
+// The limits of a server that listens on `bound_host`: files are taken on a loopback address only.
+HttpLimits page_limits(const std::string& bound_host);
+
 // The same as a handler of the server, with the OpenAI API and the lab beside it unless they are
 // null. Both must outlive it.
 HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr,

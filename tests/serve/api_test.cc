@@ -145,6 +145,55 @@ TEST(Api, RooflineSaysOnceThatItDoesNotFit) {
   EXPECT_NE(text.find("memory-bound"), std::string::npos) << text;
 }
 
+TEST(Api, SweepEndsAtTheLargestBatchThatFits) {
+  const Json sweep = ask("/api/sweep", {{"model", "llama-3-8b"},
+                                        {"machine", "h200"},
+                                        {"context", "4096"},
+                                        {"batch", "1,64,max"},
+                                        {"weights", "bf16,int4"}});
+  double before = 0;
+  for (const Json& point : sweep["points"]) {
+    if (point["batch"] != "max") continue;
+    EXPECT_TRUE(point["fits"].get<bool>());
+    EXPECT_GT(point["max_batch"].get<double>(), before);  // int4 leaves the cache more room
+    before = point["max_batch"];
+    ApiOptions same = {{"model", "llama-3-8b"}, {"machine", "h200"}, {"context", "4096"}};
+    same["weights"] = point["weights"];
+    same["batch"] = point["max_batch"].dump();
+    EXPECT_EQ(ask("/api/predict", same)["tpot_s"], point["tpot_s"]);
+  }
+  EXPECT_GT(before, 64);
+  const Json alone = ask("/api/predict", {{"machine", "h200"}, {"batch", "max"}});
+  EXPECT_EQ(alone["decode"]["batch"], alone["memory"]["max_batch"]);
+  // Where nothing fits there is no largest batch: one sequence, which does not fit.
+  const Json never = ask("/api/predict", {{"model", "llama-3-70b"}, {"batch", "max"}});
+  EXPECT_EQ(never["decode"]["batch"], 1);
+  EXPECT_FALSE(never["memory"]["fits"].get<bool>());
+  EXPECT_TRUE(fault("/api/predict", {{"batch", "max,2"}}).starts_with("batch: "));
+}
+
+TEST(Api, RooflineTellsWhatIsSwitchedOff) {
+  const auto told = [](ApiOptions options) {
+    options["context"] = "8192";
+    return ask("/api/roofline", options)["techniques"].get<std::string>();
+  };
+  EXPECT_EQ(told({}), "");
+  EXPECT_TRUE(
+      told({{"no-flash", "true"}}).starts_with("FlashAttention is off: time to first token x"));
+  EXPECT_NE(told({{"no-paging", "true"}}).find("sequences that fit x0."), std::string::npos);
+  EXPECT_NE(told({{"no-continuous", "true"}, {"batch", "32"}}).find("tokens per second x0."),
+            std::string::npos);
+  EXPECT_EQ(told({{"no-continuous", "true"}, {"batch", "1"}}),
+            "Continuous batching is off, which changes nothing here.");
+}
+
+TEST(Api, TilesInFlightFollowLittlesLaw) {
+  const Json tiles = ask("/api/tiles", {{"machine", "h200"}, {"stages", "1"}});
+  EXPECT_DOUBLE_EQ(tiles["in_flight_bytes"].get<double>(),
+                   tiles["memory_busy"].get<double>() * tiles["needed_bytes"].get<double>());
+  EXPECT_LT(tiles["memory_busy"].get<double>(), 0.6);
+}
+
 TEST(Api, DescribesEveryEndpoint) {
   const Json api = openapi_json();
   for (const ApiEndpoint& endpoint : api_endpoints()) {

@@ -31,7 +31,7 @@ export function queryOf(name: ViewName, of: Config): string {
   const names = spec.only ?? [...kRequest.filter((n) => !spec.drop?.includes(n)), ...(spec.also ?? [])];
   const query = new URLSearchParams();
   for (const option of names) {
-    const value = spec.set?.[option] ?? of[option] ?? (spec.also?.includes(option) ? kDefaults[option] : undefined);
+    const value = spec.set?.[option] ?? of[option] ?? (spec.also?.includes(option) || spec.only ? kDefaults[option] : undefined);
     const sent = spec.rename?.[option] ?? option;
     if (value !== undefined && value !== "") query.set(sent, value);
   }

@@ -20,6 +20,7 @@ const kPanels: Record<Section, () => Promise<{ default: ComponentType }>> = {
   batch: () => import("./panels/batch"),
   memory: () => import("./panels/memory"),
   slow: () => import("./panels/slow"),
+  plan: () => (RIDGE_REPORT ? Promise.reject() : import("./panels/plan")), // needs a server
   history: () => import("./panels/history"),
   lab: () => import("./panels/lab"),
   live: () => (RIDGE_REPORT ? Promise.reject() : import("./panels/live")), // needs a server
@@ -110,7 +111,7 @@ function ThemeButton() {
 }
 
 // A report holds no answers for the panels that ask while they are used.
-const kTabs = kSections.filter(([name]) => !frozen || (name !== "learn" && name !== "live" && (name !== "lab" || frozen.views["lab"])));
+const kTabs = kSections.filter(([name]) => !frozen || (name !== "learn" && name !== "live" && name !== "plan" && (name !== "lab" || frozen.views["lab"])));
 
 function Tabs() {
   const names = kTabs.map(([name]) => name);

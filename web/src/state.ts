@@ -1,5 +1,6 @@
 // One configuration, kept in the address: #/roofline?machine=h200&model=llama-3-8b&batch=32.
 // Names are the command line's, so that link, command and API say the same.
+import { dropped } from "./dropped";
 import { frozen } from "./frozen";
 import { signal, watch } from "./signal";
 import type { Explanation } from "./types";
@@ -16,6 +17,7 @@ export const kSections = [
   ["batch", "Batch & context"],
   ["memory", "KV & memory"],
   ["slow", "Why slow"],
+  ["plan", "Plan"],
   ["history", "The wall over time"],
   ["lab", "Lab"],
   ["live", "Live"],
@@ -33,7 +35,7 @@ export const kRequest = [
 
 // What a person saw: options of ridge explain. Its --batch and --output are seen-batch and seen-output
 // here, since batch and output are also what a prediction assumes.
-const { also: kObserved, rename: kRenamed } = views.explain;
+export const { also: kObserved, rename: kRenamed } = views.explain;
 export const observes = (of: Config) => kObserved.some((name) => of[name]);
 export const renamed = (name: string) => (kRenamed as Config)[name] ?? name;
 
@@ -43,6 +45,7 @@ const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", cont
 export const kDefaults: Config = {
   model: "llama-3-8b", machine: "h100-sxm", stack: "auto", batch: "1", context: "2048", prompt: "1024",
   tile: "128x128x64", stages: "4", reuse: "0", target: "50 ms", clients: "32", output: "256",
+  "plan-machine": "h100-sxm,h200,a100-sxm-80gb,l40s", "plan-prompt": "1024", "plan-output": "256", "plan-ttft": "1 s", "plan-itl": "40 ms",
 };
 
 // The diagnosis that a report holds, if what was seen is part of it: the report opens with it.
@@ -69,7 +72,9 @@ export const config = signal<Config>(frozen ? frozen.config : initial.config);
 // A context that is not given holds the prompt.
 const longest = () => String(Math.max(Number(kDefaults["context"]), Number(config.value["prompt"]) || 0));
 // A prompt that is not given fills the context that is.
-const derived: Record<string, () => string | undefined> = { context: longest, prompt: () => config.value["context"] };
+// A plan has requests/s unless it has clients.
+const planRate = () => (config.value["plan-clients"] ? "" : "20");
+const derived: Record<string, () => string | undefined> = { context: longest, prompt: () => config.value["context"], "plan-rate": planRate };
 export const get = (name: string) => config.value[name] ?? derived[name]?.() ?? kDefaults[name] ?? "";
 
 export function set(changes: Record<string, string | undefined>): void {
@@ -110,17 +115,30 @@ function follow() {
   if (!frozen) config.value = read.config;
 }
 
+// What a plan is asked: the options of the address, and the defaults of the others.
+export function planned(): Config {
+  const { only, rename } = views.plan;
+  return Object.fromEntries(only.map((name) => [name, (rename as Config)[name] ? get(name) : (config.value[name] ?? "")]));
+}
+
 const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 // On the panel that explains, with something seen, the explanation; else the prediction. Where the
 // files of a report do not tell the model or the machine, the explanation had none.
 export function command(of: Config = config.value, on: Section = section.value): string {
-  const explains = on === "slow" && (diagnosis !== null || observes(of));
+  if (on === "plan") {
+    const { rename } = views.plan;
+    return ["ridge plan", ...Object.entries({ ...planned(), model: get("model") }).filter(([, value]) => value).map(([name, value]) => `--${(rename as Config)[name] ?? name} ${quoted(value)}`)].join(" ");
+  }
+  const sent = dropped.value.files.map((file) => file.name);
+  const explains = on === "slow" && (diagnosis !== null || observes(of) || sent.length > 0);
   const files = (diagnosis?.files ?? []).filter((file) => file.kind !== "numbers as typed").flatMap((file) => file.path.split(", "));
+  if (explains) files.push(...sent);
+  const alone = explains && sent.length > 0 && dropped.value.fromFiles; // nothing of the form but what was seen
   const words = explains ? ["ridge explain", ...files.map(quoted)] : ["ridge predict"];
-  for (const name of explains ? [...kRequest.filter((n) => n !== "batch"), ...kObserved] : kRequest) {
+  for (const name of explains ? [...kRequest.filter((n) => n !== "batch" && !alone), ...kObserved] : kRequest) {
     const device = name === "model" || name === "machine";
-    if (device && explains && files.length && !diagnosis?.expected) continue;
+    if (device && diagnosis && files.length && !diagnosis.expected) continue;
     if ((name === "acceptance" || name === "draft") && !of["speculate"]) continue;
     const value = of[name] ?? (device ? kDefaults[name] : undefined);
     if (value === undefined) continue;

@@ -88,10 +88,10 @@ export interface Profile {
   tool: string; devices: number; wall_s: number; busy_s: number; kernel_s: number; launches: number; graph_launches: number;
   gaps_s: { launch: number; synchronize: number; host: number; outside: number };
   exposed_collective_s: number; steps: number;
-  operators: { family: string; seconds: number; launches: number; expected_s: number | null }[];
+  operators: { family: string; seconds: number; launches: number; expected_s: number | null; flops: number | null; bytes: number | null }[];
   kernels: {
     name: string; family: string; seconds: number; launches: number;
-    memory_share?: number; dram_share?: number; compute_share?: number; tensor_share?: number;
+    dram_bytes?: number; flops?: number; memory_share?: number; dram_share?: number; compute_share?: number; tensor_share?: number;
   }[];
 }
 export interface Lever {
@@ -108,6 +108,7 @@ export interface Explanation {
   };
   expected: {
     model: string; machine: string; stack: string; phase: "prefill" | "decode"; roof_s: number; low_s: number; expected_s: number; high_s: number;
+    flops: number; bytes: number; peak: number | null; bandwidth: number; memory: string;
     useful_batch: number;
   } | null;
   evidence: { bearing: "supports" | "contradicts"; text: string }[];

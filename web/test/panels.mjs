@@ -3,7 +3,7 @@
 // Exit 77 (skipped) where there is no chromium. Installs nothing.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "./chromium.mjs";
@@ -45,6 +45,38 @@ const open = async (hash, size = kDesk) => {
 };
 const kCase = "model=llama-3-8b&machine=h200&batch=32&context=4096";
 const query = (name) => page.evaluate((n) => new URLSearchParams(location.hash.split("?")[1]).get(n), name);
+
+const listed = (selector) => page.evaluate((s) => [...document.querySelectorAll(s)].map((element) => element.textContent), selector);
+const kMetrics = "vllm:num_requests_running 32\nvllm:num_requests_waiting 40\nvllm:kv_cache_usage_perc 0.99\n";
+// Twenty steps of a GEMM and attention, marked as steps of 32 sequences.
+function inventedTrace() {
+  const traceEvents = [];
+  let at = 1e15, correlation = 0;
+  const run = (name, us) => {
+    traceEvents.push({ ph: "X", cat: "cuda_runtime", name: "cudaLaunchKernel", pid: 1, tid: 1, ts: at + 1, dur: 2, args: { correlation: ++correlation } });
+    traceEvents.push({ ph: "X", cat: "kernel", name, pid: 0, tid: 7, ts: at + 5, dur: us, args: { device: 0, stream: 7, correlation } });
+    at += 5 + us;
+  };
+  for (let step = 0; step < 20; ++step) {
+    for (let layer = 0; layer < 32; ++layer) {
+      run("nvjet_tst_64x8", 120);
+      run("void flash::flash_fwd_kernel<1>()", 60);
+    }
+  }
+  return { schemaVersion: 1, traceEvents };
+}
+// Gives files to the page: through the button, or dropped on the panel.
+const give = (files, drag = false) => page.evaluate((given, dropping) => {
+  const transfer = new DataTransfer();
+  for (const [name, text] of Object.entries(given)) transfer.items.add(new File([text], name));
+  const input = document.querySelector(".drop input");
+  if (dropping) {
+    document.querySelector(".panel").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+  } else {
+    input.files = transfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+}, files, drag);
 
 const tests = {
   async "at phone width the selected tab is in sight, and the figure on the first screen"() {
@@ -140,6 +172,64 @@ const tests = {
     await page.waitForSelector(".levers .how");
     const cut = await page.evaluate(() => [...document.querySelectorAll(".levers td")].filter((cell) => cell.getBoundingClientRect().right > 390).length);
     assert.equal(cut, 0);
+  },
+  async "why slow: an example fills the form, and the step is on the roofline"() {
+    await open("#/slow");
+    await page.clickText(".chip", "Example: Llama 3 70B on 8 × H100, 280 tok/s at 38 % utilisation");
+    const seen = cli("explain", "--model", "llama-3-70b", "--machine", "8xh100-sxm", "--context", "4096", "--observed", "280", "--gpu-util", "0.38");
+    await page.waitForFunction((sentence) => document.querySelector(".verdict")?.textContent === sentence, seen.sentence);
+    const rate = Number(await page.getAttribute("[data-dot=observed]", "data-rate"));
+    assert.ok(Math.abs(rate / (seen.expected.flops / seen.observed.step_s) - 1) < 1e-9);
+    await page.clickText(".chip", "Clear");
+    await page.waitForSelector(".verdict", "detached");
+  },
+  async "why slow: dropped files are explained as on the command line"() {
+    writeFileSync(join(folder, "metrics.prom"), kMetrics);
+    writeFileSync(join(folder, "trace.json"), JSON.stringify(inventedTrace()));
+    await open(`#/slow?model=llama-3-8b&machine=h200`);
+    await give({ "metrics.prom": kMetrics });
+    let seen = cli("explain", "metrics.prom");
+    await page.waitForFunction((sentence) => document.querySelector(".verdict")?.textContent === sentence, seen.sentence);
+    assert.equal(await page.textContent("code.command"), "ridge explain metrics.prom");
+    assert.deepEqual(await listed(".quantities tbody td:first-child"), seen.observed.quantities.map((q) => q.name.replaceAll("_", " ")));
+    await page.clickText(".chip", "llama-3-8b on h200");
+    seen = cli("explain", "metrics.prom", "--model", "llama-3-8b", "--machine", "h200");
+    await page.waitForFunction((sentence) => document.querySelector(".verdict")?.textContent === sentence, seen.sentence);
+    assert.equal(await page.textContent("code.command"), "ridge explain metrics.prom --model llama-3-8b --machine h200");
+    await give({ "trace.json": JSON.stringify(inventedTrace()) }, true);
+    seen = cli("explain", "metrics.prom", "trace.json", "--model", "llama-3-8b", "--machine", "h200");
+    await page.waitForSelector("[data-figure=timeline]");
+    assert.equal(await page.textContent(".verdict"), seen.sentence);
+    assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll("[data-operator]")].map((row) => row.dataset.operator)), seen.profile.operators.map((row) => row.family));
+    const placed = seen.profile.operators.filter((op) => op.flops && op.bytes);
+    for (const op of placed) {
+      const rate = Number(await page.getAttribute(`[data-dot="${op.family}"]`, "data-rate"));
+      assert.ok(Math.abs(rate / (op.flops / op.seconds) - 1) < 1e-9, op.family);
+    }
+    await page.screenshot(join(screenshots, "slow-files.png"));
+    await page.clickText(".chip", "Remove all");
+    await page.waitForSelector(".verdict", "detached");
+    await give({ "notes.txt": "buy milk" });
+    await page.waitForFunction(() => /notes\.txt: not recognised/.test(document.querySelector(".panel > .error")?.textContent ?? ""));
+  },
+  async "plan: the cheapest as on the command line, with its launch command"() {
+    await open("#/plan?model=llama-3-8b&plan-machine=h100-sxm,l40s&plan-rate=8&plan-prompt=600&plan-output=100&plan-ttft=1s&plan-itl=40ms");
+    await page.waitForSelector("[data-plan-best]");
+    const command = await page.textContent("code.command");
+    assert.equal(command, "ridge plan --model llama-3-8b --machine h100-sxm,l40s --rate 8 --prompt 600 --output 100 --ttft 1s --itl 40ms");
+    const plan = cli(...command.split(" ").slice(1));
+    assert.equal(await page.getAttribute("[data-plan-best]", "data-plan-best"), plan.candidates[0].machine);
+    assert.equal(await page.textContent("[data-plan-launch]"), plan.best.launch);
+    const shown = plan.candidates.filter((c) => c.machines > 0 && c.dollars_per_hour !== null);
+    assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll("[data-plan]")].map((e) => Number(e.dataset.cost))), shown.map((c) => c.dollars_per_hour));
+    assert.equal(await page.count(".plan-point.best"), 1);
+    await page.clickText(".chip", "ITL");
+    await page.fill("input[name=plan-itl]", "1 us");
+    await page.click(".plan-go");
+    await page.waitForFunction(() => document.querySelector("[data-plan-best]")?.dataset.planBest === "none");
+    await page.fill("input[name=plan-rate]", "many");
+    await page.click(".plan-go");
+    await page.waitForFunction(() => /not a number/.test(document.querySelector(".panel > .error")?.textContent ?? ""));
   },
   async "the wall over time counts from one machine"() {
     await open("#/history");

@@ -2,14 +2,21 @@
 import { Fragment, type ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { fieldErrors, plain, useView } from "../api";
+import { dropped } from "../dropped";
 import { NumberField } from "../controls";
 import { count, percent, quantity, seconds, times } from "../format";
 import { frozen } from "../frozen";
 import { logScale } from "../scale";
 import { config, get, observes, renamed, set } from "../state";
 import type { Explanation, Lever } from "../types";
+import { addStyle } from "../style";
 import { WallTag } from "../walls";
+import { EvidenceRoofline } from "./evidence";
+import { dropTarget, Files, useFiles } from "./files";
 import { ProfileFigures } from "./profile";
+import css from "./slow.panel.css";
+
+addStyle(css);
 
 // [group, how many of its fields are always shown, fields as [option, label, hint]].
 const kGroups: [string, number, [string, string, string][]][] = [
@@ -62,12 +69,19 @@ function Fields({ rare }: { rare: boolean }) {
   );
 }
 
+// A case as people bring it: two numbers of a dashboard.
+const kExample = { model: "llama-3-70b", machine: "8xh100-sxm", context: "4096", batch: undefined, prompt: undefined, observed: "280", "gpu-util": "0.38" };
+
 function Form() {
   const [open] = useState(() => kRare.some((option) => config.value[option]));
   return (
     <form class="observed" aria-label="What you see" onSubmit={(e) => e.preventDefault()}>
       <Fields rare={false} />
       <details open={open}><summary>More: limits, clocks, lengths, host</summary><Fields rare /></details>
+      <div class="chips">
+        <button type="button" class="chip" onClick={() => set(kExample)}>Example: Llama 3 70B on 8 × H100, 280 tok/s at 38 % utilisation</button>
+        {observes(config.value) && <button type="button" class="chip" onClick={() => set(Object.fromEntries(kOptions.map((name) => [name, undefined])))}>Clear</button>}
+      </div>
     </form>
   );
 }
@@ -172,7 +186,7 @@ function Levers({ x }: { x: Explanation }) {
   );
 }
 
-// What a report was made from; the page shows what was typed in its form.
+// What the answer was made from; numbers that were typed stand in the form.
 function Sources({ x }: { x: Explanation }) {
   const seen = x.observed.quantities;
   const path = (file: number) => x.files[file]?.path.split("/").pop();
@@ -197,7 +211,7 @@ function Sources({ x }: { x: Explanation }) {
         {x.files.map((file) => (
           <li key={file.path}><code>{file.path}</code>: {file.kind}{file.window && `, ${file.window}`}{[...file.notes, ...(file.unknown.length ? [`${file.unknown.length} metrics of this engine are not known to Ridge`] : [])].map((note) => <small key={note}>{note}</small>)}</li>
         ))}
-        {!x.expected && <li>The files do not tell the model or the machine; the other panels show {get("model")} on {get("machine")}.</li>}
+        {!x.expected && <li>The files do not tell the model or the machine; {frozen ? `the other panels show ${get("model")} on ${get("machine")}` : "choose those of the form above"}.</li>}
         {x.identified.length > 0 && <li>From the files: {x.identified.join(", ")}</li>}
       </ul>
     </>
@@ -211,31 +225,30 @@ function Answer({ x }: { x: Explanation }) {
       <Facts x={x} />
       <Evidence x={x} />
       {x.levers.length > 0 && <Levers x={x} />}
+      <EvidenceRoofline x={x} />
       {x.profile && <ProfileFigures profile={x.profile} />}
-      {frozen && <Sources x={x} />}
+      {(frozen || x.files.some((file) => file.kind !== "numbers as typed")) && <Sources x={x} />}
     </>
   );
 }
 
 export default function SlowPanel() {
+  const sent = dropped.value.files.length > 0;
   const given = frozen !== null || observes(config.value);
-  const { data, error } = useView<Explanation>("explain", undefined, given);
+  const typed = useView<Explanation>("explain", undefined, given && !sent);
+  const files = useFiles();
+  const { data, error, busy } = sent ? files : typed;
   const option = error && kOptions.find((name) => renamed(name) === error.option);
   useEffect(() => {
     const others = Object.entries(fieldErrors.value).filter(([name]) => !kOptions.includes(name));
     fieldErrors.value = Object.fromEntries(option ? [...others, [option, error.message]] : others);
   }, [error]);
   return (
-    <section class="panel">
-      {!frozen && <Form />}
-      {!given && (
-        <p class="sentence">
-          Type what you see of your endpoint; one number is enough to begin. For example{" "}
-          <button type="button" class="link" onClick={() => set({ observed: "600", "seen-batch": "8", "gpu-util": "0.4" })}>600 tok/s from 8 sequences at 40 % utilisation</button>.
-        </p>
-      )}
-      {given && error && !option && <p class="note error" role="alert">{plain(error)}</p>}
-      {given && data && !error && <Answer x={data} />}
+    <section class="panel" {...(frozen ? {} : dropTarget)}>
+      {!frozen && <><Files busy={busy} /><Form /></>}
+      {!given && !sent && <p class="sentence">Give files of your endpoint, or type what you see of it; one number is enough to begin.</p>}
+      {(given || sent) && error && !option && <p class="note error" role="alert">{plain(error)}</p>}
+      {(given || sent) && data && !error && <Answer x={data} />}
     </section>
   );
 }

@@ -1,0 +1,25 @@
+// Files that the page sends to be explained: POST /api/explain/files. A person drops metrics pages,
+// traces, profiles, results or logs on the page and gets what `ridge explain FILE... --json`
+// prints.
+//
+// The body is one line of JSON and the files' bytes, one after the other:
+//   {"options": {"machine": "h200"}, "files": [{"name": "a.prom", "bytes": 5, "modified_s": 0}]}\n
+// Its type is one that no web page of another origin may send without a preflight.
+#pragma once
+
+#include <string_view>
+
+#include "base/json.h"
+
+namespace ridge {
+
+constexpr std::string_view kExplainFilesPath = "/api/explain/files";
+constexpr std::string_view kExplainFilesType = "application/x-ridge-files";
+constexpr size_t kExplainFilesBytes = 256u << 20;  // of a whole body
+
+// The readers take paths, so the files are written to a temporary folder, which is removed before
+// this returns or throws. Answers and messages have the names as sent. Options are those of
+// /api/explain; model and machine are taken from the files unless they are given. Throws Error.
+Json explain_files(std::string_view body);
+
+}  // namespace ridge
