@@ -105,7 +105,8 @@ TEST_F(ExplainFiles, TwoSnapshotsAreAWindowByTheirTimes) {
       send(server.port(), body_of(files, {{"model", "llama-3-8b"}, {"machine", "h200"}}));
   ASSERT_EQ(answer.status, 200) << answer.body;
   double rate = 0;
-  for (const auto& q : answer.json()["observed"]["quantities"]) {
+  const nlohmann::json got = answer.json();
+  for (const auto& q : got["observed"]["quantities"]) {
     if (q["name"] == "tokens_per_s") rate = q["value"];
   }
   EXPECT_NEAR(rate, 200, 1e-6);

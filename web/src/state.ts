@@ -45,7 +45,7 @@ const kStart: Config = { model: "llama-3-8b", machine: "h200", batch: "32", cont
 export const kDefaults: Config = {
   model: "llama-3-8b", machine: "h100-sxm", stack: "auto", batch: "1", context: "2048", prompt: "1024",
   tile: "128x128x64", stages: "4", reuse: "0", target: "50 ms", clients: "32", output: "256",
-  "plan-machine": "h100-sxm,h200,a100-sxm-80gb,l40s", "plan-prompt": "1024", "plan-output": "256", "plan-ttft": "1 s", "plan-itl": "40 ms",
+  "plan-machine": "h100-sxm,h200,a100-sxm-80gb,b200", "plan-prompt": "1024", "plan-output": "256", "plan-ttft": "1 s", "plan-itl": "40 ms",
 };
 
 // The diagnosis that a report holds, if what was seen is part of it: the report opens with it.
@@ -128,7 +128,7 @@ const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text
 export function command(of: Config = config.value, on: Section = section.value): string {
   if (on === "plan") {
     const { rename } = views.plan;
-    return ["ridge plan", ...Object.entries({ ...planned(), model: get("model") }).filter(([, value]) => value).map(([name, value]) => `--${(rename as Config)[name] ?? name} ${quoted(value)}`)].join(" ");
+    return ["ridge plan", ...Object.entries({ ...planned(), model: get("model") }).filter(([, value]) => value).map(([name, value]) => `--${(rename as Config)[name] ?? name} ${quoted(value.replace(/ (?=[mu]?s$)/, ""))}`)].join(" ");
   }
   const sent = dropped.value.files.map((file) => file.name);
   const explains = on === "slow" && (diagnosis !== null || observes(of) || sent.length > 0);

@@ -66,7 +66,7 @@ function inventedTrace() {
   return { schemaVersion: 1, traceEvents };
 }
 // Gives files to the page: through the button, or dropped on the panel.
-const give = (files, drag = false) => page.evaluate((given, dropping) => {
+const give = async (files, drag = false) => (await page.waitForSelector(".drop input"), page.evaluate((given, dropping) => {
   const transfer = new DataTransfer();
   for (const [name, text] of Object.entries(given)) transfer.items.add(new File([text], name));
   const input = document.querySelector(".drop input");
@@ -76,7 +76,7 @@ const give = (files, drag = false) => page.evaluate((given, dropping) => {
     input.files = transfer.files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
   }
-}, files, drag);
+}, files, drag));
 
 const tests = {
   async "at phone width the selected tab is in sight, and the figure on the first screen"() {

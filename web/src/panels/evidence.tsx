@@ -6,6 +6,8 @@ import { axis, count, flopRate, rate } from "../format";
 import { logDomain, logScale } from "../scale";
 import type { Explanation } from "../types";
 
+const kKernels = 8; // the longest; more would hide each other
+
 interface Dot { kind: "observed" | "expected" | "roof"; name: string; intensity: number; rate: number }
 const dot = (kind: Dot["kind"], name: string, flops: number, bytes: number, s: number): Dot => ({ kind, name, intensity: flops / bytes, rate: flops / s });
 
@@ -23,7 +25,7 @@ function dotsOf(x: Explanation): Dot[] {
     if (op.flops && op.bytes && op.seconds > 0) dots.push(dot("observed", op.family, op.flops, op.bytes, op.seconds));
     if (op.flops && op.bytes && op.expected_s) dots.push(dot("expected", "", op.flops, op.bytes, op.expected_s));
   }
-  for (const k of p?.kernels ?? []) {
+  for (const k of (p?.kernels ?? []).slice(0, kKernels)) {
     if (k.flops && k.dram_bytes && k.seconds > 0) dots.push(dot("observed", k.name, k.flops, k.dram_bytes, k.seconds));
   }
   return dots;
@@ -47,7 +49,8 @@ function Plot({ x: explained, dots, width }: { x: Explanation; dots: Dot[]; widt
   const tops = spread(named.map((d) => y(d.rate)), 14, f.top + 6, f.bottom - 6);
   const angle = (Math.atan2(y(bandwidth * 10) - y(bandwidth), x(10) - x(1)) * 180) / Math.PI;
   const left = (d: Dot) => x(d.intensity) + 16;
-  const near = (d: Dot) => left(d) + d.name.length * 7 < width;
+  const label = (d: Dot) => (d.name.length > 28 ? `${d.name.slice(0, 27)}…` : d.name);
+  const near = (d: Dot) => left(d) + label(d).length * 7 < width;
   return (
     <Chart frame={f} label="The observed step on the roofline, beside the expected one and the roof">
       <Axes frame={f} x={x} y={y} xTitle={`FLOP per byte of ${memory}`} yTitle="FLOP/s per device" xFormat={axis} yFormat={axis} />
@@ -60,9 +63,9 @@ function Plot({ x: explained, dots, width }: { x: Explanation; dots: Dot[]; widt
         </g>
       ))}
       {named.map((d, i) => (
-        <g key={d.name}>
+        <g key={i}>
           {Math.abs((tops[i] ?? 0) - y(d.rate)) > 8 && <line class="leader" x1={x(d.intensity)} y1={y(d.rate)} x2={near(d) ? left(d) - 3 : x(d.intensity) - 13} y2={tops[i] ?? 0} />}
-          <text class="dot-label" x={near(d) ? left(d) : x(d.intensity) - 16} y={(tops[i] ?? 0) + 4} text-anchor={near(d) ? "start" : "end"}>{d.name}</text>
+          <text class="dot-label" x={near(d) ? left(d) : x(d.intensity) - 16} y={(tops[i] ?? 0) + 4} text-anchor={near(d) ? "start" : "end"}>{label(d)}</text>
         </g>
       ))}
     </Chart>

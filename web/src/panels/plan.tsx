@@ -55,8 +55,8 @@ function Scatter({ answer, metric, width }: { answer: PlanAnswer; metric: Metric
   const y = logScale(...logDomain([...points.map(wait), ...(target ? [target] : [])], 1.5), f.bottom, f.top);
   const sorted = points.filter((c) => c.meets).sort((a, b) => cost(a) - cost(b) || wait(a) - wait(b));
   const front = sorted.filter((c, i) => sorted.slice(0, i).every((other) => wait(other) > wait(c)));
-  const named = narrow ? front.slice(0, 4) : front;
-  const tops = spread(named.map((c) => y(wait(c)) - 12), 14, f.top + 8, f.bottom - 8);
+  const named = narrow ? front.slice(0, 1) : front;
+  const tops = spread(named.map((c) => y(wait(c)) - 14), 14, f.top + 8, f.bottom - 8);
   return (
     <Chart frame={f} label={`Cost per hour against ${kMetrics[metric]}`}>
       <Axes frame={f} x={x} y={y} xTitle="$ per hour" yTitle={`p${answer.candidates[0]?.percentile} ${kMetrics[metric]}`} xFormat={axis} yFormat={axisSeconds} />
