@@ -27,6 +27,7 @@ inline constexpr ApiOptionHelp kScheduleOptions[] = {
     {"requests", "Requests that arrive, 4 to 32"},
     {"kv-tokens", "Tokens that the KV cache holds; as many as fit the memory where not given"},
     {"seed", "Of arrivals and lengths"},
+    {"arrivals", "Instead of seeded ones: seconds:prompt:answer, comma-separated, at most 32"},
 };
 // The scheduler's rules over predicted step times: every step of every policy on the same requests.
 Json schedule_trace(const ApiOptions& given);

@@ -23,6 +23,7 @@ constexpr int kWholePrompts = 16384;
 // queue forms.
 constexpr double kStepsBetween = 2;
 constexpr int kMostScheduleSteps = 4000;
+constexpr size_t kMostArrivals = 32;
 
 enum class BatchingPolicy : uint8_t { fixed, continuous, chunked };
 
@@ -49,6 +50,33 @@ std::vector<SimulatedRequest> seeded_requests(int count, int seed, int seats, in
     r.prompt = std::max(1, std::min(r.prompt, longest - r.output));
     r.arrival_s = at;
     at += i + 1 < size_t(seats) ? 0 : -std::log1p(-pause) * kStepsBetween * step_s;
+  }
+  return list;
+}
+
+// "0:100:20,0.5:64:8": when each request arrives in seconds, its prompt and its answer in tokens.
+std::vector<SimulatedRequest> given_arrivals(const std::string& text, int longest) {
+  std::vector<SimulatedRequest> list;
+  double last_s = 0;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    SimulatedRequest r;
+    char first = 0, second = 0;
+    std::istringstream fields(part);
+    fields >> r.arrival_s >> first >> r.prompt >> second >> r.output;
+    if (fields.fail() || !fields.eof() || first != ':' || second != ':' || r.arrival_s < last_s ||
+        r.prompt < 1 || r.output < 1 || r.prompt > longest - r.output) {
+      throw OptionError(
+          "arrivals",
+          fmt::format("arrivals are seconds:prompt:answer in order of time, prompt and answer "
+                      "together at most {} tokens; not '{}'",
+                      longest, part.substr(0, 64)));
+    }
+    last_s = r.arrival_s;
+    list.push_back(r);
+  }
+  if (list.empty() || list.size() > kMostArrivals) {
+    throw OptionError("arrivals", fmt::format("1 to {} arrivals", kMostArrivals));
   }
   return list;
 }
@@ -258,7 +286,9 @@ Json schedule_trace(const ApiOptions& given) {
   const StepTimes clock(request, schedule.seats, kWholePrompts, longest);
   const double step_s = clock.step(schedule.seats, double(schedule.seats) * kLongestPrompt);
   schedule.clock = &clock;
-  schedule.requests = seeded_requests(count, seed, schedule.seats, longest, step_s);
+  const std::string* arrivals = find_option(given, "arrivals");
+  schedule.requests = arrivals ? given_arrivals(*arrivals, longest)
+                               : seeded_requests(count, seed, schedule.seats, longest, step_s);
   Json requests = Json::array(), runs = Json::array();
   for (const SimulatedRequest& r : schedule.requests) {
     requests.push_back({{"arrival_s", r.arrival_s}, {"prompt", r.prompt}, {"output", r.output}});

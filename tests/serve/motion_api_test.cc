@@ -154,6 +154,21 @@ TEST(MotionSchedule, FewPagesPreemptAndTokensAreComputedAgain) {
   EXPECT_GT(preemptions, 0);
 }
 
+TEST(MotionSchedule, GivenArrivalsKeepTheirTimesAndAStaticBatchLetsNobodyIn) {
+  const Json trace = motion_answer("/api/schedule", {{"policy", "static,continuous"},
+                                                     {"seats", "4"},
+                                                     {"arrivals", "0:100:20,0:50:4,0.001:64:8"}});
+  ASSERT_EQ(trace["requests"].size(), 3u);
+  EXPECT_EQ(trace["requests"][2]["arrival_s"].get<double>(), 0.001);
+  EXPECT_EQ(trace["requests"][2]["prompt"].get<int>(), 64);
+  const auto time = [&](size_t run, size_t request, const char* field) {
+    return trace["runs"][run]["requests"][request][field].get<double>();
+  };
+  EXPECT_EQ(trace["runs"][0]["tokens"].get<double>(), 32);
+  EXPECT_GE(time(0, 2, "scheduled_s"), time(0, 0, "end_s"));
+  EXPECT_LT(time(1, 2, "scheduled_s"), time(1, 0, "end_s"));
+}
+
 TEST(MotionSpeculation, RoundsAddUpAndTheGainIsThePredictors) {
   const ApiOptions options{{"model", "llama-3-8b"},   {"machine", "h200"}, {"context", "1024"},
                            {"draft", "llama-3.2-1b"}, {"batch", "1"},      {"rounds", "64"}};
@@ -190,6 +205,10 @@ TEST(MotionApi, NamesTheOptionAtFault) {
   EXPECT_EQ(motion_fault("/api/schedule", {{"policy", "greedy"}}), "policy");
   EXPECT_EQ(motion_fault("/api/schedule", {{"policy", "static,static,static,static"}}), "policy");
   EXPECT_EQ(motion_fault("/api/schedule", {{"seats", "17"}}), "seats");
+  for (const char* arrivals : {"1", "0:1", "0:1:0", "0:0:1", "0:1:1:1", "1:1:1,0:1:1", "nan:1:1",
+                               "-1:1:1", "0:999999:1", "0:1:99999999999", ",", "0;1;1"}) {
+    EXPECT_EQ(motion_fault("/api/schedule", {{"arrivals", arrivals}}), "arrivals") << arrivals;
+  }
   EXPECT_EQ(motion_fault("/api/schedule", {{"requests", "2.5"}}), "requests");
   EXPECT_EQ(motion_fault("/api/schedule", {{"kv-tokens", "32"}}), "kv-tokens");
   EXPECT_EQ(motion_fault("/api/speculation", {{"speculate", "0"}}), "speculate");
