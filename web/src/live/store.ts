@@ -194,9 +194,10 @@ export class LiveStore {
       this.sharers.fill(0);
     }
     const now = this.now();
+    const scarce = !full && Math.min(free, this.pages.free) === 0; // only then is anything evicted
     for (const [first, count, owner, sharers] of changes) {
       for (let page = first; page < first + count; ++page) {
-        if (!full && this.owners[page] === -1 && owner !== -1) this.lost(page, owner, now);
+        if (scarce && this.owners[page] === -1 && owner !== -1) this.lost(page, owner, now);
         if (owner !== 0 && Number.isNaN(this.evicted[page])) {
           this.evicted[page] = -Infinity; // used, and never evicted
           this.order[this.used++] = page;

@@ -135,8 +135,11 @@ export default function LivePanel() {
   }
   return (
     <section class="panel" data-live={state}>
-      <p class="sentence small"><b>{serving.model}</b>, {serving.weights} weights, on {serving.device}.</p>
-      {problem && <p class={state === "lost" ? "error banner" : "note"} role={state === "lost" ? "alert" : undefined}>{problem}</p>}
+      <p class="sentence small">
+        <b>{serving.model}</b>, {serving.weights} weights, on {serving.device}.
+        {problem && state !== "lost" && <span class="note"> {problem}</span>}
+      </p>
+      {state === "lost" && <p class="error banner" role="alert">{problem}</p>}
       <Engine serving={serving} profile={profile} setProfile={setProfile} />
     </section>
   );
