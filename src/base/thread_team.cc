@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/affinity.h"
+#include "base/cpu_pause.h"
 
 namespace ridge {
 namespace {
@@ -19,14 +20,6 @@ namespace {
 // better choice.
 constexpr std::chrono::microseconds kSpin{60};
 constexpr int kPausesPerClockRead = 32;  // a pause takes 40 to 140 clocks
-
-void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Returns whether `done` became true during the spin.
 template <typename Done>

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/cuda/layout/device_format.h"
+#include "engine/ranks/start_ranks.h"
 
 namespace ridge {
 namespace {
@@ -31,6 +32,26 @@ cuda::WeightFormat device_format(const std::string& name) {
   } catch (const Error& error) {
     throw OptionError("format", fmt::format("--format {}: {}", name, error.what()));
   }
+}
+
+RankGrid rank_grid(const EngineOptions& options) {
+  RankGrid grid;
+  grid.pp = options.pp;
+  grid.tp = options.tp > 0 ? options.tp : std::max(1, options.ranks / options.pp);
+  grid.whole_experts = options.ep > 1;
+  if (options.ranks > 0 && options.ranks != grid.ranks()) {
+    throw OptionError("ranks", fmt::format("--ranks {}: tp {} x pp {} are {}", options.ranks,
+                                           grid.tp, grid.pp, grid.ranks()));
+  }
+  if (options.ep > 1 && options.ep != grid.tp) {
+    throw OptionError("ep", fmt::format("--ep {}: experts are spread over the {} ranks of a stage "
+                                        "(--tp), or cut among them (--ep 1)",
+                                        options.ep, grid.tp));
+  }
+  if (grid.ranks() > 1 && options.device != "cpu") {
+    throw OptionError("ranks", "--ranks: on the CPU so far");
+  }
+  return grid;
 }
 
 std::string format_of(const EngineOptions& options) {
@@ -76,18 +97,48 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "KV cache: f32, f16 (default), bf16 or int8; on cuda bf16 (default), f16, fp8 or "
                   "int8")
       ->group(kGroup);
-  command.add_option("-t,--threads", options.threads, "CPU threads; 0: one per core")
+  command.add_option("-t,--threads", options.threads, "CPU threads, of each rank; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->group(kGroup);
   command.add_option("--page", options.page_tokens, "Tokens of a KV page, a multiple of 16")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str()
       ->group(kGroup);
+  const char* kRanks = "Ranks";
+  command.add_option("--ranks", options.ranks, "Processes that share the model: tp x pp")
+      ->check(CLI::Range(1, 64))
+      ->group(kRanks);
+  command.add_option("--tp", options.tp, "Ranks that cut every layer among themselves (all)")
+      ->check(CLI::Range(1, 64))
+      ->group(kRanks);
+  command.add_option("--pp", options.pp, "Stages of consecutive layers")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->group(kRanks);
+  command
+      .add_option("--ep", options.ep,
+                  "1: every expert is cut among the ranks; as --tp: given whole")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->group(kRanks);
+  command
+      .add_option("--rank-deadline", options.rank_deadline_s,
+                  "Seconds after which a rank that does not answer ends the run")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str()
+      ->group(kRanks);
   command
       .add_option("--chunk", options.chunk,
                   "Prompt tokens of a step (512, with --device cuda 4096)")
       ->check(CLI::Range(1, 1 << 16))
       ->group(kGroup);
+}
+
+void start_ranks(EngineOptions& options) {
+  const RankGrid grid = rank_grid(options);
+  if (grid.ranks() == 1 || options.links) return;
+  const auto deadline = std::chrono::milliseconds(int64_t(options.rank_deadline_s * 1000));
+  options.links = start_ranks({grid, deadline, [options] { return load_engine_weights(options); }});
 }
 
 int chunk_of(const EngineOptions& options) {
@@ -122,13 +173,20 @@ Weights load_engine_weights(const EngineOptions& options) {
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
                                     const RunnerOptions& wanted) {
+  if (rank_grid(options).ranks() > 1) {
+    EngineOptions started = options;
+    start_ranks(started);
+    return lead(std::move(started.links), std::move(weights), wanted);
+  }
   return options.device == "cuda" ? make_cuda_runner(std::move(weights), wanted)
                                   : make_cpu_runner(std::move(weights), wanted);
 }
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds) {
   const RunnerOptions wanted = runner_options(options, bounds);
-  return make_runner(options, load_engine_weights(options), wanted);
+  EngineOptions started = options;
+  start_ranks(started);
+  return make_runner(started, load_engine_weights(options), wanted);
 }
 
 System roof_system(const EngineOptions& options, Runner& runner) {

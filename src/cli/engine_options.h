@@ -20,10 +20,19 @@ struct EngineOptions {
   std::string kv;       // empty: f16, on CUDA bf16
   int threads = 0, page_tokens = 16;
   int chunk = 0;  // 0: by the device, see chunk_of
+  int ranks = 0;  // 0: tp * pp
+  int tp = 0, pp = 1, ep = 1;
+  double rank_deadline_s = 120;
+  std::shared_ptr<RankLinks> links = nullptr;  // of ranks that were started
 };
 
 // The seed of --weights "random:SEED". Throws OptionError.
 uint64_t random_seed(const std::string& weights);
+
+// Starts the ranks that the options ask for, where that is more than one: before the program has
+// other threads. Ranks other than the first do not return. make_runner() does it where it was not
+// done. Throws OptionError where the numbers do not fit together.
+void start_ranks(EngineOptions& options);
 
 void add_engine_options(CLI::App& command, EngineOptions& options);
 

@@ -137,12 +137,15 @@ class Loader {
   std::thread thread_;
 };
 
-void serve(const ServeCommandOptions& options) {
+void serve(ServeCommandOptions& options) {
+  if (!options.no_model) {
+    check_serving_setup(options.setup);
+    start_ranks(options.setup.engine);  // while there is one thread
+  }
   SignalThread signals;
   const std::string& host = options.serve.host;
   std::optional<OpenAiServer> api;
   if (!options.no_model) {
-    check_serving_setup(options.setup);
     api.emplace(api_options(options));
   }
   LabService lab({options.lab, is_loopback(host), api.has_value()});

@@ -57,6 +57,9 @@ std::unique_ptr<Runner> make_draft(const ServingSetup& setup, const Runner& targ
   if (setup.draft.empty()) return nullptr;
   EngineOptions engine = setup.engine;
   engine.model = setup.draft;
+  engine.ranks = 0;  // the draft is small: the leader runs it alone
+  engine.tp = engine.pp = engine.ep = 1;
+  engine.links = nullptr;
   Weights weights = load_engine_weights(engine);
   if (weights.architecture.vocab != target.weights().architecture.vocab) {
     throw OptionError("draft", fmt::format("--draft {}: its vocabulary has {} tokens, the model's "

@@ -19,6 +19,7 @@ namespace ridge {
 
 class Profile;
 class ThreadTeam;
+struct RankLinks;
 
 // int8, fp8: a scale per token and head. The CPU keeps no fp8, CUDA no f32.
 enum class KvStorage : uint8_t { f32, f16, bf16, int8, fp8 };
@@ -37,6 +38,9 @@ struct RunnerOptions {
   // CPU: runners that take turns on the same cores share a team, because the threads of an idle one
   // would spin there. Null: one of its own.
   std::shared_ptr<ThreadTeam> team = nullptr;
+  // CPU: this runner is one rank of several, and its weights are its part (engine/ranks/). It takes
+  // every step that the others take. Null: it is alone.
+  std::shared_ptr<RankLinks> ranks = nullptr;
 
   int logit_rows() const { return max_logit_rows > 0 ? max_logit_rows : max_sequences; }
 };

@@ -138,6 +138,15 @@ void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens
   norm(team, y, y_stride, tokens, columns, w, eps, true, x, stride);
 }
 
+void add_rows(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns, float* x,
+              int64_t stride) {
+  share(team, tokens, int64_t{tokens} * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t c = 0; c < columns; ++c) x[t * stride + c] += y[t * y_stride + c];
+    }
+  });
+}
+
 void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int count, float scale,
            float* x, int64_t stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(multiply_row);

@@ -14,6 +14,9 @@ void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int 
 // x[t] += y[t] / rms(y[t]) * w: Gemma's norm of a block's output, fused with the residual add.
 void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns,
                   const float* w, float eps, float* x, int64_t stride);
+// x[t] += y[t].
+void add_rows(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns, float* x,
+              int64_t stride);
 // x[t] = scale * embed[token[t]], for an embedding in any storage.
 void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int count, float scale,
            float* x, int64_t stride);

@@ -14,7 +14,9 @@
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/read_rate.h"
+#include "engine/ranks/rank_grid.h"
 #include "engine/sampling/logits.h"
+#include "engine/sampling/sampled_steps.h"
 
 namespace ridge {
 namespace {
@@ -49,20 +51,6 @@ class Rows {
   MappedBuffer buffer_;
 };
 
-// The results of sample() for the rows of one step.
-struct SampledRows {
-  std::vector<TopLogits> rows;
-  int count = 0;
-
-  void reserve(int most) {
-    rows.resize(size_t(most));
-    for (TopLogits& row : rows) {
-      row.candidates.reserve(2 * size_t{kMaxCandidates});
-      row.requested.reserve(size_t{kMaxRequestedTokens});
-    }
-  }
-};
-
 int widest(const Architecture& a) {
   return std::max({a.hidden, a.q_columns(), a.ffn, a.expert_ffn});
 }
@@ -84,14 +72,15 @@ class CpuRunner final : public Runner {
         inner_(options.max_tokens, std::max(shape().ffn, shape().expert_ffn)),
         block_(options.max_tokens, shape().hidden),
         gathered_(shape().experts > 0 ? options.max_tokens : 1, shape().hidden),
+        expert_sum_(shape().experts > 0 && is_cut() ? options.max_tokens : 1, shape().hidden),
         input_(options.max_tokens, widest(shape())),
         inner_input_(options.max_tokens, widest(shape())),
-        logits_(options.logit_rows(), shape().vocab) {
+        logits_(options.logit_rows(), std::max<int64_t>(weights_.head.rows, 1)),
+        sampled_(options.logit_rows()) {
     options_.threads = team_.size();
     options_.team = shared_team_;
     pack();
     slices_.reserve(size_t(options.max_sequences));
-    for (SampledRows& each : sampled_) each.reserve(options.logit_rows());
     chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
     chosen_weight_.resize(chosen_.size());
     router_logits_.resize(size_t(options.max_tokens) * size_t(std::max(shape().experts, 1)));
@@ -119,25 +108,26 @@ class CpuRunner final : public Runner {
 
   void run(std::span<const Slice> batch) override {
     OperatorClock clock(profile_);
-    const int tokens = lay_out(batch);
-    clock.begin("embed");
-    cpu::embed(team_, weights_.embed, token_ids_.data(), tokens, shape().embed_scale, x_.data(),
-               x_.stride());
-    for (int l = 0; l < shape().layer_count(); ++l) {
-      attend(l, tokens, clock);
-      if (shape().layers[size_t(l)].moe) {
-        experts(l, tokens, clock);
-      } else {
-        mlp(l, tokens, clock);
+    check_step(batch, options_, shape().vocab);
+    logit_rows_ = 0;
+    const RankLinks* links = options_.ranks.get();
+    if (links == nullptr || links->grid.pp == 1) {
+      run_slices(batch, clock);
+    } else {
+      // Micro-batches: while one stage runs one of them, the stage before it runs the next.
+      const size_t parts = std::min(size_t(links->grid.pp), batch.size());
+      for (size_t p = 0; p < parts; ++p) {
+        const size_t first = p * batch.size() / parts, end = (p + 1) * batch.size() / parts;
+        run_slices(batch.subspan(first, end - first), clock);
       }
     }
-    logit_rows_ = head(batch, clock);
+    sampled_.begin_step();
   }
   std::span<const float> logits() override {
-    return {logits_.data(), size_t(logit_rows_) * size_t(shape().vocab)};
+    return {logits_.data(), size_t(logit_rows_) * size_t(weights_.head.rows)};
   }
   void sample(std::span<const TopLogitsRequest> requests) override;
-  std::span<const TopLogits> fetch() override;
+  std::span<const TopLogits> fetch() override { return sampled_.fetch(); }
   void copy_pages(std::span<const PageCopy> copies) override { cache_.copy(copies); }
 
   double read_rate() override;
@@ -146,13 +136,22 @@ class CpuRunner final : public Runner {
  private:
   const Architecture& shape() const { return weights_.architecture; }
 
+  // Whether other ranks hold parts of the same layers.
+  bool is_cut() const { return options_.ranks && options_.ranks->grid.tp > 1; }
+
   void pack();
   int lay_out(std::span<const Slice> batch);
-  Token token_id(Token token) const;
+  void run_slices(std::span<const Slice> batch, OperatorClock& clock);
   void attend(int l, int tokens, OperatorClock& clock);
   void mlp(int l, int tokens, OperatorClock& clock);
   void experts(int l, int tokens, OperatorClock& clock);
-  int head(std::span<const Slice> batch, OperatorClock& clock);
+  void head(std::span<const Slice> batch, OperatorClock& clock);
+  // The sum of all ranks' partial sums, of so many rows.
+  void all_reduce(const Rows& rows, int tokens, const char* name, OperatorClock& clock) {
+    clock.begin(name);
+    const size_t count = size_t(tokens) * size_t(rows.stride());
+    options_.ranks->peers->all_reduce({rows.data(), count});
+  }
 
   void norm(const Vector& w, int tokens) {
     cpu::rms_norm(team_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(), shape().norm_eps,
@@ -161,17 +160,25 @@ class CpuRunner final : public Runner {
   void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
     input.set(team_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
   }
-  // x += w y. Where the architecture has post-norms, w y is normed before the add.
-  void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens) {
-    if (post_norm.empty()) {
+  // x += w y. Where the architecture has post-norms, w y is normed before the add. Where ranks
+  // share the layer, w y is a partial sum; `reduce` names the operator that adds them up.
+  void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens,
+                 const char* reduce, OperatorClock& clock) {
+    if (post_norm.empty() && !is_cut()) {
       const Gemm gemm{.w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
       cpu::multiply(team_, {&gemm, 1});
       return;
     }
     const Gemm gemm{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
     cpu::multiply(team_, {&gemm, 1});
-    cpu::rms_norm_add(team_, block_.data(), block_.stride(), tokens, shape().hidden,
-                      post_norm.data(), shape().norm_eps, x_.data(), x_.stride());
+    if (is_cut()) all_reduce(block_, tokens, reduce, clock);
+    if (post_norm.empty()) {
+      cpu::add_rows(team_, block_.data(), block_.stride(), tokens, shape().hidden, x_.data(),
+                    x_.stride());
+    } else {
+      cpu::rms_norm_add(team_, block_.data(), block_.stride(), tokens, shape().hidden,
+                        post_norm.data(), shape().norm_eps, x_.data(), x_.stride());
+    }
   }
 
   Weights weights_;
@@ -182,14 +189,11 @@ class CpuRunner final : public Runner {
   std::vector<PackedLayer> layers_;
   PackedMatrix head_;
   double repacked_ = 0;
-  Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_;
+  Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_, expert_sum_;
   Input input_, inner_input_;
   Rows logits_;
   int logit_rows_ = 0;  // of the last step
-  // One entry more than steps in flight: the rows fetched last stay valid until the next fetch.
-  std::array<SampledRows, kMaxStepsInFlight + 1> sampled_;
-  uint64_t samples_ = 0, fetches_ = 0;  // calls so far; call n uses sampled_[n % size]
-  bool sampled_step_ = false;           // whether the last run was sampled
+  SampledSteps sampled_;
   std::vector<cpu::AttentionSlice> slices_;
   std::vector<Token> token_ids_;
   std::vector<int32_t> chosen_;
@@ -241,48 +245,52 @@ double CpuRunner::read_rate() {
 }
 
 int CpuRunner::lay_out(std::span<const Slice> batch) {
-  check_step(batch, options_, shape().vocab);
   slices_.clear();
   token_ids_.clear();
   for (const Slice& slice : batch) {
     slices_.push_back({int(token_ids_.size()), int(slice.tokens.size()), slice.past, slice.pages});
-    for (const Token token : slice.tokens) token_ids_.push_back(token_id(token));
+    for (const Token token : slice.tokens) token_ids_.push_back(sampled_.token_id(token));
   }
-  sampled_step_ = false;
   return static_cast<int>(token_ids_.size());
 }
 
-// The token id of an input: given directly, or sampled from a row of the previous step.
-Token CpuRunner::token_id(Token token) const {
-  if (token >= 0) return token;
-  const int row = sampled_row(token);
-  const SampledRows& last = sampled_[(samples_ + sampled_.size() - 1) % sampled_.size()];
-  if (!sampled_step_ || row >= last.count) {
-    throw Error("a step takes the token of row {}, which the step before did not sample", row);
+// The layers of this runner: between the embedding, or what the stage before sends, and the logits,
+// or what the next stage takes.
+void CpuRunner::run_slices(std::span<const Slice> batch, OperatorClock& clock) {
+  const int tokens = lay_out(batch);
+  const std::span<float> x{x_.data(), size_t(tokens) * size_t(x_.stride())};
+  RankLinks* links = options_.ranks.get();
+  if (links != nullptr && !links->is_first_stage()) {
+    clock.begin("receive");
+    links->world->receive(links->previous(), std::as_writable_bytes(x));
+  } else {
+    clock.begin("embed");
+    cpu::embed(team_, weights_.embed, token_ids_.data(), tokens, shape().embed_scale, x_.data(),
+               x_.stride());
   }
-  return last.rows[size_t(row)].chosen.token;
+  for (int l = 0; l < shape().layer_count(); ++l) {
+    attend(l, tokens, clock);
+    if (shape().layers[size_t(l)].moe) {
+      experts(l, tokens, clock);
+    } else {
+      mlp(l, tokens, clock);
+    }
+  }
+  if (links != nullptr && !links->is_last_stage()) {
+    clock.begin("send");
+    links->world->send(links->next(), std::as_bytes(x));
+  } else {
+    head(batch, clock);
+  }
 }
 
 void CpuRunner::sample(std::span<const TopLogitsRequest> requests) {
-  if (requests.size() != size_t(logit_rows_)) {
-    throw Error("{} requests for {} rows of logits", requests.size(), logit_rows_);
-  }
-  if (samples_ - fetches_ >= uint64_t{kMaxStepsInFlight}) {
-    throw Error("{} steps were sampled and not fetched", kMaxStepsInFlight);
-  }
-  SampledRows& to = sampled_[samples_++ % sampled_.size()];
-  to.count = logit_rows_;
+  const std::span<TopLogits> to = sampled_.sample(requests.size(), logit_rows_);
+  const auto columns = size_t(logits_.stride());
   for (size_t row = 0; row < requests.size(); ++row) {
-    const auto vocab = size_t(shape().vocab);
-    find_top_logits(logits().subspan(row * vocab, vocab), requests[row], to.rows[row]);
+    find_top_logits(logits().subspan(row * columns, columns), requests[row], to[row],
+                    weights_.head_first);
   }
-  sampled_step_ = true;
-}
-
-std::span<const TopLogits> CpuRunner::fetch() {
-  if (fetches_ == samples_) throw Error("no step was sampled that could be fetched");
-  const SampledRows& from = sampled_[fetches_++ % sampled_.size()];
-  return std::span(from.rows).first(size_t(from.count));
 }
 
 void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
@@ -324,7 +332,7 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
 
   clock.begin("out");
   set_input(input_, mixed_, tokens, {packed.out.input_kind()});
-  add_block(packed.out, input_, w.post_attn_norm, tokens);
+  add_block(packed.out, input_, w.post_attn_norm, tokens, "attn_all_reduce", clock);
 }
 
 void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
@@ -344,11 +352,12 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   clock.begin("down");
   inner_input_.set(team_, inner_.data(), shape().ffn, tokens, shape().ffn,
                    std::array{packed.down.input_kind()});
-  add_block(packed.down, inner_input_, w.post_mlp_norm, tokens);
+  add_block(packed.down, inner_input_, w.post_mlp_norm, tokens, "mlp_all_reduce", clock);
 }
 
 // Runs one expert after the other over the tokens routed to it. A token's experts are added in the
-// order of their index, independent of the rest of the batch.
+// order of their index, independent of the rest of the batch. Where ranks share the experts, each
+// adds up what it has of them.
 void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
@@ -365,7 +374,10 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
                         shape().normalize_top_k, &chosen_[size_t(t) * size_t(top_k)],
                         &chosen_weight_[size_t(t) * size_t(top_k)]);
   }
+  const Rows& sum = is_cut() ? expert_sum_ : x_;
+  if (is_cut()) std::fill_n(sum.data(), int64_t{tokens} * sum.stride(), 0.0f);
   for (int e = 0; e < count; ++e) {
+    if (!packed.experts[size_t(e)].gate) continue;  // another rank's
     expert_rows_.clear();
     for (int t = 0; t < tokens; ++t) {
       const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
@@ -400,16 +412,19 @@ void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
       const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
       const auto place = std::find(experts_of_t, experts_of_t + top_k, e) - experts_of_t;
       const float weight = chosen_weight_[size_t(t) * size_t(top_k) + size_t(place)];
-      for (int c = 0; c < shape().hidden; ++c) x_.row(t)[c] += weight * block_.row(r)[c];
+      for (int c = 0; c < shape().hidden; ++c) sum.row(t)[c] += weight * block_.row(r)[c];
     }
   }
+  if (!is_cut()) return;
+  all_reduce(sum, tokens, "mlp_all_reduce", clock);
+  cpu::add_rows(team_, sum.data(), sum.stride(), tokens, shape().hidden, x_.data(), x_.stride());
 }
 
-// Computes the logits of the requested rows; returns their number.
-int CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
+// Computes the logits of the requested rows, behind those that the step has already.
+void CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
   int rows = 0;
   for (const Slice& slice : batch) rows += slice.logits;
-  if (rows == 0) return 0;
+  if (rows == 0) return;
   clock.begin("final_norm");
   int row = 0;
   for (size_t s = 0; s < batch.size(); ++s) {
@@ -420,12 +435,13 @@ int CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
   }
   clock.begin("lm_head");
   set_input(input_, normed_, rows, {head_.input_kind()});
-  const Gemm gemm{.w = &head_, .x = &input_, .y = logits_.data(), .stride = logits_.stride()};
+  float* to = logits_.row(logit_rows_);
+  const Gemm gemm{.w = &head_, .x = &input_, .y = to, .stride = logits_.stride()};
   cpu::multiply(team_, {&gemm, 1});
   if (shape().logit_softcap > 0) {
-    cpu::soft_cap(team_, logits_.data(), int64_t(rows) * shape().vocab, shape().logit_softcap);
+    cpu::soft_cap(team_, to, int64_t(rows) * logits_.stride(), shape().logit_softcap);
   }
-  return rows;
+  logit_rows_ += rows;
 }
 
 }  // namespace

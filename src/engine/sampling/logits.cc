@@ -70,13 +70,13 @@ Candidate find_largest(std::span<const float> logits) {
 // The logarithms of most tokens are not needed: with v = bits / 2^64 >= 2^-(z + 1), where z is the
 // number of leading zeros, -log(-log(1 - v)) <= -log(v) <= (z + 1) log 2. Rounding is monotonic, so
 // a token whose score with this bound falls short of the best one so far cannot win.
-Candidate draw_token(std::span<const float> logits, float scale, uint64_t key) {
+Candidate draw_token(std::span<const float> logits, float scale, uint64_t key, int32_t first) {
   constexpr float kLog2 = 0.693148f;     // rounded up
   constexpr float kGumbelError = 1e-5f;  // gumbel() itself errs by less than 2e-6
-  Candidate best{kBanned, 0};
+  Candidate best{kBanned, first};
   float best_score = kBanned;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const auto token = static_cast<int32_t>(i);
+    const int32_t token = first + static_cast<int32_t>(i);
     const uint64_t bits = gumbel_bits(key, token);
     const float bound = static_cast<float>(std::countl_zero(bits) + 1) * kLog2 + kGumbelError;
     const float scaled = logits[i] * scale;
@@ -113,8 +113,8 @@ void find_candidates(std::span<const float> logits, int count, std::vector<Candi
   std::sort(to.begin(), to.end());
 }
 
-void find_top_logits(std::span<const float> logits, const TopLogitsRequest& request,
-                     TopLogits& to) {
+void find_top_logits(std::span<const float> logits, const TopLogitsRequest& request, TopLogits& to,
+                     int32_t first) {
   to.candidates.clear();
   to.requested.clear();
   to.log_sum = to.scaled_sum = 0;
@@ -122,7 +122,8 @@ void find_top_logits(std::span<const float> logits, const TopLogitsRequest& requ
   to.broken = is_broken(logits);
   if (to.broken) return;
   for (const int32_t token : request.tokens) {
-    to.requested.push_back(logits[static_cast<size_t>(token)]);
+    const auto at = static_cast<size_t>(token - first);  // before the part: far behind its end
+    to.requested.push_back(at < logits.size() ? logits[at] : kBanned);
   }
   if (request.count > 0) {
     find_candidates(logits, request.count, to.candidates);
@@ -132,9 +133,13 @@ void find_top_logits(std::span<const float> logits, const TopLogitsRequest& requ
     to.log_sum = double{max} + std::log(sum);
     to.scaled_sum = any && request.scale != 1 ? sum_exponentials(logits, max, request.scale) : sum;
   }
-  to.chosen = request.draw        ? draw_token(logits, request.scale, request.key)
-              : request.count > 0 ? to.candidates.front()
-                                  : find_largest(logits);
+  if (request.draw) {
+    to.chosen = draw_token(logits, request.scale, request.key, first);
+  } else {
+    to.chosen = request.count > 0 ? to.candidates.front() : find_largest(logits);
+    to.chosen.token += first;
+  }
+  for (Candidate& candidate : to.candidates) candidate.token += first;
 }
 
 }  // namespace ridge

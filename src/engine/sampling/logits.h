@@ -44,13 +44,16 @@ bool is_broken(std::span<const float> logits);
 // The first candidate in order, and the token of the largest gumbel_score (gumbel.h), the lowest id
 // among equals. {-inf, 0} where every logit is -inf.
 Candidate find_largest(std::span<const float> logits);
-Candidate draw_token(std::span<const float> logits, float scale, uint64_t key);
+// The first logit is that of token `first`.
+Candidate draw_token(std::span<const float> logits, float scale, uint64_t key, int32_t first = 0);
 
 // The `count` first candidates of the row, in order; all of them where the row is shorter.
 void find_candidates(std::span<const float> logits, int count, std::vector<Candidate>& to);
 
 // What a device gives for the same request, computed on the host. Allocates nothing once `to` has
-// room for 2 kMaxCandidates candidates and the requested tokens.
-void find_top_logits(std::span<const float> logits, const TopLogitsRequest& request, TopLogits& to);
+// room for 2 kMaxCandidates candidates and the requested tokens. `logits` may be part of a row,
+// from token `first` on: requested tokens of other parts are kBanned (merge_top_logits.h).
+void find_top_logits(std::span<const float> logits, const TopLogitsRequest& request, TopLogits& to,
+                     int32_t first = 0);
 
 }  // namespace ridge

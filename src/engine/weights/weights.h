@@ -47,9 +47,10 @@ struct LayerWeights {
 
 struct Weights {
   Architecture architecture;
-  Model model;   // the same model for the predictor, with the stored formats
-  Matrix embed;  // [vocab x hidden]
-  Matrix head;   // [vocab x hidden]; the embedding where tied
+  Model model;         // the same model for the predictor, with the stored formats
+  Matrix embed;        // [vocab x hidden]
+  Matrix head;         // [vocab x hidden]; the embedding where tied
+  int head_first = 0;  // token of the head's first row: not 0 where ranks share the head
   Vector final_norm;
   std::vector<LayerWeights> layers;
   std::unique_ptr<Tokenizer> tokenizer;  // null: random weights

@@ -1,0 +1,32 @@
+// One rank's part of a model's weights.
+//
+//   q, k, v, gate, up    rows: whole heads, and inner columns of the MLP
+//   out, down            the columns that belong to these rows: partial sums, to be all-reduced
+//   experts              rows and columns as the MLP's, or whole experts
+//   head                 rows: a range of the vocabulary
+//   embedding, norms, router   on every rank
+//   layers               those of the rank's stage
+//
+// KV heads fewer than ranks are held by several. Rows are views into the mapped files; columns of
+// plain formats are copied, so that each rank streams its own bytes.
+#pragma once
+
+#include "engine/ranks/rank_grid.h"
+#include "engine/weights/weights.h"
+
+namespace ridge {
+
+// Throws Error where the model cannot be cut so: heads, blocks of a quantized format, layers or
+// experts that do not divide.
+void check_cut(const Weights& whole, const RankGrid& grid);
+
+// The architecture is the part's: its heads, inner columns and layers. Has no tokenizer.
+Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank);
+
+// Rows of the head that part `part` of `parts` holds: [first, end).
+struct VocabularyPart {
+  int first, end;
+};
+VocabularyPart vocabulary_part(int vocab, int part, int parts);
+
+}  // namespace ridge

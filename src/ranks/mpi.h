@@ -1,0 +1,22 @@
+// Ranks that mpirun or Slurm started, on one host or several, which talk through MPI.
+//
+// Open MPI's library is loaded when it is needed: Ridge builds and runs without it.
+#pragma once
+
+#include <memory>
+
+#include "ranks/communicator.h"
+
+namespace ridge {
+
+// Whether this process is one of those that mpirun, or srun with PMIx, started.
+bool started_by_mpi();
+
+// All processes of the run; once a program. MPI ends with it, unless it failed: then the process
+// must end soon, and takes the others with it. Throws Error where the library is missing.
+std::unique_ptr<Communicator> make_mpi_world();
+
+// Of the processes that give the same `group`, in the order of their ranks. All of `world` call it.
+std::unique_ptr<Communicator> split_mpi(Communicator& world, int group);
+
+}  // namespace ridge

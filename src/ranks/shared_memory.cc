@@ -1,0 +1,239 @@
+#include "ranks/shared_memory.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "base/cpu_pause.h"
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kSlotBytes = 1 << 20;     // of one rank in one set; longer messages go in pieces
+constexpr size_t kMailboxBytes = 2 << 20;  // of one pair of ranks
+constexpr int kMaxRanks = 64;
+constexpr size_t kMessageBytes = 512;
+
+struct alignas(64) Counter {
+  std::atomic<uint32_t> value{0};
+};
+
+// One sender, one receiver: the bytes are free while taken == filled.
+struct alignas(64) Mailbox {
+  Counter filled, taken;
+  std::byte bytes[kMailboxBytes];
+};
+
+enum class Failure : uint32_t { none, writing, told };
+
+struct Header {
+  std::atomic<Failure> failure{Failure::none};
+  char message[kMessageBytes] = {};
+  Counter arrived[kMaxRanks];  // how many barriers this rank has entered
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free &&
+              std::atomic<Failure>::is_always_lock_free);
+
+}  // namespace
+
+class SharedRegion {
+ public:
+  explicit SharedRegion(int ranks) : ranks_(ranks) {
+    const auto count = static_cast<size_t>(ranks);
+    bytes_ = sizeof(Header) + 2 * count * kSlotBytes + count * count * sizeof(Mailbox);
+    // Pages that no message touches take no memory.
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw Error("no shared memory for {} ranks", ranks);
+    memory_ = static_cast<std::byte*>(memory);
+    new (memory_) Header;
+    // The mailboxes' counters begin as the zeros of fresh memory.
+  }
+  ~SharedRegion() { munmap(memory_, bytes_); }
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  int ranks() const { return ranks_; }
+  Header& header() const { return *reinterpret_cast<Header*>(memory_); }
+  std::byte* slot(int set, int rank) const {
+    const auto index = static_cast<size_t>(set * ranks_ + rank);
+    return memory_ + sizeof(Header) + index * kSlotBytes;
+  }
+  Mailbox& mailbox(int from, int to) const {
+    std::byte* first = slot(2, 0);  // behind the two sets
+    return reinterpret_cast<Mailbox*>(first)[from * ranks_ + to];
+  }
+
+ private:
+  int ranks_;
+  size_t bytes_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+namespace {
+
+class SharedCommunicator final : public Communicator {
+ public:
+  SharedCommunicator(std::shared_ptr<SharedRegion> region, int rank,
+                     std::function<std::string()> lost)
+      : region_(std::move(region)), rank_(rank), lost_(std::move(lost)) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return region_->ranks(); }
+  std::string name() const override { return "shared memory"; }
+
+  void barrier() override {
+    Header& header = region_->header();
+    const uint32_t mine = header.arrived[rank_].value.fetch_add(1, std::memory_order_acq_rel) + 1;
+    for (int other = 0; other < size(); ++other) {
+      const auto& theirs = header.arrived[other].value;
+      // The difference is small, so it is right also after the counters wrap.
+      wait(other, [&] { return int32_t(theirs.load(std::memory_order_acquire) - mine) >= 0; });
+    }
+  }
+
+  void broadcast(int root, std::span<std::byte> bytes) override {
+    for_pieces(bytes.size(), kSlotBytes, [&](size_t at, size_t count) {
+      const int set = next_set();
+      if (rank_ == root) std::memcpy(region_->slot(set, rank_), &bytes[at], count);
+      barrier();
+      if (rank_ != root) std::memcpy(&bytes[at], region_->slot(set, root), count);
+    });
+  }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    for_pieces(mine.size(), kSlotBytes, [&](size_t at, size_t count) {
+      const int set = next_set();
+      std::memcpy(region_->slot(set, rank_), &mine[at], count);
+      barrier();
+      for (int other = 0; other < size(); ++other) {
+        std::memcpy(&all[size_t(other) * mine.size() + at], region_->slot(set, other), count);
+      }
+    });
+  }
+
+  void all_to_all(std::span<const std::byte> from, std::span<std::byte> to) override {
+    const auto ranks = static_cast<size_t>(size());
+    const size_t part = from.size() / ranks, room = kSlotBytes / ranks;
+    for_pieces(part, room, [&](size_t at, size_t count) {
+      const int set = next_set();
+      for (size_t other = 0; other < ranks; ++other) {
+        std::memcpy(region_->slot(set, rank_) + other * count, &from[other * part + at], count);
+      }
+      barrier();
+      for (size_t other = 0; other < ranks; ++other) {
+        std::memcpy(&to[other * part + at], region_->slot(set, int(other)) + size_t(rank_) * count,
+                    count);
+      }
+    });
+  }
+
+  void send(int to, std::span<const std::byte> bytes) override {
+    Mailbox& box = region_->mailbox(rank_, to);
+    for_pieces(bytes.size(), kMailboxBytes, [&](size_t at, size_t count) {
+      const uint32_t before = box.filled.value.load(std::memory_order_relaxed);
+      wait(to, [&] { return box.taken.value.load(std::memory_order_acquire) == before; });
+      std::memcpy(box.bytes, &bytes[at], count);
+      box.filled.value.store(before + 1, std::memory_order_release);
+    });
+  }
+  void receive(int from, std::span<std::byte> bytes) override {
+    Mailbox& box = region_->mailbox(from, rank_);
+    for_pieces(bytes.size(), kMailboxBytes, [&](size_t at, size_t count) {
+      const uint32_t before = box.taken.value.load(std::memory_order_relaxed);
+      wait(from, [&] { return box.filled.value.load(std::memory_order_acquire) != before; });
+      std::memcpy(&bytes[at], box.bytes, count);
+      box.taken.value.store(before + 1, std::memory_order_release);
+    });
+  }
+
+  void fail(const std::string& message) override {
+    Header& header = region_->header();
+    Failure none = Failure::none;
+    if (!header.failure.compare_exchange_strong(none, Failure::writing))
+      return;  // the first counts
+    const size_t count = std::min(message.size(), kMessageBytes - 1);
+    std::memcpy(header.message, message.data(), count);
+    header.failure.store(Failure::told, std::memory_order_release);
+  }
+  std::string failure() const override {
+    const Header& header = region_->header();
+    const bool told = header.failure.load(std::memory_order_acquire) == Failure::told;
+    return told ? header.message : "";
+  }
+
+ private:
+  // Messages longer than a slot go piece by piece.
+  template <typename Move>
+  static void for_pieces(size_t bytes, size_t room, const Move& move) {
+    for (size_t at = 0; at < bytes; at += room) move(at, std::min(room, bytes - at));
+  }
+
+  int next_set() {
+    set_ ^= 1;
+    return set_;
+  }
+
+  // Spins for about 50 us, as ranks that work side by side arrive together; then yields; a rank
+  // that waits for long (an idle server's) sleeps.
+  template <typename Done>
+  void wait(int on, const Done& done) {
+    for (int i = 0; i < 1000; ++i) {
+      if (done()) return;
+      cpu_pause();
+    }
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    Clock::time_point looked = start;
+    for (;;) {
+      if (done()) return;
+      const Clock::time_point now = Clock::now();
+      if (now - looked > std::chrono::milliseconds(5)) {
+        looked = now;
+        check(on, now - start);
+      }
+      if (now - start > std::chrono::milliseconds(200)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } else {
+        sched_yield();
+      }
+    }
+  }
+
+  void check(int on, std::chrono::steady_clock::duration waited) {
+    if (lost_) {
+      if (const std::string why = lost_(); !why.empty()) fail(why);
+    }
+    const bool late = deadline() != kNoDeadline && waited > deadline();
+    if (late) {
+      fail(fmt::format("rank {} waited {:.0f} s for rank {}, which did not come", rank_,
+                       std::chrono::duration<double>(deadline()).count(), on));
+    }
+    if (const std::string why = failure(); !why.empty()) throw Error(why);
+  }
+
+  std::shared_ptr<SharedRegion> region_;
+  int rank_;
+  std::function<std::string()> lost_;
+  int set_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<SharedRegion> make_shared_region(int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) throw Error("{} ranks: from 1 to {}", ranks, kMaxRanks);
+  return std::make_shared<SharedRegion>(ranks);
+}
+
+std::unique_ptr<Communicator> join_shared_region(std::shared_ptr<SharedRegion> region, int rank,
+                                                 std::function<std::string()> lost) {
+  return std::make_unique<SharedCommunicator>(std::move(region), rank, std::move(lost));
+}
+
+}  // namespace ridge
