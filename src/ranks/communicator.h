@@ -42,6 +42,10 @@ class Communicator {
   virtual void fail(const std::string& message) = 0;
   virtual std::string failure() const = 0;  // the message; empty: none
 
+  // All ranks are done with it. Where a rank ends without, the others' calls end with an Error, or
+  // their processes with it.
+  virtual void close() {}
+
   // Of the calls that follow.
   using Deadline = std::chrono::milliseconds;
   static constexpr Deadline kNoDeadline{0};

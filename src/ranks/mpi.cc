@@ -83,17 +83,10 @@ class MpiLibrary {
 
 class MpiCommunicator final : public Communicator {
  public:
-  // The world ends MPI; a part of it does not.
-  MpiCommunicator(Handle handle, bool is_world) : handle_(handle), is_world_(is_world) {
+  explicit MpiCommunicator(Handle handle) : handle_(handle) {
     mpi_.comm_rank(handle_, &rank_);
     mpi_.comm_size(handle_, &size_);
   }
-  ~MpiCommunicator() override {
-    if (is_world_ && failure_.empty()) mpi_.finalize();
-  }
-  MpiCommunicator(const MpiCommunicator&) = delete;
-  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
-
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string name() const override { return "MPI"; }
@@ -147,6 +140,10 @@ class MpiCommunicator final : public Communicator {
     mpi_.abort(mpi_.world, 2);
   }
   std::string failure() const override { return failure_; }
+  // A process that ends without is an error to mpirun, which then ends the others.
+  void close() override {
+    if (failure_.empty()) mpi_.finalize();
+  }
 
  private:
   template <typename Move>
@@ -192,7 +189,6 @@ class MpiCommunicator final : public Communicator {
 
   MpiLibrary& mpi_ = MpiLibrary::get();
   Handle handle_;
-  bool is_world_;
   int rank_ = 0, size_ = 1;
   std::string failure_;
 };
@@ -213,14 +209,14 @@ std::unique_ptr<Communicator> make_mpi_world() {
     throw Error("MPI could not be started");
   }
   if (given < kThreadSerialized) throw Error("this MPI was built without threads");
-  return std::make_unique<MpiCommunicator>(mpi.world, true);
+  return std::make_unique<MpiCommunicator>(mpi.world);
 }
 
 std::unique_ptr<Communicator> split_mpi(Communicator& world, int group) {
   const auto& all = dynamic_cast<const MpiCommunicator&>(world);
   Handle part = nullptr;
   MpiLibrary::get().comm_split(all.handle(), group, all.rank(), &part);
-  return std::make_unique<MpiCommunicator>(part, false);
+  return std::make_unique<MpiCommunicator>(part);
 }
 
 }  // namespace ridge

@@ -12,8 +12,8 @@ namespace ridge {
 // Whether this process is one of those that mpirun, or srun with PMIx, started.
 bool started_by_mpi();
 
-// All processes of the run; once a program. MPI ends with it, unless it failed: then the process
-// must end soon, and takes the others with it. Throws Error where the library is missing.
+// All processes of the run; once a program. close() ends MPI. Throws Error where the library is
+// missing.
 std::unique_ptr<Communicator> make_mpi_world();
 
 // Of the processes that give the same `group`, in the order of their ranks. All of `world` call it.

@@ -115,6 +115,7 @@ class LeaderRunner final : public Runner {
     try {
       begin(Call::end);
       tell(*links_->world, call_);
+      links_->world->close();
     } catch (const Error&) {  // the group has failed already, and that was said
     }
   }

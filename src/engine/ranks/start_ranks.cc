@@ -148,7 +148,7 @@ void tell_options(Communicator& world, RunnerOptions& options) {
     }
     _exit(kFailedRankExitCode);
   }
-  links.reset();  // ends MPI
+  world.close();
   _exit(0);
 }
 
@@ -182,6 +182,10 @@ std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
   links->world = make_mpi_world();
   const int ranks = links->world->size(), rank = links->world->rank();
   if (ranks != grid.ranks()) {
+    if (rank != 0) {  // one line is enough: mpirun ends this process when rank 0 has written it
+      std::this_thread::sleep_for(std::chrono::seconds(5));
+      _exit(kFailedRankExitCode);
+    }
     throw Error("MPI started {} processes, and tp {} x pp {} are {} ranks", ranks, grid.tp, grid.pp,
                 grid.ranks());
   }

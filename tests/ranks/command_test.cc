@@ -1,0 +1,231 @@
+// `ridge run --ranks` as a user calls it: the same text, and clear ends when a rank does not go on.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+namespace ridge {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// A program with its output, errors included. Killed at the end of its scope.
+class RunningProgram {
+ public:
+  explicit RunningProgram(std::vector<std::string> words) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    process_ = fork();
+    if (process_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      close(ends[0]);
+      std::vector<char*> arguments;
+      for (std::string& word : words) arguments.push_back(word.data());
+      arguments.push_back(nullptr);
+      execvp(arguments[0], arguments.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    output_ = ends[0];
+    fcntl(output_, F_SETFL, O_NONBLOCK);
+  }
+  ~RunningProgram() {
+    if (process_ > 0 && !ended_) {
+      kill(process_, SIGKILL);
+      waitpid(process_, nullptr, 0);
+    }
+    close(output_);
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  pid_t process() const { return process_; }
+  const std::string& text() const { return text_; }
+  // Whether so many bytes were written within the limit.
+  bool wait_for_output(size_t bytes, Clock::duration limit = 60s) {
+    const auto end = Clock::now() + limit;
+    siginfo_t info{};
+    while (text_.size() < bytes && Clock::now() < end && info.si_pid == 0) {
+      read_some();
+      waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT);
+    }
+    return text_.size() >= bytes;
+  }
+  // The exit code; -1 where it did not end within the limit, 128 + the signal where one ended it.
+  int wait(Clock::duration limit = 60s) {
+    const auto end = Clock::now() + limit;
+    int status = 0;
+    while (!ended_ && Clock::now() < end) {
+      read_some();
+      ended_ = waitpid(process_, &status, WNOHANG) == process_;
+    }
+    read_some();
+    if (!ended_) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::vector<pid_t> children() const {
+    std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", process_));
+    std::vector<pid_t> found;
+    for (pid_t child = 0; file >> child;) found.push_back(child);
+    return found;
+  }
+
+ private:
+  void read_some() {
+    char buffer[4096];
+    ssize_t got = 0;
+    while ((got = read(output_, buffer, sizeof buffer)) > 0) text_.append(buffer, size_t(got));
+    std::this_thread::sleep_for(1ms);
+  }
+
+  pid_t process_ = -1;
+  int output_ = -1;
+  bool ended_ = false;
+  std::string text_;
+};
+
+std::vector<std::string> ridge_run(std::initializer_list<std::string> more) {
+  std::vector<std::string> words{RIDGE_BINARY,    "run", "ridge-1m", "The memory of a computer",
+                                 "--temperature", "0"};
+  words.insert(words.end(), more);
+  return words;
+}
+
+// A run that lasts until it is stopped.
+std::vector<std::string> endless(std::initializer_list<std::string> more) {
+  std::vector<std::string> words =
+      ridge_run({"-n", "100000", "--context", "120000", "--ignore-eos"});
+  words.insert(words.end(), more);
+  return words;
+}
+
+std::string json_text_of(const RunningProgram& program) {
+  const size_t at = program.text().find("\"text\":"), end = program.text().find('\n', at);
+  return at == std::string::npos ? program.text() : program.text().substr(at, end - at);
+}
+
+bool is_alive(pid_t process) { return kill(process, 0) == 0; }
+
+TEST(RanksCommand, TheTextIsThatOfOneRank) {
+  RunningProgram alone(ridge_run({"-n", "16", "--json"}));
+  ASSERT_EQ(alone.wait(), 0) << alone.text();
+  for (const auto& cut : std::vector<std::vector<std::string>>{
+           {"--ranks", "2"}, {"--tp", "2", "--pp", "2"}, {"--ranks", "2", "--pp", "2"}}) {
+    std::vector<std::string> words = ridge_run({"-n", "16", "--json"});
+    words.insert(words.end(), cut.begin(), cut.end());
+    RunningProgram ranks(words);
+    ASSERT_EQ(ranks.wait(), 0) << ranks.text();
+    EXPECT_EQ(json_text_of(ranks), json_text_of(alone));
+  }
+}
+
+TEST(RanksCommand, RefusesInOneLine) {
+  for (const auto& wrong : std::vector<std::vector<std::string>>{
+           {"--ranks", "3", "--tp", "2"},  // 3 are not 2
+           {"--ranks", "2", "--ep", "4"},  // experts over other ranks
+           {"--ranks", "5"},               // heads do not divide
+           {"--pp", "60"},                 // more stages than layers
+           {"--ranks", "2", "--ep", "2"},  // no experts
+           {"--ranks", "2", "--device", "cuda"}}) {
+    std::vector<std::string> words = ridge_run({"-n", "1"});
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    RunningProgram program(words);
+    EXPECT_EQ(program.wait(20s), 2) << program.text();
+    EXPECT_EQ(std::count(program.text().begin(), program.text().end(), '\n'), 1) << program.text();
+  }
+}
+
+TEST(RanksCommand, AKilledRankEndsTheRunInOneLine) {
+  RunningProgram program(endless({"--ranks", "2", "--pp", "1"}));
+  ASSERT_TRUE(program.wait_for_output(100)) << program.text();
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_EQ(ranks.size(), 1u);
+  kill(ranks[0], SIGKILL);
+  EXPECT_EQ(program.wait(20s), 2) << program.text();
+  EXPECT_NE(program.text().find("rank 1 was killed by signal 9"), std::string::npos);
+}
+
+TEST(RanksCommand, ARankThatStandsStillEndsTheRunAtTheDeadline) {
+  RunningProgram program(endless({"--tp", "2", "--pp", "2", "--rank-deadline", "1"}));
+  ASSERT_TRUE(program.wait_for_output(100)) << program.text();
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_EQ(ranks.size(), 3u);
+  kill(ranks[1], SIGSTOP);
+  EXPECT_EQ(program.wait(30s), 2) << program.text();
+  EXPECT_NE(program.text().find("waited 1 s for rank"), std::string::npos) << program.text();
+  for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+}
+
+TEST(RanksCommand, RanksEndWithTheirLeader) {
+  RunningProgram program(endless({"--ranks", "2"}));
+  ASSERT_TRUE(program.wait_for_output(100)) << program.text();
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_EQ(ranks.size(), 1u);
+  kill(program.process(), SIGKILL);
+  program.wait();
+  const auto limit = Clock::now() + 10s;
+  while (is_alive(ranks[0]) && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(is_alive(ranks[0]));
+}
+
+TEST(RanksCommand, CtrlCEndsAllRanks) {
+  RunningProgram program(endless({"--ranks", "2"}));
+  ASSERT_TRUE(program.wait_for_output(100)) << program.text();
+  for (const pid_t rank : program.children()) kill(rank, SIGINT);
+  kill(program.process(), SIGINT);
+  EXPECT_EQ(program.wait(20s), 130) << program.text();
+}
+
+std::vector<std::string> under_mpi(const std::string& processes, std::vector<std::string> words) {
+  // As root in a container, with more ranks than cores.
+  std::vector<std::string> all{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", processes};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+class RanksUnderMpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    RunningProgram version({"mpirun", "--version"});
+    if (version.wait() != 0) GTEST_SKIP() << "mpirun is not here (openmpi-bin)";
+  }
+};
+
+TEST_F(RanksUnderMpi, TheTextIsThatOfOneRank) {
+  RunningProgram alone(ridge_run({"-n", "16", "--json"}));
+  ASSERT_EQ(alone.wait(), 0) << alone.text();
+  RunningProgram two(under_mpi("2", ridge_run({"-n", "16", "--json", "--ranks", "2"})));
+  ASSERT_EQ(two.wait(), 0) << two.text();
+  EXPECT_EQ(json_text_of(two), json_text_of(alone));
+  RunningProgram four(under_mpi("4", ridge_run({"-n", "16", "--json", "--tp", "2", "--pp", "2"})));
+  ASSERT_EQ(four.wait(), 0) << four.text();
+  EXPECT_EQ(json_text_of(four), json_text_of(alone));
+}
+
+TEST_F(RanksUnderMpi, AnotherNumberOfProcessesIsRefused) {
+  RunningProgram program(under_mpi("3", ridge_run({"-n", "1", "--ranks", "2"})));
+  EXPECT_EQ(program.wait(), 2) << program.text();
+  EXPECT_NE(program.text().find("MPI started 3 processes"), std::string::npos) << program.text();
+}
+
+TEST_F(RanksUnderMpi, AKilledRankEndsTheRun) {
+  RunningProgram program(under_mpi("2", endless({"--ranks", "2"})));
+  ASSERT_TRUE(program.wait_for_output(100)) << program.text();
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_GE(ranks.size(), 2u);
+  kill(ranks.back(), SIGKILL);
+  EXPECT_NE(program.wait(30s), -1) << program.text();
+  EXPECT_NE(program.text().find("signal 9"), std::string::npos) << program.text();
+}
+
+}  // namespace
+}  // namespace ridge
