@@ -11,12 +11,13 @@ export interface Bar {
 }
 // Horizontal bars of stacked parts; kinds are classes: w, k, a (bytes), wall-memory and so on (walls), ink.
 export function Bars({ bars, width, label, log = false }: { bars: Bar[]; width: number; label: string; log?: boolean }) {
-  const left = Math.min(Math.max(...bars.map((bar) => bar.name.length)) * 7.4 + 12, width * 0.46), right = 92, row = 30;
+  const left = Math.min(Math.max(...bars.map((bar) => bar.name.length)) * 7.4 + 12, width * 0.46), row = 30;
+  const room = Math.max(1, width - left - 92); // for the bars; the text of a value stands right of them
   const sums = bars.map((bar) => (bar.parts ?? []).reduce((sum, part) => sum + part.value, 0));
   const most = Math.max(...sums, 1e-30);
   const least = Math.min(...sums.filter((s) => s > 0));
   const length = (value: number) =>
-    log ? ((Math.log10(value / least) + 1) / (Math.log10(most / least) + 1)) * (width - left - right) : (value / most) * (width - left - right);
+    log ? ((Math.log10(value / least) + 1) / (Math.log10(most / least) + 1)) * room : (value / most) * room;
   return (
     <svg class="chart" width={width} height={bars.length * row + 4} role="img" aria-label={`${label}: ${bars.map((b) => `${b.name} ${b.parts ? b.text : "not told yet"}`).join("; ")}`}>
       {bars.map((bar, i) => {
@@ -24,7 +25,7 @@ export function Bars({ bars, width, label, log = false }: { bars: Bar[]; width: 
         return (
           <g key={bar.name} transform={`translate(0 ${i * row + 4})`} class="lbar">
             <text x={left - 8} y={17} text-anchor="end">{bar.name}</text>
-            {bar.parts === null && <><rect class="hidden" x={left} width={width - left - right} height={24} /><text x={left + 8} y={17}>?</text></>}
+            {bar.parts === null && <><rect class="hidden" x={left} width={room} height={24} /><text x={left + 8} y={17}>?</text></>}
             {bar.parts?.map((part, j) => {
               const w = log ? length(sums[i] as number) * (part.value / ((sums[i] as number) || 1)) : length(part.value);
               const at = x;
