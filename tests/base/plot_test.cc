@@ -119,7 +119,7 @@ TEST(DrawSvg, HoldsOnePathPerLineAndOneDotPerMarker) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
   EXPECT_TRUE(has(svg, "viewBox=\"0 0 900 560\""));
   EXPECT_TRUE(has(svg, "prefers-color-scheme"));
-  EXPECT_EQ(count(svg, "<path "), 2u);
+  EXPECT_EQ(count(svg, "<path "), 4u);  // and one each in the legend
   EXPECT_EQ(count(svg, "<circle "), 2u);
   EXPECT_TRUE(has(svg, "stroke-dasharray"));
 }

@@ -268,28 +268,26 @@ const tests = {
     assert.ok(Math.abs(Number((await answers())[0]) / (tpot("64") / tpot("1")) - 1) < 1e-9);
   },
   async "phone: no overflow, 44 px targets; contrast in both themes; screenshots for a person"() {
-    for (const theme of ["light", "dark"]) {
+    for (const [theme, width] of [["light", 1440], ["dark", 390]]) {
       await page.emulateMedia({ "prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" });
-      for (const width of [1440, 390]) {
-        await page.setViewport(width, width > 1000 ? 1000 : 844);
-        for (let stop = 1; stop <= kStops; ++stop) {
-          for (const guess of ["", stop === 4 ? "guess=gate_up~gate_up" : stop === 14 ? "guess=2~2" : stop === 15 ? "guess=show" : "guess=4"]) {
-            await open(`#/learn/${stop}?${guess}`);
-            await page.waitForFunction(() => document.querySelector(".bench .drawing svg"));
-            const where = `stop ${stop} at ${width} px, ${theme}`;
-            const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-            assert.ok(wide <= 0, `${where} is ${wide} px too wide`);
-            const small = await page.evaluate(() => [...document.querySelectorAll(".learn :is(button, a, select, summary, input:not([type=radio]), .move label):not(.learn-motion *)")]
-              .filter((e) => e.getClientRects().length && e.getBoundingClientRect().height < 43.5).map((e) => e.outerHTML.slice(0, 80)));
-            assert.deepEqual(small, [], where);
-            const cut = await page.evaluate(() => [...document.querySelectorAll(".bench .drawing > svg text, .bench .drawing > * > svg text, .guess-scale text")]
-              .filter((t) => { const box = t.closest("figure, .ask").getBoundingClientRect(), own = t.getBoundingClientRect(); return own.right > box.right + 1 || own.left < box.left - 1; }).map((t) => t.textContent));
-            assert.deepEqual(cut, [], where);
-            assert.deepEqual(await page.evaluate(faint), [], where);
-            await page.screenshot(join(screenshots, `learn-${stop}${guess ? "-told" : ""}-${width}-${theme}.png`));
-          }
-          assert.ok(await page.evaluate(() => { const tab = document.getElementById("tab-learn").getBoundingClientRect(); return tab.left >= 0 && tab.right <= innerWidth; }), "the tab is in sight");
+      await page.setViewport(width, width > 1000 ? 1000 : 844);
+      for (let stop = 1; stop <= kStops; ++stop) {
+        for (const guess of ["", stop === 4 ? "guess=gate_up~gate_up" : stop === 14 ? "guess=2~2" : stop === 15 ? "guess=show" : "guess=4"]) {
+          await open(`#/learn/${stop}?${guess}`);
+          await page.waitForFunction(() => document.querySelector(".bench .drawing svg"));
+          const where = `stop ${stop} at ${width} px, ${theme}`;
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+          assert.ok(wide <= 0, `${where} is ${wide} px too wide`);
+          const small = await page.evaluate(() => [...document.querySelectorAll(".learn :is(button, a, select, summary, input:not([type=radio]), .move label):not(.learn-motion *)")]
+            .filter((e) => e.getClientRects().length && e.getBoundingClientRect().height < 43.5).map((e) => e.outerHTML.slice(0, 80)));
+          assert.deepEqual(small, [], where);
+          const cut = await page.evaluate(() => [...document.querySelectorAll(".bench .drawing > svg text, .bench .drawing > * > svg text, .guess-scale text")]
+            .filter((t) => { const box = t.closest("figure, .ask").getBoundingClientRect(), own = t.getBoundingClientRect(); return own.right > box.right + 1 || own.left < box.left - 1; }).map((t) => t.textContent));
+          assert.deepEqual(cut, [], where);
+          assert.deepEqual(await page.evaluate(faint), [], where);
+          await page.screenshot(join(screenshots, `learn-${stop}${guess ? "-told" : ""}-${width}-${theme}.png`));
         }
+        assert.ok(await page.evaluate(() => { const tab = document.getElementById("tab-learn").getBoundingClientRect(); return tab.left >= 0 && tab.right <= innerWidth; }), "the tab is in sight");
       }
     }
     await page.setViewport(1440, 1000);

@@ -20,7 +20,7 @@ const profile = mkdtempSync(join(tmpdir(), "ridge-live-"));
 
 // A server that answers; `what` is awaited in its output.
 async function serve(what, ...words) {
-  const process = spawn(ridge, ["serve", "--port", "0", "--drain", "0", ...words], { stdio: ["ignore", "pipe", "inherit"] });
+  const process = spawn(ridge, ["serve", ...(words.includes("--port") ? [] : ["--port", "0"]), "--drain", "0", ...words], { stdio: ["ignore", "pipe", "inherit"] });
   const base = await new Promise((resolve, reject) => {
     let text = "";
     process.stdout.on("data", (chunk) => {

@@ -30,7 +30,7 @@ export function Flow({ data, width, now }: { data: Tiles; width: number; now: nu
   });
   const [memory, cache, shared, unit] = zones as [typeof zones[0], typeof zones[0], typeof zones[0], typeof zones[0]];
   const middle = (f.top + f.bottom) / 2;
-  const size = Math.min(20, (shared.w - 8) / data.stages - 3);
+  const size = Math.max(1, Math.min(20, (shared.w - 8) / data.stages - 3));
   const slot = (i: number) => shared.x + 6 + (i % data.stages) * ((shared.w - 8) / data.stages);
   const steps = data.steps.slice(0, 64).map((step, i) => ({ step, i, zone: zoneAt(step, now) }));
   const busy = steps.find(({ zone }) => zone[0] === "computing");
