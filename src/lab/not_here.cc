@@ -21,8 +21,10 @@ const Experiment kTensorParallelExperiment{
     false,
     0,
     refuse_to_run,
-    "Needs two or more devices that work on one step, and the engine runs a model on one device. "
-    "The prediction has it: see the next command."};
+    "Needs two or more devices with memory of their own: ranks on one CPU (ridge bench --ranks 2) "
+    "read "
+    "the same memory, so cutting a model gains nothing there. The prediction has it: see the next "
+    "command."};
 
 const Experiment kGpuUtilExperiment{
     "gpu-util",
