@@ -3,16 +3,18 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { csv } from "./format";
 
-// Chart code needs pixels: text keeps its size whatever the width.
+// Chart code needs pixels: text keeps its size whatever the width. A narrower box is not laid out yet: 0.
+const kNarrowest = 40;
 export function useWidth(): [{ current: HTMLDivElement | null }, number] {
   const box = useRef<HTMLDivElement | null>(null);
   const [width, show] = useState(0);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const observer = new ResizeObserver(() => show(Math.floor(element.clientWidth)));
+    const measure = () => show(element.clientWidth < kNarrowest ? 0 : Math.floor(element.clientWidth));
+    const observer = new ResizeObserver(measure);
     observer.observe(element);
-    show(Math.floor(element.clientWidth));
+    measure();
     return () => observer.disconnect();
   }, []);
   return [box, width];

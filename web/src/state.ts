@@ -123,9 +123,15 @@ export function planned(): Config {
 
 const quoted = (text: string) => (/^[\w.,:/=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-// On the panel that explains, with something seen, the explanation; else the prediction. Where the
-// files of a report do not tell the model or the machine, the explanation had none.
+// A panel's command: where something was seen, the panel that explains has the explanation; most have
+// the prediction. Where the files of a report do not tell the model or the machine, the explanation had none.
 export function command(of: Config = config.value, on: Section = section.value): string {
+  if (on === "lab") return "ridge lab all";
+  if (on === "learn" || on === "live") return "ridge serve";
+  if (on === "tiles") {
+    const given = views.tiles.only.map((name) => [name, name === "machine" ? get(name) : of[name]] as const);
+    return ["ridge tiles", ...given.flatMap(([name, value]) => (value ? [`--${name} ${quoted(value)}`] : []))].join(" ");
+  }
   if (on === "plan") {
     const { rename } = views.plan;
     return ["ridge plan", ...Object.entries({ ...planned(), model: get("model") }).filter(([, value]) => value).map(([name, value]) => `--${(rename as Config)[name] ?? name} ${quoted(value.replace(/ (?=[mu]?s$)/, ""))}`)].join(" ");

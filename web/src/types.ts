@@ -18,6 +18,7 @@ export interface PlacedOp extends Op {
 }
 export interface Memory {
   weights_bytes: number; kv_bytes: number; activation_bytes: number; overhead_bytes: number;
+  reserved_bytes: number; // left unused by the stack's default share of the memory
   capacity_bytes: number | null; fits: boolean; max_batch: number | null; max_context: number | null;
 }
 export interface Prediction<O = Op> {

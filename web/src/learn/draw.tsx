@@ -54,7 +54,7 @@ export function Curve({ lines, width, label, xTitle, yTitle, xFormat, yFormat, c
   const xs = lines.flatMap((l) => l.points.map(([x]) => x));
   const ys = [...lines.flatMap((l) => l.points.map(([, y]) => y)), ...(level === undefined ? [] : [level])];
   const x = (linearX ? linearScale : logScale)(Math.min(...xs), Math.max(...xs), f.left, f.right);
-  const y: Scale = logY ? logScale(...logDomain(ys), f.bottom, f.top) : linearScale(0, Math.max(...ys) * 1.12, f.bottom, f.top);
+  const y: Scale = logY ? logScale(...logDomain(ys), f.bottom, f.top) : linearScale(0, Math.max(...ys) * 1.3, f.bottom, f.top);
   return (
     <Chart frame={f} label={label}>
       <Axes frame={f} x={x} y={y} xTitle={xTitle} yTitle={yTitle} xFormat={xFormat} yFormat={yFormat} />
@@ -67,7 +67,7 @@ export function Curve({ lines, width, label, xTitle, yTitle, xFormat, yFormat, c
           <g key={l.name} class={`lline ${l.kind}`}>
             <path d={path(l.points.map(([a, b]) => [x(a), y(b)] as const))} />
             {at && <circle cx={x(at[0])} cy={y(at[1])} r="5" />}
-            {at && <text class="at" x={x(at[0])} y={y(at[1]) - 10} text-anchor={x(at[0]) > f.right - 40 ? "end" : "middle"}>{yFormat(at[1])}</text>}
+            {at && <text class="at" x={x(at[0])} y={y(at[1]) - 10} text-anchor={x(at[0]) > f.right - 40 ? "end" : x(at[0]) < f.left + 40 ? "start" : "middle"}>{yFormat(at[1])}</text>}
             {last && lines.length > 1 && <text x={f.right} y={y(last[1]) - 6} text-anchor="end">{l.name}</text>}
           </g>
         );

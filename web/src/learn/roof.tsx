@@ -108,7 +108,7 @@ export const theRoof = stop<{ one: Product; moved: Product }>({
   text: "Divide the arithmetic of an operator by the bytes it moves: its arithmetic intensity. If the quotient is small it waits for memory, if it is large for arithmetic. The intensity at which both take equally long is the ridge.",
   control: { label: "Rows (tokens)", start: "1", choices: ["1", "8", "64", "256", "1024"].map((v) => [v, v] as const) },
   ask: (at, chosen) => ({ one: url("work", { ...kSide, m: "1", machine: at.machine }), moved: url("work", { ...kSide, m: chosen, machine: at.machine }) }),
-  question: ({ one }, at) => `A ${one.dtype} matrix of 4096 × 4096 weights multiplies some rows of activations. The ridge of ${at.machine} is ${digits(one.ridge)} FLOP/byte. How many rows until the product reaches it?`,
+  question: ({ one }, at) => `A matrix of 4096 × 4096 weights in ${one.dtype} multiplies some rows of activations. The ridge of ${at.machine} is ${digits(one.ridge)} FLOP/byte. How many rows until the product reaches it?`,
   fields: () => [{ label: "rows", unit: "rows" }],
   answer: ({ one }) => (one.rows_at_ridge ? [one.rows_at_ridge] : "no number of rows reaches this ridge"),
   after: ({ one }) => <>Each row uses every weight once, so the intensity is close to the number of rows; the activations' own bytes explain the rest. With one row, {percent(one.share_of_peak)} of the peak is all that the roof allows.</>,

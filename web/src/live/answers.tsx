@@ -67,6 +67,7 @@ export function Answers({ serving }: { serving: Serving }) {
         <div class="send">
           <button type="submit" class="primary" disabled={!text}>Send{knobs.copies > 1 ? ` ${knobs.copies} copies` : ""}</button>
           <button type="button" name="stop" disabled={!busy} onClick={stop}>Stop</button>
+          <span class="note">greedy (temperature 0)</span>
         </div>
         <div class="knobs">
           <Knob name="copies" label="copies at once" value={knobs.copies} least={1} most={64} set={(copies) => set({ copies })} />

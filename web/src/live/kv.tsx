@@ -97,7 +97,7 @@ export function Kv({ serving }: { serving: Serving }) {
       <dl class="facts" data-pages={serving.pages} data-free={free} data-cached={cached} data-held={held} data-shared={shared} data-evictions={store.evictions}>
         <div><dt>held</dt><dd>{count(held)}</dd></div>
         <div><dt>shared</dt><dd>{count(shared)}</dd></div>
-        <div><dt>cached prefixes</dt><dd>{count(cached)}</dd></div>
+        <div><dt>cached pages</dt><dd>{count(cached)}</dd></div>
         <div><dt>free</dt><dd>{count(free)}</dd></div>
         <div><dt>evicted</dt><dd>{count(store.evictions)}</dd></div>
       </dl>

@@ -14,6 +14,7 @@ import css from "./speculation.panel.css";
 
 addStyle(css);
 const kBatches = "1,2,4..256";
+const left = 74; // of the bars; their names stand there
 
 export default function SpeculationMotion({ config }: MotionProps) {
   const own = { speculate: config["speculate"] || "4", acceptance: config["acceptance"] || "0.7" };
@@ -51,23 +52,23 @@ function Drawing({ data, gains: curve, now, width }: { data: SpeculationData; ga
 // The present round, with a plain step below it on the same scale.
 function RoundView({ data, now, width }: { data: SpeculationData; now: number; width: number }) {
   const f = speculationFrame(data, now);
+  const narrow = width < 480;
   const longest = Math.max(data.round_s, data.step_s);
-  const left = width < 480 ? 0 : 74;
-  const x = linearScale(0, longest, left, width);
+    const x = linearScale(0, longest, left, width);
   const drafting = data.draft_s * data.speculate;
   const box = x(data.draft_s) - x(0);
   return (
     <g>
       <text class="strong" x={0} y={13}>Round {f.round + 1} of {data.rounds.length}</text>
-      <text class="dim" x={width} y={13} text-anchor="end">{width < 480 ? "" : `${data.draft ?? "a free draft"} drafts for ${data.model}, `}batch {count(data.batch)}</text>
-      {left > 0 && <><text class="dim" x={0} y={42}>speculative</text><text class="dim" x={0} y={76}>plain step</text></>}
+      <text class="dim" x={width} y={13} text-anchor="end">{narrow ? "" : `${data.draft ?? "a free draft"} drafts for ${data.model}, `}batch {count(data.batch)}</text>
+      <text class="dim" x={0} y={42}>speculative</text><text class="dim" x={0} y={76}>plain step</text>
       <rect class="track" x={left} y={26} width={x(data.round_s) - left} height={24} />
       <rect class="track" x={left} y={60} width={x(data.step_s) - left} height={24} />
       {Array.from({ length: f.at > 0 ? Math.min(data.speculate, data.draft_s > 0 ? f.drafted + 1 : data.speculate) : 0 }, (_, i) => data.draft_s > 0 && <rect key={i} class="draft" x={x(i * data.draft_s) + 1} y={26} width={Math.max(1, Math.min(box, x(f.at) - x(i * data.draft_s)) - 2)} height={24} rx={2} />)}
       {f.at > drafting && <rect class="verify" x={x(drafting) + 1} y={26} width={Math.max(1, x(f.at) - x(drafting) - 2)} height={24} rx={2} />}
       {f.at > 0 && <rect class="verify" x={left + 1} y={60} width={Math.max(1, x(Math.min(f.at, data.step_s)) - left - 2)} height={24} rx={2} />}
       <text class="on" x={(x(drafting) + x(data.round_s)) / 2} y={42} text-anchor="middle">{f.at > drafting + data.verify_s / 2 ? "one pass checks all" : ""}</text>
-      <text class="dim" x={left} y={100}>{data.draft_s > 0 ? `${data.speculate} drafts of ${seconds(data.draft_s)}, ` : ""}check {seconds(data.verify_s)}; a plain step {seconds(data.step_s)}</text>
+      <text class="dim" x={narrow ? 0 : left} y={100}>{data.draft_s > 0 ? `${data.speculate} drafts of ${seconds(data.draft_s)}, ` : ""}check {seconds(data.verify_s)}{narrow ? ", plain" : "; a plain step"} {seconds(data.step_s)}</text>
       <Outcome data={data} round={f.verified ? f.round : f.round - 1} x={left} y={110} width={width - left} />
     </g>
   );
@@ -98,11 +99,10 @@ function Outcome({ data, round, x, y, width }: { data: SpeculationData; round: n
 function Race({ data, now, width, y }: { data: SpeculationData; now: number; width: number; y: number }) {
   const f = speculationFrame(data, now);
   const most = Math.max(data.tokens, data.plain_tokens, 1);
-  const left = width < 480 ? 0 : 74;
-  const w = (width - left - 40) / most;
+    const w = (width - left - 40) / most;
   const row = (name: string, label: string, n: number, at: number) => (
     <g key={name} data-counter={name} data-value={n}>
-      {left > 0 && <text class="dim" x={0} y={at + 15}>{label}</text>}
+      <text class="dim" x={0} y={at + 15}>{label}</text>
       {Array.from({ length: n }, (_, i) => <rect key={i} class={name} x={left + i * w} y={at} width={Math.max(1, w - 1.5)} height={22} />)}
       <text class="strong" x={left + n * w + 6} y={at + 15}>{n}</text>
     </g>

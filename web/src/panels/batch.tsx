@@ -109,7 +109,7 @@ function EndpointTable() {
             <tbody>{rows.map(([name, t]) => <tr key={name}><th>{name}</th>{[t.mean, t.p50, t.p90, t.p99].map((v, i) => <td key={i}>{seconds(v)}</td>)}</tr>)}</tbody>
           </table>
           <p class="note">
-            {count(e.clients)} requests at once, {count(e.running)} of them decoding: {count(e.simulated.requests_per_s)} requests/s, {count(e.simulated.output_tokens_per_s)} tok/s
+            {count(e.clients)} requests at once, prompts of {count(e.prompt)} tokens and answers of {count(e.output)}, {count(e.running)} of them decoding: {count(e.simulated.requests_per_s)} requests/s, {count(e.simulated.output_tokens_per_s)} tok/s
             {e.dollars_per_mtok !== null && <>, ${count(e.dollars_per_mtok)} per million tokens</>}. The scheduler of the chosen stack runs over the predicted steps.
           </p>
         </>

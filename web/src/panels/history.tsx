@@ -45,7 +45,7 @@ export default function HistoryPanel() {
           what once kept the arithmetic busy now waits for memory.
         </p>
       )}
-      <Figure name="history" title="Data-centre GPUs that raised the record of the peak" rows={data.records} json={data} draw={(w) => <Growth data={data} width={w} />}
+      <Figure name="history" title="Data-centre GPUs that set a record peak" rows={data.records} json={data} draw={(w) => <Growth data={data} width={w} />}
         note="Dense 16-bit peak, fp32 before there was one; bandwidth of device memory; ridge is their ratio." />
       <div class="scroll">
         <table>

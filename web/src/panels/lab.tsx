@@ -182,7 +182,7 @@ function Summary({ lab }: { lab: Lab }) {
   const count = (verdict: string) => lab.experiments.filter((e) => e.verdict === verdict).length;
   const a = lab.agreement;
   if (!lab.experiments.some((e) => e.verdict)) {
-    return <p class="sentence">Each claim of the field as an experiment: predicted first, then measured on this machine. There are no results yet: <code>ridge lab all</code> runs everything in about four minutes, or run one below.</p>;
+    return <p class="sentence">Each claim of the field as an experiment: predicted first, then measured on this machine. There are no results yet{lab.why_not ? "." : <>: <code>ridge lab all</code> runs everything in about two minutes, or run one below.</>}</p>;
   }
   return (
     <>

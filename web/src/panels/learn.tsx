@@ -138,6 +138,8 @@ function Order({ fields }: { fields: Field[] }) {
   );
 }
 
+// " at batch 1": At batch 1 it is.
+const itIs = (where: string) => (where ? `${where.charAt(1).toUpperCase()}${where.slice(2)} it is` : "It is");
 // Beside each other: what was guessed and what the API says.
 function Compared({ fields, answer, given, order, width }: { fields: Field[]; answer: (number | string)[]; given: string[]; order: boolean; width: number }) {
   if (order) {
@@ -150,11 +152,11 @@ function Compared({ fields, answer, given, order, width }: { fields: Field[]; an
       {fields.map((field, i) => {
         const truth = answer[i] as number | string, text = given[i];
         const where = fields.length > 1 ? ` ${field.label}` : "";
-        if (typeof truth === "string") return <p key={field.label}>{text ? `You said ${text}${where}; it is ${text === truth ? "indeed " : ""}` : `It is${where} `}<b>{truth}</b>.</p>;
+        if (typeof truth === "string") return <p key={field.label}>{text ? `You said ${text}${where}; it is ${text === truth ? "indeed " : ""}` : `${itIs(where)} `}<b>{truth}</b>.</p>;
         const show = shown(field), number = text === undefined ? null : typed(text);
         return (
           <div key={field.label}>
-            <p>{number === null ? <>It is{where} <b>{show(truth)}</b>.</> : <>You said {said(field, text as string)}{where}, it is <b>{show(truth)}</b>.</>}</p>
+            <p>{number === null ? <>{itIs(where)} <b>{show(truth)}</b>.</> : <>You said {said(field, text as string)}{where}, it is <b>{show(truth)}</b>.</>}</p>
             {number !== null && width > 0 && <GuessScale guess={number} guessed={said(field, text as string)} answer={truth} answered={show(truth)} width={Math.min(width, 420)} />}
           </div>
         );

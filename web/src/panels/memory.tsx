@@ -12,24 +12,28 @@ const parts = (m: Memory) => [
   ["weights", m.weights_bytes], ["KV-cache", m.kv_bytes], ["activations", m.activation_bytes], ["overhead", m.overhead_bytes],
 ] as const;
 const used = (m: Memory) => parts(m).reduce((sum, [, value]) => sum + value, 0);
+const taken = (m: Memory) => used(m) + m.reserved_bytes;
+// With what the stack leaves unused, where it does.
+const shares = (m: Memory) => [...parts(m), ...(m.reserved_bytes > 0 ? [["reserved-by-the-stack", m.reserved_bytes] as const] : [])];
+const named = (part: string) => part.replaceAll("-", " ");
 
 function Fill({ memory, width }: { memory: Memory; width: number }) {
   const f = frame(width, 92, 8, 8, 18, 30);
-  const whole = Math.max(memory.capacity_bytes ?? 0, used(memory));
+  const whole = Math.max(memory.capacity_bytes ?? 0, taken(memory));
   const x = linearScale(0, whole, f.left, f.right);
   let at = 0;
   return (
     <Chart frame={f} label="Memory of one device by what fills it">
       <rect class="chip-edge" x={f.left} y={f.top} width={Math.max(0, x(memory.capacity_bytes ?? whole) - f.left)} height={f.bottom - f.top} />
-      {parts(memory).map(([name, value]) => {
+      {shares(memory).map(([name, value]) => {
         const from = at;
         at += value;
         const w = x(at) - x(from);
         return (
           <g key={name} class={`part ${name}`}>
             <rect x={x(from)} y={f.top} width={Math.max(0.5, w)} height={f.bottom - f.top} />
-            {w > 74 && <text x={x(from) + w / 2} y={(f.top + f.bottom) / 2 + 4} text-anchor="middle">{name.replace("-", " ")}</text>}
-            <title>{`${name.replace("-", " ")} ${bytes(value)}`}</title>
+            {w > 12 + 7 * name.length && <text x={x(from) + w / 2} y={(f.top + f.bottom) / 2 + 4} text-anchor="middle">{named(name)}</text>}
+            <title>{`${named(name)} ${bytes(value)}`}</title>
           </g>
         );
       })}
@@ -46,21 +50,22 @@ export default function MemoryPanel() {
   const p = view.data;
   if (!p) return <p class="note">{view.error ? plain(view.error) : "…"}</p>;
   const m = p.memory;
-  const left = m.capacity_bytes === null ? null : m.capacity_bytes - used(m);
+  const left = m.capacity_bytes === null ? null : m.capacity_bytes - taken(m);
   const u = users.data;
   return (
     <section class="panel">
       <p class="sentence">
-        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are used{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} needed, {bytes(m.capacity_bytes)} available.</>}{" "}
+        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are used{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} needed, {bytes(m.capacity_bytes === null ? null : m.capacity_bytes - m.reserved_bytes)} available.</>}{" "}
+        {m.reserved_bytes > 0 && <>{p.stack} leaves {bytes(m.reserved_bytes)} unused by default. </>}
         {m.max_batch !== null && <>At context {count(p.decode.context)} at most {count(m.max_batch)} sequences fit; at batch {count(p.decode.batch)} each may hold {count(m.max_context)} tokens.</>}
       </p>
-      <Figure name="memory" title="One device's memory" json={m} rows={parts(m).map(([part, value]) => ({ part, bytes: value }))} draw={(w) => <Fill memory={m} width={w} />} />
+      <Figure name="memory" title="One device's memory" json={m} rows={shares(m).map(([part, value]) => ({ part, bytes: value }))} draw={(w) => <Fill memory={m} width={w} />} />
       <div class="two">
         <div>
           <h3>By use</h3>
           <table class="partlist">
             <tbody>
-              {parts(m).map(([name, value]) => <tr key={name}><td><i class={`swatch ${name}`} />{name.replace("-", " ")}</td><td class="n">{bytes(value)}</td><td class="n dim">{m.capacity_bytes ? percent(value / m.capacity_bytes) : ""}</td></tr>)}
+              {shares(m).map(([name, value]) => <tr key={name}><td><i class={`swatch ${name}`} />{named(name)}</td><td class="n">{bytes(value)}</td><td class="n dim">{m.capacity_bytes ? percent(value / m.capacity_bytes) : ""}</td></tr>)}
               <tr class="sum"><td><i class="swatch free" />{left !== null && left < 0 ? "missing" : "free"}</td><td class="n">{bytes(left === null ? null : Math.abs(left))}</td><td class="n dim">{m.capacity_bytes && left !== null ? percent(Math.abs(left) / m.capacity_bytes) : ""}</td></tr>
             </tbody>
           </table>

@@ -123,9 +123,8 @@ export default function PyramidPanel() {
   return (
     <section class="panel">
       <p class="sentence">
-        {data.machine.title}: every level outward is larger and slower.
-        {inner?.read_bandwidth && memory?.read_bandwidth ? ` From ${inner.name} to ${memory.name} bandwidth falls ${count(inner.read_bandwidth / memory.read_bandwidth)} times` : ""}
-        {inner && memory && total(inner) && total(memory) ? ` while capacity grows ${count((total(memory) as number) / (total(inner) as number))} times.` : "."}
+        {data.machine.title}: memory far from the arithmetic is larger and slower than memory beside it.
+        {inner?.read_bandwidth && memory?.read_bandwidth ? ` From ${inner.name} to ${memory.name} bandwidth falls ${count(inner.read_bandwidth / memory.read_bandwidth)} times${total(inner) && total(memory) ? ` while capacity grows ${count((total(memory) as number) / (total(inner) as number))} times` : ""}.` : ""}
       </p>
       <Figure name="pyramid" title={`The memory of ${data.machine.name}`} rows={levels} json={data} draw={(w) => <Levels data={data} width={w} chosen={chosen?.name ?? ""} choose={pick} />}
         note="Log scales. Between two levels: the factor from the inner to the outer. Bandwidth is that of the whole device. A dot marks levels that hold part of the model. Choose a level for its sources and contents." />

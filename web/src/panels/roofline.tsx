@@ -256,7 +256,7 @@ export default function RooflinePanel() {
       <Figure name="roofline" title={`${data.prediction.model} on ${data.prediction.machine}`} rows={data.prediction.ops.map(({ on_s: _, ...op }) => op)} json={data}
         draw={(width) => <Plot data={data} before={pin ? before.data : null} width={width} dtypes={dtypes} levels={levels} />}
         note={<>
-          Dots: {walls.map((w) => <WallTag key={w} wall={w} />)} filled decode, hollow prefill; size is the share of the phase's time. Roofs are the datasheet's unless they say measured.
+          A dot's colour and shape tell its wall: {walls.map((w, i) => <span key={w}>{i > 0 && ", "}<WallTag wall={w} /></span>)}. Filled: decode; hollow: prefill. Its size is the share of the phase's time. Roofs are the datasheet's unless they say measured.
           Drag a decode dot, or press arrow keys on it, to change the batch (with shift: the context), a prefill dot to change the prompt. Pin this configuration, then change it, to compare the two.
         </>} />
     </section>

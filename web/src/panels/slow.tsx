@@ -189,6 +189,7 @@ function Levers({ x }: { x: Explanation }) {
 // What the answer was made from; numbers that were typed stand in the form.
 function Sources({ x }: { x: Explanation }) {
   const seen = x.observed.quantities;
+  const untold = ["model", "machine"].filter((name) => x.missing.some((text) => text.startsWith(`--${name}:`))).map((name) => `the ${name}`);
   const path = (file: number) => x.files[file]?.path.split("/").pop();
   return (
     <>
@@ -211,7 +212,7 @@ function Sources({ x }: { x: Explanation }) {
         {x.files.map((file) => (
           <li key={file.path}><code>{file.path}</code>: {file.kind}{file.window && `, ${file.window}`}{[...file.notes, ...(file.unknown.length ? [`${file.unknown.length} metrics of this engine are not known to Ridge`] : [])].map((note) => <small key={note}>{note}</small>)}</li>
         ))}
-        {!x.expected && <li>The files do not tell the model or the machine; {frozen ? `the other panels show ${get("model")} on ${get("machine")}` : "choose those of the form above"}.</li>}
+        {untold.length > 0 && <li>The files do not tell {untold.join(" or ")}; {frozen ? `the other panels show ${get("model")} on ${get("machine")}` : `choose ${untold.length > 1 ? "those" : "that"} of the form above`}.</li>}
         {x.identified.length > 0 && <li>From the files: {x.identified.join(", ")}</li>}
       </ul>
     </>
