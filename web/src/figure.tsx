@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { csv } from "./format";
 
 // Chart code needs pixels: text keeps its size whatever the width. A narrower box is not laid out yet: 0.
-const kNarrowest = 40;
+const kNarrowest = 160;
 export function useWidth(): [{ current: HTMLDivElement | null }, number] {
   const box = useRef<HTMLDivElement | null>(null);
   const [width, show] = useState(0);

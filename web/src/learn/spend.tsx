@@ -32,7 +32,7 @@ export const guessAndCheck = stop<Speculated>({
     <>
       <Sketch width={width} height={46} label="Four drafts, one check">
         <Boxes count={4} columns={4} size={26} kind={() => "slot"} /><text x="112" y="16">four drafts</text>
-        <rect class="w" x="0" y="28" width="101" height="14" /><text x="112" y="41">one pass of the large model checks all</text>
+        <rect class="w" x="0" y="28" width="101" height="14" /><text x="112" y="41">one pass of the large model</text>
       </Sketch>
       {shown && <Curve width={width} label="Gain in tokens per second over the batch" xTitle="batch" yTitle="gain" xFormat={count} yFormat={times} chosen={Number(chosen)} level={1}
         lines={[{ name: "gain", kind: "ink", points: kBatches.map((b) => [Number(b), gain(d, b)] as const) }]} />}
