@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "engine/cuda/layout/device_format.h"
 #include "engine/ranks/start_ranks.h"
+#include "ranks/mpi.h"
 
 namespace ridge {
 namespace {
@@ -136,6 +137,12 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 
 void start_ranks(EngineOptions& options) {
   const RankGrid grid = rank_grid(options);
+  if (grid.ranks() == 1 && mpi_processes() > 1) {
+    throw OptionError("ranks",
+                      fmt::format("MPI started {0} processes: --ranks {0}, or --tp and --pp, "
+                                  "share the model among them",
+                                  mpi_processes()));
+  }
   if (grid.ranks() == 1 || options.links) return;
   const auto deadline = std::chrono::milliseconds(int64_t(options.rank_deadline_s * 1000));
   options.links = start_ranks({grid, deadline, [options] { return load_engine_weights(options); }});

@@ -138,6 +138,10 @@ void generate_text(RunCommandOptions& options, Global& global) {
     check_writable(options.trace);
     options.profiled = true;
   }
+  if (options.profiled && options.engine.pp > 1) {
+    throw OptionError("profile",
+                      "--profile: with --pp the operators of other stages are not timed");
+  }
   std::unique_ptr<Runner> runner = make_runner(options.engine, {.cache_tokens = options.context});
   if (options.interactive) {
     converse(std::move(runner), options.engine, options.generate, options.system);

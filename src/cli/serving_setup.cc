@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory_limit.h"
+#include "engine/ranks/rank_grid.h"
 #include "machine/nvml.h"
 
 namespace ridge {
@@ -72,10 +73,11 @@ std::unique_ptr<Runner> make_draft(const ServingSetup& setup, const Runner& targ
 
 }  // namespace
 
-int default_kv_tokens(const Weights& weights, const RunnerOptions& bounds, bool cuda, int context) {
+int default_kv_tokens(const Weights& weights, const RunnerOptions& bounds, bool cuda, int context,
+                      int kv_copies) {
   const Architecture& model = weights.architecture;
   const double token_bytes =
-      2.0 * model.layer_count() * model.kv_columns() * kv_element_bytes(bounds.kv);
+      kv_copies * 2.0 * model.layer_count() * model.kv_columns() * kv_element_bytes(bounds.kv);
   const double room = kv_memory(weights, cuda) / token_bytes;
   const double useful = double(bounds.max_sequences) * context;
   const double tokens = std::clamp(std::min(room, useful), double(context), double(1 << 30));
@@ -129,9 +131,13 @@ std::pair<std::unique_ptr<Runner>, ServingOptions> make_serving_engine(const Ser
   options.max_waiting = setup.max_waiting;
   options.max_drafts = draft_tokens(setup);
   options.prefix_cache = !setup.no_prefix_cache;
-  bounds.cache_tokens =
-      setup.kv_tokens > 0 ? setup.kv_tokens
-                          : default_kv_tokens(weights, bounds, on_cuda(setup), options.max_context);
+  // KV heads fewer than ranks are held by several.
+  const RankLinks* links = setup.engine.links.get();
+  const int tp = links ? links->grid.tp : 1;
+  const int copies = std::max(1, tp / weights.architecture.kv_heads);
+  bounds.cache_tokens = setup.kv_tokens > 0 ? setup.kv_tokens
+                                            : default_kv_tokens(weights, bounds, on_cuda(setup),
+                                                                options.max_context, copies);
   std::unique_ptr<Runner> runner = make_runner(setup.engine, std::move(weights), bounds);
   options.draft = make_draft(setup, *runner);
   try {

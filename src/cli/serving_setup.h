@@ -30,7 +30,8 @@ void check_serving_setup(const ServingSetup& setup);
 std::pair<std::unique_ptr<Runner>, ServingOptions> make_serving_engine(const ServingSetup& setup);
 
 // Tokens of a KV cache of one layer group: as many as all sequences can fill, at most what memory
-// leaves beside the weights, at least one context.
-int default_kv_tokens(const Weights& weights, const RunnerOptions& bounds, bool cuda, int context);
+// leaves beside the weights, at least one context. Memory holds every token `kv_copies` times.
+int default_kv_tokens(const Weights& weights, const RunnerOptions& bounds, bool cuda, int context,
+                      int kv_copies = 1);
 
 }  // namespace ridge

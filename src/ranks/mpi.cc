@@ -160,6 +160,7 @@ class MpiCommunicator final : public Communicator {
   // Begins an operation and waits for its end, or for the deadline.
   template <typename Begin>
   void finish(const Begin& begin) {
+    if (!failure_.empty()) throw Error(failure_);
     Handle request = nullptr;
     if (begin(&request) != 0) throw Error("MPI refused a message between ranks");
     using Clock = std::chrono::steady_clock;
@@ -174,7 +175,7 @@ class MpiCommunicator final : public Communicator {
       }
       const Clock::duration waited = Clock::now() - start;
       if (deadline() != kNoDeadline && waited > deadline()) {
-        fail(fmt::format("rank {} waited {:.0f} s for the others", rank_,
+        fail(fmt::format("rank {} waited {:g} s for the others", rank_,
                          std::chrono::duration<double>(deadline()).count()));
         throw Error(failure_);
       }
@@ -195,11 +196,14 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-bool started_by_mpi() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
+int mpi_processes() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoi(text);
+  };
+  if (const int processes = number("OMPI_COMM_WORLD_SIZE"); processes > 0) return processes;
+  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
+  return by_pmix ? std::max(1, number("SLURM_NTASKS")) : 1;
 }
 
 std::unique_ptr<Communicator> make_mpi_world() {

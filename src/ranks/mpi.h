@@ -9,8 +9,8 @@
 
 namespace ridge {
 
-// Whether this process is one of those that mpirun, or srun with PMIx, started.
-bool started_by_mpi();
+// How many processes mpirun, or srun with PMIx, started, of which this is one; 1: it was not so.
+int mpi_processes();
 
 // All processes of the run; once a program. close() ends MPI. Throws Error where the library is
 // missing.

@@ -81,8 +81,8 @@ namespace {
 class SharedCommunicator final : public Communicator {
  public:
   SharedCommunicator(std::shared_ptr<SharedRegion> region, int rank,
-                     std::function<std::string()> lost)
-      : region_(std::move(region)), rank_(rank), lost_(std::move(lost)) {}
+                     std::function<std::string()> lost, int first)
+      : region_(std::move(region)), rank_(rank), lost_(std::move(lost)), first_(first) {}
 
   int rank() const override { return rank_; }
   int size() const override { return region_->ranks(); }
@@ -207,20 +207,22 @@ class SharedCommunicator final : public Communicator {
   }
 
   void check(int on, std::chrono::steady_clock::duration waited) {
-    if (lost_) {
-      if (const std::string why = lost_(); !why.empty()) fail(why);
+    std::string why = lost_ ? lost_() : std::string();
+    if (why.empty() && deadline() != kNoDeadline && waited > deadline()) {
+      why = fmt::format("rank {} waited {:g} s for rank {}, or for one that this waits for",
+                        first_ + rank_, std::chrono::duration<double>(deadline()).count(),
+                        first_ + on);
     }
-    const bool late = deadline() != kNoDeadline && waited > deadline();
-    if (late) {
-      fail(fmt::format("rank {} waited {:.0f} s for rank {}, which did not come", rank_,
-                       std::chrono::duration<double>(deadline()).count(), on));
-    }
-    if (const std::string why = failure(); !why.empty()) throw Error(why);
+    if (!why.empty()) fail(why);
+    // The first failure counts; it is not there yet if its rank ended while it wrote it.
+    if (const std::string told = failure(); !told.empty()) throw Error(told);
+    if (!why.empty()) throw Error(why);
   }
 
   std::shared_ptr<SharedRegion> region_;
   int rank_;
   std::function<std::string()> lost_;
+  int first_;
   int set_ = 0;
 };
 
@@ -232,8 +234,8 @@ std::shared_ptr<SharedRegion> make_shared_region(int ranks) {
 }
 
 std::unique_ptr<Communicator> join_shared_region(std::shared_ptr<SharedRegion> region, int rank,
-                                                 std::function<std::string()> lost) {
-  return std::make_unique<SharedCommunicator>(std::move(region), rank, std::move(lost));
+                                                 std::function<std::string()> lost, int first) {
+  return std::make_unique<SharedCommunicator>(std::move(region), rank, std::move(lost), first);
 }
 
 }  // namespace ridge

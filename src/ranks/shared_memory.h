@@ -21,8 +21,9 @@ std::shared_ptr<SharedRegion> make_shared_region(int ranks);
 
 // The region as seen by one rank. `lost` is called now and then while a call waits, and returns why
 // the group cannot go on ("rank 2 was killed by signal 9"), or nothing: the leader looks after the
-// processes that it started.
+// processes that it started. In messages the ranks are numbered from `first`.
 std::unique_ptr<Communicator> join_shared_region(std::shared_ptr<SharedRegion> region, int rank,
-                                                 std::function<std::string()> lost = {});
+                                                 std::function<std::string()> lost = {},
+                                                 int first = 0);
 
 }  // namespace ridge

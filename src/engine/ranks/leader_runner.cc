@@ -100,6 +100,15 @@ double total(Communicator& world, double mine) {
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
+// The first exchange: some ranks may load for minutes after others are ready.
+double total_when_loaded(Communicator& world, double mine) {
+  const Communicator::Deadline usual = world.deadline();
+  world.set_deadline(Communicator::kNoDeadline);
+  const double sum = total(world, mine);
+  world.set_deadline(usual);
+  return sum;
+}
+
 class LeaderRunner final : public Runner {
  public:
   LeaderRunner(Weights whole, std::unique_ptr<Runner> local, std::shared_ptr<RankLinks> links)
@@ -109,14 +118,15 @@ class LeaderRunner final : public Runner {
         options_(local_->options()),
         sampled_(options_.logit_rows()) {
     options_.ranks = nullptr;  // seen from outside it is one
-    repacked_ = total(*links_->world, local_->repacked_bytes());
+    repacked_ = total_when_loaded(*links_->world, local_->repacked_bytes());
   }
   ~LeaderRunner() override {
+    if (!links_->world->failure().empty()) return;  // that was said, and nobody listens any more
     try {
       begin(Call::end);
       tell(*links_->world, call_);
       links_->world->close();
-    } catch (const Error&) {  // the group has failed already, and that was said
+    } catch (const Error&) {
     }
   }
   LeaderRunner(const LeaderRunner&) = delete;
@@ -134,29 +144,57 @@ class LeaderRunner final : public Runner {
   }
 
   void run(std::span<const Slice> batch) override;
-  std::span<const float> logits() override;
+  std::span<const float> logits() override {
+    together([&] { gather_logits(); });
+    return logits_;
+  }
   void sample(std::span<const TopLogitsRequest> requests) override;
-  std::span<const TopLogits> fetch() override { return sampled_.fetch(); }
+  // The answers are taken here, not in sample(): other stages may still be at the step.
+  std::span<const TopLogits> fetch() override {
+    together([&] { merge_answers(); });
+    return sampled_.fetch();
+  }
   void copy_pages(std::span<const PageCopy> copies) override {
-    begin(Call::copy_pages);
-    call_.put_list(copies);
-    tell(*links_->world, call_);
-    local_->copy_pages(copies);
+    together([&] {
+      begin(Call::copy_pages);
+      call_.put_list(copies);
+      tell(*links_->world, call_);
+      local_->copy_pages(copies);
+    });
   }
   void fill_cache(uint64_t seed) override {
-    begin(Call::fill_cache);
-    call_.put(seed);
-    tell(*links_->world, call_);
-    local_->fill_cache(seed);
+    together([&] {
+      begin(Call::fill_cache);
+      call_.put(seed);
+      tell(*links_->world, call_);
+      local_->fill_cache(seed);
+    });
   }
   // Ranks of one host read side by side: together they stream at the machine's rate.
   double read_rate() override {
-    begin(Call::read_rate);
-    tell(*links_->world, call_);
-    return total(*links_->world, local_->read_rate());
+    double rate = 0;
+    together([&] {
+      begin(Call::read_rate);
+      tell(*links_->world, call_);
+      rate = total(*links_->world, local_->read_rate());
+    });
+    return rate;
   }
 
  private:
+  // After an error in the middle of a call the ranks are no longer at the same place: the group has
+  // failed, whichever communicator noticed.
+  template <typename Work>
+  void together(const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      links_->world->fail(error.what());
+      throw;
+    }
+  }
+  void gather_logits();
+  void merge_answers();
   void begin(Call call) {
     call_.reset();
     call_.put(call);
@@ -174,12 +212,15 @@ class LeaderRunner final : public Runner {
   std::vector<Slice> slices_;
   std::vector<float> logits_, part_;
   int logit_rows_ = 0;
+  std::vector<TopLogitsRequest> asked_;  // of the last sample(), until its answers are taken
+  std::span<TopLogits> answers_;
   double repacked_ = 0;
 };
 
 // Checked before anything is told, so that a step that cannot be leaves all ranks as they were.
 void LeaderRunner::run(std::span<const Slice> batch) {
   check_step(batch, options(), whole_.architecture.vocab);
+  together([&] { merge_answers(); });  // tokens may be those of the step before
   tokens_.clear();
   for (const Slice& slice : batch) {
     for (const Token token : slice.tokens) tokens_.push_back(sampled_.token_id(token));
@@ -198,35 +239,49 @@ void LeaderRunner::run(std::span<const Slice> batch) {
     call_.put_list(slice.pages);
     call_.put(slice.logits);
   }
-  tell(*links_->world, call_);
-  local_->run(slices_);
+  together([&] {
+    tell(*links_->world, call_);
+    local_->run(slices_);
+  });
   sampled_.begin_step();
 }
 
 void LeaderRunner::sample(std::span<const TopLogitsRequest> requests) {
-  const std::span<TopLogits> to = sampled_.sample(requests.size(), logit_rows_);
-  begin(Call::sample);
-  call_.put(requests.size());
-  for (const TopLogitsRequest& request : requests) put(call_, request);
-  tell(*links_->world, call_);
+  together([&] { merge_answers(); });
+  answers_ = sampled_.sample(requests.size(), logit_rows_);
+  asked_.assign(requests.begin(), requests.end());
+  together([&] {
+    begin(Call::sample);
+    call_.put(requests.size());
+    for (const TopLogitsRequest& request : requests) put(call_, request);
+    tell(*links_->world, call_);
+    if (links_->is_last_stage()) local_->sample(requests);
+  });
+}
+
+// Of the last sample(), where that was not done.
+void LeaderRunner::merge_answers() {
+  if (asked_.empty()) return;
   const auto parts = static_cast<size_t>(links_->grid.tp);
-  std::vector<std::vector<TopLogits>> of(requests.size(), std::vector<TopLogits>(parts));
+  std::vector<std::vector<TopLogits>> of(asked_.size(), std::vector<TopLogits>(parts));
   for (size_t p = 0; p < parts; ++p) {
     const int rank = head_rank(static_cast<int>(p));
     if (rank == 0) {
-      const std::span<const TopLogits> mine = local_->top_logits(requests);
-      for (size_t row = 0; row < requests.size(); ++row) of[row][p] = mine[row];
+      const std::span<const TopLogits> mine = local_->fetch();
+      for (size_t row = 0; row < of.size(); ++row) of[row][p] = mine[row];
       continue;
     }
     receive_packet(*links_->world, rank, answer_);
     for (std::vector<TopLogits>& row : of) row[p] = get_top_logits(answer_);
   }
-  for (size_t row = 0; row < requests.size(); ++row) {
-    to[row] = merge_top_logits(of[row], requests[row]);
+  for (size_t row = 0; row < of.size(); ++row) {
+    answers_[row] = merge_top_logits(of[row], asked_[row]);
   }
+  asked_.clear();
 }
 
-std::span<const float> LeaderRunner::logits() {
+void LeaderRunner::gather_logits() {
+  merge_answers();
   begin(Call::logits);
   tell(*links_->world, call_);
   const int vocab = whole_.architecture.vocab, parts = links_->grid.tp;
@@ -248,7 +303,6 @@ std::span<const float> LeaderRunner::logits() {
                   logits_.begin() + ptrdiff_t(row * size_t(vocab) + size_t(range.first)));
     }
   }
-  return logits_;
 }
 
 // Followers.
@@ -287,7 +341,7 @@ std::unique_ptr<Runner> make_leader_runner(Weights whole, std::unique_ptr<Runner
 
 void follow(Runner& local, RankLinks& links) {
   Communicator& world = *links.world;
-  total(world, local.repacked_bytes());
+  total_when_loaded(world, local.repacked_bytes());
   Packet call;
   for (;;) {
     hear(world, call);

@@ -52,7 +52,8 @@ class RankProcesses {
       siginfo_t info{};
       const auto id = static_cast<id_t>(processes_[i]);
       const int looked = waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT);
-      if (looked != 0 || info.si_pid == 0) continue;
+      if (looked != 0) return fmt::format("rank {} has ended", i + 1);
+      if (info.si_pid == 0) continue;
       if (info.si_code == CLD_EXITED) {
         return fmt::format("rank {} ended with exit code {}", i + 1, info.si_status);
       }
@@ -69,7 +70,8 @@ class RankProcesses {
 // Ranks of one host share its processors: this thread, and the team that it makes, use those of
 // `rank`. mpirun does so by itself.
 void use_own_processors(int rank, int ranks) {
-  const std::vector<int> all = usable_processors();
+  // Not logical processors: siblings of one core would fall to different ranks.
+  const std::vector<int> all = one_per_core(usable_processors());
   const size_t count = all.size(), share = count / size_t(ranks);
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -103,8 +105,8 @@ std::shared_ptr<RankLinks> join(const RankRegions& regions, const RankGrid& grid
     }
     return world->failure();
   };
-  links->peers =
-      join_shared_region(regions.stages[size_t(grid.stage_of(rank))], grid.part_of(rank), failure);
+  links->peers = join_shared_region(regions.stages[size_t(grid.stage_of(rank))], grid.part_of(rank),
+                                    failure, rank - grid.part_of(rank));
   return links;
 }
 
@@ -156,7 +158,8 @@ std::shared_ptr<RankLinks> fork_ranks(const RankStart& start) {
   const RankGrid& grid = start.grid;
   const RankRegions regions(grid);
   auto processes = std::make_shared<RankProcesses>();
-  std::fflush(nullptr);  // or every rank would write what is still in the buffers
+  std::fflush(nullptr);           // or every rank would write what is still in the buffers
+  std::signal(SIGCHLD, SIG_DFL);  // ignored, it would hide how a rank ended
   const pid_t leader = getpid();
   for (int rank = 1; rank < grid.ranks(); ++rank) {
     const pid_t process = fork();
@@ -197,7 +200,7 @@ std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
 }  // namespace
 
 std::shared_ptr<RankLinks> start_ranks(const RankStart& start) {
-  std::shared_ptr<RankLinks> links = started_by_mpi() ? join_mpi(start) : fork_ranks(start);
+  std::shared_ptr<RankLinks> links = mpi_processes() > 1 ? join_mpi(start) : fork_ranks(start);
   links->world->set_deadline(start.deadline);
   links->peers->set_deadline(start.deadline);
   return links;
