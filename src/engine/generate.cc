@@ -41,8 +41,8 @@ class TokenSource {
     const Sampler& sampler = generation.sampler();
     const SampleContext context = generation.context();
     if (sampler.request(context, workspace_, request_)) {
-      runner_.sample({&request_, 1});
       const Clock::time_point start = Clock::now();
+      runner_.sample({&request_, 1});
       const TopLogits& top = runner_.fetch().front();
       ledger.add_seconds(seconds_since(start));
       if (sampler.sample(top, request_, context, workspace_, sampled_)) return sampled_;

@@ -57,14 +57,14 @@ std::string priced_machines() {
   return names;
 }
 
-std::vector<Request> plan_candidates(RequestOptions options, Sources sources) {
+std::vector<Request> plan_candidates(RequestOptions options, Sources sources, size_t max_points) {
   if (options.machine.empty()) options.machine = priced_machines();
   if (!options.dp.empty()) {
     throw OptionError("dp", "--dp: a plan finds the number of replicas itself; leave it out");
   }
   const bool given = !options.tp.empty() || !options.pp.empty();
   if (options.tp.empty()) options.tp = "1";  // replaced below where no layout is given
-  const RequestGrid grid = make_requests(options, sources);
+  const RequestGrid grid = make_requests(options, sources, max_points);
   std::vector<Request> candidates;
   for (const Request& request : grid.requests) {
     if (given) {

@@ -12,9 +12,10 @@ namespace ridge {
 // divide, with pipeline stages where the model does not fit one group otherwise, and for mixtures
 // of experts also with the experts spread over the group. plan.dp is 1: a request is one replica.
 // An empty machine takes every data-centre GPU of the atlas with a price, as nodes of 8.
-// Throws Error for unknown names.
+// Throws Error for unknown names, and for more than `max_points` requests before the layouts.
 std::vector<Request> plan_candidates(RequestOptions options,
-                                     Sources sources = Sources::names_and_files);
+                                     Sources sources = Sources::names_and_files,
+                                     size_t max_points = kMaxSweepPoints);
 
 // The machines of an empty --machine.
 std::string priced_machines();

@@ -116,10 +116,10 @@ PlanTask plan_task(const PlanOptions& o, Sources sources) {
   return task;
 }
 
-std::vector<Request> plan_candidates(const PlanOptions& o, Sources sources) {
+std::vector<Request> plan_candidates(const PlanOptions& o, Sources sources, size_t max_points) {
   RequestOptions request = o.request;
   take_prices(request.machine, sources);
-  return plan_candidates(request, sources);
+  return plan_candidates(request, sources, max_points);
 }
 
 PlanAnswer make_plan(const PlanOptions& o, const PlanTask& task,

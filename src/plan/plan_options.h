@@ -33,7 +33,8 @@ Trace plan_traffic(const PlanOptions& options, const std::string& file = "");
 PlanTask plan_task(const PlanOptions& options, Sources sources = Sources::names_and_files);
 // What could serve it, prices left out of the machines' names.
 std::vector<Request> plan_candidates(const PlanOptions& options,
-                                     Sources sources = Sources::names_and_files);
+                                     Sources sources = Sources::names_and_files,
+                                     size_t max_points = kMaxSweepPoints);
 
 // The search and everything about its best outcome. `done` counts candidates for progress.
 PlanAnswer make_plan(const PlanOptions& options, const PlanTask& task,

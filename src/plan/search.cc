@@ -232,12 +232,43 @@ double plan_cost(const PlanOutcome& outcome) {
   return outcome.dollars_per_hour.value_or(outcome.devices());
 }
 
-PlanTrial try_fleet(const PlanTask& task, const PlanOutcome& outcome, int machines,
-                    const std::vector<SimulatedRequest>& requests, int clients) {
-  if (task.deadline && std::chrono::steady_clock::now() > *task.deadline) {
+namespace {
+
+// A replica's clock that ends the simulation at a deadline.
+class ClockWithDeadline final : public StepClock {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  ClockWithDeadline(const StepClock& clock, Time deadline) : clock_(clock), deadline_(deadline) {
+    check();
+  }
+  double step(double decodes, double context, std::span<const PromptChunk> chunks) const override {
+    constexpr int kStepsPerLook = 1024;
+    if (++steps_ % kStepsPerLook == 0) check();
+    return clock_.step(decodes, context, chunks);
+  }
+  double linear_until(double decodes, double context) const override {
+    return clock_.linear_until(decodes, context);
+  }
+  double first_token_overhead() const override { return clock_.first_token_overhead(); }
+
+ private:
+  void check() const {
+    if (std::chrono::steady_clock::now() < deadline_) return;
     throw Error("the search takes too long: fewer machines, formats or requests");
   }
+
+  const StepClock& clock_;
+  Time deadline_;
+  mutable uint32_t steps_ = 0;
+};
+
+}  // namespace
+
+PlanTrial try_fleet(const PlanTask& task, const PlanOutcome& outcome, int machines,
+                    const std::vector<SimulatedRequest>& requests, int clients) {
   Fleet fleet = outcome.replica.fleet(machines * outcome.replicas_per_machine(), task.routing);
+  std::optional<ClockWithDeadline> clock;
+  if (task.deadline) fleet.clock = &clock.emplace(*fleet.clock, *task.deadline);
   const auto trial = [&] {
     const FleetRun run = simulate_fleet(fleet, requests, clients);
     const double begin = requests.front().arrival_s, end = requests.back().arrival_s;

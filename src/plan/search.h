@@ -25,7 +25,7 @@ struct PlanTask {
   std::string settings;                  // of the engine, see apply_settings
   std::map<std::string, double> prices;  // dollars per device and hour, by machine name
   double warm_up_share = 0.05;           // of the traffic's duration, not counted
-  // No simulation starts after it: Error. Nothing: no limit.
+  // Simulations end there with an Error. Nothing: no limit.
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include "base/error.h"
 #include "diagnose/explain_options.h"
 #include "diagnose/json.h"
 #include "serve/api.h"
+#include "serve/busy_error.h"
 
 namespace ridge {
 namespace {
@@ -141,6 +143,10 @@ void remove_places(Json& json, const Places& places) {
 }  // namespace
 
 Json explain_files(std::string_view body) {
+  // Files may be large: the other workers are left to those who generate.
+  static std::mutex one_at_a_time;
+  const std::unique_lock lock(one_at_a_time, std::try_to_lock);
+  if (!lock) throw BusyError("other files are being explained: try again");
   const SentFiles sent = read_sent(body);
   ExplainOptions options = explain_options_of(sent.options);
   if (!sent.options.contains("model")) options.request.model = kAuto;

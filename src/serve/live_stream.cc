@@ -94,7 +94,11 @@ void LiveStream::loop() {
       last_tick_ = ServingClock::now();
       allowance_ = kMaxBurst;
     }
-    tick(ServingClock::now());
+    try {
+      tick(ServingClock::now());
+    } catch (const std::exception&) {  // no memory for a message: pages lose it, nothing else
+      listeners_.clear();
+    }
     std::erase_if(listeners_, [](const Listener& each) { return each.exchange->closed(); });
     const std::lock_guard lock(mutex_);
     count_ = listeners_.size() + joining_.size();

@@ -278,6 +278,8 @@ void OpenAiServer::handle_live(const std::shared_ptr<HttpExchange>& exchange, bo
   };
   if (loaded == nullptr) return refuse("the model is being loaded");
   if (impl_->draining) return refuse("the server is shutting down");
+  if (const auto failure = loaded->engine().failure())
+    return refuse("the engine failed: " + *failure);
   if (!loaded->live().listen(exchange, profile)) {
     refuse(fmt::format("at most {} pages can listen at once", LiveStream::kMaxListeners));
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "load/workload.h"
 #include "plan/json.h"
 #include "plan/plan_options.h"
+#include "serve/busy_error.h"
 
 namespace ridge {
 namespace {
@@ -21,6 +23,8 @@ constexpr double kMostPlanTokens = 1e7;   // answers of one simulation, at their
 constexpr size_t kMostPlanCandidates = 128;
 constexpr int kMostPlanMachines = 256;
 constexpr int kMostPlanClients = 4096;
+constexpr int kMostPlanReplicas = 4096;        // of the largest fleet
+constexpr double kMostPlanPrefixTokens = 3e7;  // of all requests
 
 using PO = PlanOptions;
 
@@ -56,7 +60,7 @@ constexpr PlanNumber kPlanNumbers[] = {
     {"count", nullptr, &PO::count, 1, kMostPlanRequests, "Requests that are simulated"},
     {"burstiness", &PO::burstiness, nullptr, 0.01, 1e4, "Below 1: bursts; 1: Poisson; 10000: even"},
     {"prefix-groups", nullptr, &PO::prefix_groups, 1, 1e6, "Groups of prompts that share a prefix"},
-    {"prefix-tokens", nullptr, &PO::prefix_tokens, 1, 1e6, "Tokens of a shared prefix"},
+    {"prefix-tokens", nullptr, &PO::prefix_tokens, 1, 131072, "Tokens of a shared prefix"},
     {"percentile", &PO::percentile, nullptr, 1, 99.99,
      "Percentile of requests that meets the targets"},
     {"headroom", &PO::headroom, nullptr, 0, 1000, "Percent of load that may be added"},
@@ -111,10 +115,27 @@ PlanOptions plan_options_of(const ApiOptions& given) {
   return options;
 }
 
-void check_plan_size(const PlanTask& task, size_t candidates) {
-  if (candidates > kMostPlanCandidates) {
-    throw Error("{} candidates, of at most {} here: fewer machines or formats", candidates,
+void check_prefixes(const PlanOptions& options, size_t requests) {
+  const double tokens = double(options.prefix_tokens) * double(requests);
+  if (tokens <= kMostPlanPrefixTokens) return;
+  throw OptionError("prefix-tokens",
+                    fmt::format("{} tokens of shared prefixes, of at most {} here: a "
+                                "smaller --count",
+                                pretty_count(tokens), pretty_count(kMostPlanPrefixTokens)));
+}
+
+void check_plan_size(const PlanTask& task, const std::vector<Request>& candidates) {
+  if (candidates.size() > kMostPlanCandidates) {
+    throw Error("{} candidates, of at most {} here: fewer machines or formats", candidates.size(),
                 kMostPlanCandidates);
+  }
+  for (const Request& candidate : candidates) {
+    const int each =
+        std::max(1, candidate.system.devices() / (candidate.plan.tp * candidate.plan.pp));
+    if (double(each) * task.max_machines <= kMostPlanReplicas) continue;
+    throw OptionError("max-machines",
+                      fmt::format("{} machines of {} replicas: at most {} in all here",
+                                  task.max_machines, each, kMostPlanReplicas));
   }
   double tokens = 0;
   for (const TraceRow& row : task.traffic.rows) tokens += row.output_tokens;
@@ -141,17 +162,21 @@ std::vector<std::pair<std::string, std::string>> plan_api_options() {
 }
 
 Json plan_answer_for(const ApiOptions& given) {
-  static std::timed_mutex one_at_a_time;
+  // A worker that waited would be missing to those who generate.
+  static std::mutex one_at_a_time;
+  const std::unique_lock lock(one_at_a_time, std::try_to_lock);
+  if (!lock) throw BusyError("another plan is being made: try again");
   PlanOptions options = plan_options_of(given);
   // The command line makes more where the traffic is heavy: a p99 needs ten thousand.
   if (options.count == 0 && options.rate * 120 > kMostPlanRequests)
     options.count = kMostPlanRequests;
   const auto deadline = std::chrono::steady_clock::now() + kPlanLimit;
-  const std::vector<Request> candidates = plan_candidates(options, Sources::names_only);
+  const std::vector<Request> candidates =
+      plan_candidates(options, Sources::names_only, kMostPlanCandidates);
+  check_prefixes(options, size_t(options.count));
   PlanTask task = plan_task(options, Sources::names_only);
-  check_plan_size(task, candidates.size());
-  const std::unique_lock lock(one_at_a_time, deadline);
-  if (!lock) throw Error("another plan is being made: try again");
+  check_prefixes(options, task.traffic.rows.size());
+  check_plan_size(task, candidates);
   task.deadline = deadline;
   return plan_answer_json(task, make_plan(options, task, candidates));
 }

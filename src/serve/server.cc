@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "serve/api.h"
+#include "serve/busy_error.h"
 #include "serve/explain_files.h"
 #include "serve/lab_service.h"
 #include "serve/openai_server.h"
@@ -72,6 +73,10 @@ HttpReply reply_with(Work work) {
     return json_reply(work());
   } catch (const OptionError& error) {
     return error_reply(400, error.what(), error.option());
+  } catch (const BusyError& error) {
+    HttpReply reply = error_reply(503, error.what());
+    reply.headers.emplace_back("Retry-After", "5");
+    return reply;
   } catch (const Error& error) {
     return error_reply(400, error.what());
   } catch (const std::exception& error) {
@@ -109,6 +114,9 @@ constexpr const char* kLivePath = "/api/live";
 
 // The only option of both: ?profile=1 at /api/live. Throws OptionError.
 bool wants_live_profile(const HttpRequest& request) {
+  if (!request.repeated.empty()) {
+    throw OptionError(request.repeated, fmt::format("{} was given twice", request.repeated));
+  }
   bool profile = false;
   for (const auto& [name, value] : request.query) {
     if (name != "profile" || request.path != kLivePath) {

@@ -56,14 +56,20 @@ void LiveFeed::between_steps(const Scheduler& scheduler) {
 
 bool LiveFeed::wants_profile() {
   if (!profiling_.load(std::memory_order_relaxed)) return false;
-  return ++since_profile_ >= kProfileEvery &&
-         profile_state_.load(std::memory_order_acquire) == State::free;
+  if (++since_profile_ < kProfileEvery) return false;
+  if (profile_state_.load(std::memory_order_acquire) != State::free) return false;
+  since_profile_ = 0;
+  return true;
 }
 
 void LiveFeed::on_profile(const StepProfile& profile) {
+  // Of two steps in flight both may have been asked for: the second finds the first still there.
+  if (profile_state_.load(std::memory_order_acquire) != State::free) return;
   // Steps of prompts alone say little about the next: then the next step is timed.
-  if (profile.decode_sequences == 0 || profile.operators.size() > kOperators) return;
-  since_profile_ = 0;
+  if (profile.decode_sequences == 0 || profile.operators.size() > kOperators) {
+    since_profile_ = kProfileEvery;
+    return;
+  }
   timed_.began = profile.began;
   timed_.measured_s = profile.measured_s;
   timed_.mixed = profile.prefill_sequences > 0;

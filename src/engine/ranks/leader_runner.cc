@@ -149,7 +149,7 @@ class LeaderRunner final : public Runner {
     return logits_;
   }
   void sample(std::span<const TopLogitsRequest> requests) override;
-  // The answers are taken here, not in sample(): other stages may still be at the step.
+  // The answers are taken here, not in sample(), where other stages may still be at the step.
   std::span<const TopLogits> fetch() override {
     together([&] { merge_answers(); });
     return sampled_.fetch();
