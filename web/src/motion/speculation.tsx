@@ -67,7 +67,7 @@ function RoundView({ data, now, width }: { data: SpeculationData; now: number; w
       {Array.from({ length: f.at > 0 ? Math.min(data.speculate, data.draft_s > 0 ? f.drafted + 1 : data.speculate) : 0 }, (_, i) => data.draft_s > 0 && <rect key={i} class="draft" x={x(i * data.draft_s) + 1} y={26} width={Math.max(1, Math.min(box, x(f.at) - x(i * data.draft_s)) - 2)} height={24} rx={2} />)}
       {f.at > drafting && <rect class="verify" x={x(drafting) + 1} y={26} width={Math.max(1, x(f.at) - x(drafting) - 2)} height={24} rx={2} />}
       {f.at > 0 && <rect class="verify" x={left + 1} y={60} width={Math.max(1, x(Math.min(f.at, data.step_s)) - left - 2)} height={24} rx={2} />}
-      <text class="on" x={(x(drafting) + x(data.round_s)) / 2} y={42} text-anchor="middle">{f.at > drafting + data.verify_s / 2 ? "one pass checks all" : ""}</text>
+      <text class="on" x={(x(drafting) + x(data.round_s)) / 2} y={42} text-anchor="middle">{f.at > drafting + data.verify_s / 2 ? (narrow ? "checks all" : "one pass checks all") : ""}</text>
       <text class="dim" x={narrow ? 0 : left} y={100}>{data.draft_s > 0 ? `${data.speculate} drafts of ${seconds(data.draft_s)}, ` : ""}check {seconds(data.verify_s)}{narrow ? ", plain" : "; a plain step"} {seconds(data.step_s)}</text>
       <Outcome data={data} round={f.verified ? f.round : f.round - 1} x={left} y={110} width={width - left} />
     </g>
