@@ -42,7 +42,8 @@ TEST(MotionAttention, MovesAddUpToThePredictedOperator) {
     const Json& form = trace[flash ? "tiled" : "plain"];
     const double moved = sum_of(form["moves"], "bytes");
     EXPECT_EQ(form["bytes"].get<double>(), moved);
-    for (const Json& op : motion_answer("/api/predict", options)["ops"]) {
+    const Json prediction = motion_answer("/api/predict", options);
+    for (const Json& op : prediction["ops"]) {
       if (op["phase"] != "prefill" || op["name"] != "attention") continue;
       EXPECT_NEAR(moved, op["bytes"].get<double>(), 1e-9 * moved);
       EXPECT_NEAR(form["flops"].get<double>(), op["flops"].get<double>(), 1e-9 * moved);

@@ -48,6 +48,7 @@ await page.setViewport(1440, 1000);
 
 const open = async (base = server.base) => {
   await page.goto("about:blank");
+  await page.wait(500); // the stream ends, so that the next one begins with nothing
   await page.goto(`${base}#/live`);
   await page.waitForSelector("[data-live=open] .answers");
 };
