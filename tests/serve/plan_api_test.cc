@@ -61,9 +61,9 @@ TEST(PlanApi, RefusesInOneLine) {
   EXPECT_NE(fault({{"rate", ""}}).find("needs traffic"), std::string::npos);
   EXPECT_NE(fault({{"machine", "/etc/passwd"}}).find("by name"), std::string::npos);
   EXPECT_NE(fault({{"machine", "h100-sxm=cheap"}}).find("price"), std::string::npos);
-  EXPECT_NE(fault({{"weights", "bf16,fp8,int8,int4"}, {"kv", "bf16,fp8"}, {"machine", ""}})
-                .find("128"),
-            std::string::npos);
+  EXPECT_NE(
+      fault({{"weights", "bf16,fp8,int8,int4"}, {"kv", "bf16,fp8"}, {"machine", ""}}).find("128"),
+      std::string::npos);
 }
 
 TEST(PlanApi, ASearchEndsAtItsDeadline) {
