@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./chromium.mjs";
+import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots] = process.argv.slice(2);
 const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
@@ -305,21 +306,7 @@ const tests = {
 };
 
 const only = process.argv[4];
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
-  if (only && !name.includes(only)) continue;
-  const start = Date.now();
-  try {
-    await test();
-    assert.deepEqual(faults.splice(0).slice(0, 3), []);
-    console.log(`ok    ${name} (${Date.now() - start} ms)`);
-  } catch (error) {
-    ++failed;
-    console.log(`FAIL  ${name}: ${error.stack}`);
-    await page.screenshot(join(screenshots, "failed.png")).catch(() => {});
-    faults.length = 0;
-  }
-}
+const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "failed.png") });
 await close();
 server.kill("SIGTERM");
 rmSync(profile, { recursive: true, force: true });

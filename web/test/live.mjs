@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { animate } from "./apng.mjs";
 import { launch } from "./chromium.mjs";
+import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
 const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
@@ -352,22 +353,7 @@ const tests = {
   },
 };
 
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
-  if (only && !name.includes(only)) continue;
-  const start = Date.now();
-  try {
-    await test();
-    assert.deepEqual(faults.splice(0).slice(0, 3), []);
-    console.log(`ok    ${name} (${Date.now() - start} ms)`);
-  } catch (error) {
-    ++failed;
-    console.log(`FAIL  ${name}: ${error.stack}`);
-    await page.screenshot(join(screenshots, "failed-live.png")).catch(() => {});
-    faults.length = 0;
-    lost = false;
-  }
-}
+const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "failed-live.png"), mended: () => (lost = false) });
 await close();
 await server.stop();
 rmSync(profile, { recursive: true, force: true });
