@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/serving_setup.h"
+#include "serve/api_http.h"
 #include "serve/lab_service.h"
 #include "serve/openai_server.h"
 #include "serve/server.h"

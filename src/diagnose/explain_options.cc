@@ -64,11 +64,14 @@ Diagnosis explain(const ExplainOptions& options, Sources sources) {
   read.window_s = duration_option(options.window, "window", 0);
   read.sample_s = duration_option(options.sample, "for", read.sample_s);
   read.tick = options.tick;
+  read.most_unpacked_bytes = options.most_unpacked_bytes;
   for (const Observed& o : stated.observed) {
     if (o.quantity == Quantity::wall_time) read.wall_time_s = o.value;
   }
   Evidence evidence;
-  if (!options.files.empty()) evidence = read_evidence(options.files, read);
+  std::vector<EvidenceInput> inputs(options.files.begin(), options.files.end());
+  inputs.insert(inputs.end(), options.sent.begin(), options.sent.end());
+  if (!inputs.empty()) evidence = read_evidence(inputs, read);
   const bool set = !stated.setup.engine.empty() || stated.setup.eager || stated.setup.offloaded;
   if (!stated.observed.empty() || set) evidence.files.push_back(std::move(stated));
   Observations seen = combine(std::move(evidence));

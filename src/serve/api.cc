@@ -271,19 +271,9 @@ std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& e
 namespace {
 
 void check_known(const ApiEndpoint& endpoint, const ApiOptions& options) {
-  const auto known = options_of(endpoint);
-  for (const auto& [name, value] : options) {
-    const bool found = std::any_of(known.begin(), known.end(), [&key = name](const auto& option) {
-      return option.first == key;
-    });
-    if (found) continue;
-    std::vector<std::string> names;
-    for (const auto& option : known) names.push_back(option.first);
-    const std::vector<std::string> near = nearest_names(name, names);
-    throw OptionError(name,
-                      fmt::format("unknown option '{}'{}", name.substr(0, 64),
-                                  near.empty() ? "" : "; did you mean " + near.front() + "?"));
-  }
+  std::vector<std::string> known;
+  for (auto& [name, help] : options_of(endpoint)) known.push_back(std::move(name));
+  check_known_options(options, known);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace ridge {
@@ -12,12 +14,6 @@ namespace {
 
 // What one call may cost, in forward passes lowered and timed (each tens of microseconds).
 constexpr double kMaxSteps = 50000;
-
-bool is_true(const std::string& name, const std::string& value) {
-  if (value == "true" || value == "1" || value.empty()) return true;
-  if (value == "false" || value == "0") return false;
-  throw OptionError(name, fmt::format("{} is true or false, not '{}'", name, value));
-}
 
 }  // namespace
 
@@ -33,6 +29,16 @@ void check_effort(std::span<const Request> requests, double each) {
   }
 }
 
+void check_known_options(const ApiOptions& given, const std::vector<std::string>& known) {
+  for (const auto& [name, value] : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::vector<std::string> near = nearest_names(name, known);
+    throw OptionError(name,
+                      fmt::format("unknown option '{}'{}", name.substr(0, 64),
+                                  near.empty() ? "" : "; did you mean " + near.front() + "?"));
+  }
+}
+
 RequestOptions request_options_of(const ApiOptions& given) {
   RequestOptions options;
   for (const RequestOption& option : request_options()) {
@@ -41,7 +47,7 @@ RequestOptions request_options_of(const ApiOptions& given) {
     if (option.value) {
       options.*option.value = found->second;
     } else {
-      options.*option.flag = is_true(option.name, found->second);
+      options.*option.flag = flag_option(given, option.name);
     }
   }
   return options;
@@ -61,6 +67,15 @@ const std::string* find_option(const ApiOptions& given, const char* name) {
 double number_option(const ApiOptions& given, const char* name, double otherwise) {
   const std::string* text = find_option(given, name);
   return text ? parse_quantity(*text, "", name) : otherwise;
+}
+
+bool flag_option(const ApiOptions& given, const char* name) {
+  const auto found = given.find(name);
+  if (found == given.end()) return false;
+  const std::string& value = found->second;
+  if (value == "true" || value == "1" || value.empty()) return true;
+  if (value == "false" || value == "0") return false;
+  throw OptionError(name, fmt::format("{} is true or false, not '{}'", name, value.substr(0, 64)));
 }
 
 int whole_option(const ApiOptions& given, const char* name, int otherwise, int least, int most) {

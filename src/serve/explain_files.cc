@@ -1,13 +1,11 @@
 #include "serve/explain_files.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "diagnose/explain_options.h"
@@ -18,44 +16,16 @@
 namespace ridge {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kMostSentFiles = 64;
 constexpr size_t kMostHeadBytes = 64u << 10;
 constexpr size_t kMostNameBytes = 200;
 
-struct SentFile {
-  std::string name;
-  std::string_view bytes;
-  double modified_s = 0;  // Unix time; two snapshots of metrics are a window by it. 0: not known
-};
-
 struct SentFiles {
   ApiOptions options;
-  std::vector<SentFile> files;
+  std::vector<EvidenceInput> files;  // their bytes are the body's
 };
 
-// A folder that is removed with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "ridge-explain-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw Error("no temporary folder can be made in {}", name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// The last part of a sent name, as a file of the temporary folder can be called.
+// The last part of a sent name, without control characters.
 std::string safe_name(std::string name) {
   name = name.substr(name.find_last_of("/\\") + 1);  // npos + 1 is 0
   std::replace_if(
@@ -85,8 +55,10 @@ SentFiles read_sent(std::string_view body) {
     const size_t bytes = file["bytes"].get<size_t>();
     if (bytes > rest.size()) throw Error("{}: the body ends before the file does", name);
     const nlohmann::json modified = file.value("modified_s", nlohmann::json());
-    const double modified_s = modified.is_number() ? modified.get<double>() : 0;
-    sent.files.push_back({name, rest.substr(0, bytes), modified_s});
+    constexpr double kLatest = 1e11;  // Unix time; two snapshots of metrics are a window by it
+    const double given_s = modified.is_number() ? modified.get<double>() : 0;
+    const double modified_s = given_s > 0 && given_s < kLatest ? given_s : 0;
+    sent.files.emplace_back(name, rest.substr(0, bytes), modified_s);
     rest.remove_prefix(bytes);
   }
   if (!rest.empty()) throw Error("{} bytes follow the last file", rest.size());
@@ -101,45 +73,6 @@ SentFiles read_sent(std::string_view body) {
   return sent;
 }
 
-// Each file in a folder of its own: two may have one name.
-std::string write_file(const SentFile& file, const fs::path& folder) {
-  fs::create_directory(folder);
-  const fs::path path = folder / file.name;
-  std::ofstream out(path, std::ios::binary);
-  out.write(file.bytes.data(), std::streamsize(file.bytes.size()));
-  out.close();
-  if (!out)
-    throw Error("{}: there is no room for it in {}", file.name, folder.parent_path().string());
-  constexpr double kLatest = 1e11;  // seconds; far beyond, the clock would overflow
-  if (file.modified_s > 0 && file.modified_s < kLatest) {
-    const std::chrono::duration<double> since(file.modified_s);
-    std::error_code ignored;
-    fs::last_write_time(
-        path,
-        std::chrono::file_clock::from_sys(std::chrono::sys_time<std::chrono::nanoseconds>(
-            std::chrono::duration_cast<std::chrono::nanoseconds>(since))),
-        ignored);
-  }
-  return path.string();
-}
-
-using Places = std::vector<std::string>;  // "/tmp/ridge-explain-x/0/", which no one should see
-
-std::string without_places(std::string text, const Places& places) {
-  for (const std::string& place : places) {
-    for (size_t at = 0; (at = text.find(place, at)) != text.npos;) text.erase(at, place.size());
-  }
-  return text;
-}
-
-void remove_places(Json& json, const Places& places) {
-  if (json.is_string()) {
-    json = without_places(json.get<std::string>(), places);
-  } else if (json.is_structured()) {
-    for (Json& part : json) remove_places(part, places);
-  }
-}
-
 }  // namespace
 
 Json explain_files(std::string_view body) {
@@ -151,22 +84,9 @@ Json explain_files(std::string_view body) {
   ExplainOptions options = explain_options_of(sent.options);
   if (!sent.options.contains("model")) options.request.model = kAuto;
   if (!sent.options.contains("machine")) options.request.machine = kAuto;
-  const TemporaryFolder folder;
-  Places places;
-  for (const SentFile& file : sent.files) {
-    const fs::path own = folder.path() / std::to_string(places.size());
-    places.push_back(own.string() + "/");
-    options.files.push_back(write_file(file, own));
-  }
-  try {
-    Json json = to_json(explain(options, Sources::names_only));
-    remove_places(json, places);
-    return json;
-  } catch (const OptionError&) {
-    throw;
-  } catch (const Error& error) {
-    throw Error("{}", without_places(error.what(), places));
-  }
+  options.sent = sent.files;
+  options.most_unpacked_bytes = kExplainUnpackedBytes;
+  return to_json(explain(options, Sources::names_only));
 }
 
 }  // namespace ridge

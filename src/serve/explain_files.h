@@ -7,6 +7,7 @@
 // Its type is one that no web page of another origin may send without a preflight.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "base/json.h"
@@ -15,11 +16,12 @@ namespace ridge {
 
 constexpr std::string_view kExplainFilesPath = "/api/explain/files";
 constexpr std::string_view kExplainFilesType = "application/x-ridge-files";
-constexpr size_t kExplainFilesBytes = 256u << 20;  // of a whole body
+constexpr size_t kExplainFilesBytes = 256u << 20;              // of a whole body
+constexpr uint64_t kExplainUnpackedBytes = uint64_t{2} << 30;  // of its files, unpacked
 
-// The readers take paths, so the files are written to a temporary folder, which is removed before
-// this returns or throws. Answers and messages have the names as sent. Options are those of
-// /api/explain; model and machine are taken from the files unless they are given. Throws Error.
+// The files are read from `body`; nothing is written to disk. Answers and messages have the names
+// as sent. Options are those of /api/explain; model and machine are taken from the files unless
+// they are given. Throws Error.
 Json explain_files(std::string_view body);
 
 }  // namespace ridge

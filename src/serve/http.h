@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,30 +19,18 @@ namespace ridge {
 // 64 KiB for the options of the predictor (/api/), 8 MiB for prompts.
 size_t default_body_bytes(std::string_view path);
 
-struct HttpLimits {
-  std::function<size_t(std::string_view path)> body_bytes = default_body_bytes;  // above: 413
-  size_t header_bytes = 32 << 10;                                                // above: 431
-  size_t path_bytes = 256;                 // before the query; above: 414
-  std::chrono::milliseconds read{30000};   // from the first byte of a request to its last; then 408
-  std::chrono::milliseconds idle{5000};    // between the requests of a connection
-  std::chrono::milliseconds stall{30000};  // a client that takes no byte of its answer is dropped
-  size_t unsent_bytes = 1 << 20;           // of a stream; a client that lags further is dropped
-  size_t connections = 2048;               // above: 503
-  size_t requests_per_connection = 1000;
-  size_t threads = 8;  // that run handlers
-};
-
 struct HttpRequest {
   std::string method, path, host, content_type, body;
   bool takes_gzip = false;
   // Query values; a name given twice is kept as given last and named in `repeated`.
   std::map<std::string, std::string> query;
   std::string repeated;       // a query name that came twice; empty: none
-  std::string authorization;  // these four: the header's value, empty without one
+  std::string authorization;  // these: the header's value, empty without one
   std::string api_key;        // X-Api-Key
   std::string origin;
   std::string requested_headers;  // Access-Control-Request-Headers, of a preflight
   std::string request_id;         // X-Request-Id
+  std::string fetch_site;         // Sec-Fetch-Site
 };
 
 struct HttpReply {
@@ -52,6 +41,21 @@ struct HttpReply {
   bool cacheable = false;
   // Further headers, such as Retry-After. They replace the server's own of the same name.
   std::vector<std::pair<std::string, std::string>> headers;
+};
+
+struct HttpLimits {
+  std::function<size_t(std::string_view path)> body_bytes = default_body_bytes;  // above: 413
+  // Asked before a body is read: the reply to a request that is not wanted. Must not wait.
+  std::function<std::optional<HttpReply>(const HttpRequest&)> refuse_head;
+  size_t header_bytes = 32 << 10;          // above: 431
+  size_t path_bytes = 256;                 // before the query; above: 414
+  std::chrono::milliseconds read{30000};   // from the first byte of a request to its last; then 408
+  std::chrono::milliseconds idle{5000};    // between the requests of a connection
+  std::chrono::milliseconds stall{30000};  // a client that takes no byte of its answer is dropped
+  size_t unsent_bytes = 1 << 20;           // of a stream; a client that lags further is dropped
+  size_t connections = 2048;               // above: 503
+  size_t requests_per_connection = 1000;
+  size_t threads = 8;  // that run handlers
 };
 
 // One request and its answer. Every member may be called from any thread, and after the server has

@@ -33,6 +33,7 @@ bool read_header(const RequestParser& parser, HttpRequest& to) {
   to.origin = field_value(from, "Origin");
   to.requested_headers = field_value(from, "Access-Control-Request-Headers");
   to.request_id = field_value(from, "X-Request-Id");
+  to.fetch_site = field_value(from, "Sec-Fetch-Site");
   const size_t hosts = from.count(beast_http::field::host);
   if (hosts > 1 || (hosts == 0 && from.version() == 11)) return false;
   return read_target({from.target().data(), from.target().size()}, to);
@@ -52,10 +53,13 @@ struct HttpReader::Impl {
     header_bytes = 0;
   }
 
-  Result refuse(int status, std::string_view message) {
+  Result refuse(HttpReply reply) {
     parser.reset();
-    refusal = plain_error(status, message);
+    refusal = std::move(reply);
     return Result::refused;
+  }
+  Result refuse(int status, std::string_view message) {
+    return refuse(plain_error(status, message));
   }
 
   Result read(std::string& in) {
@@ -109,6 +113,12 @@ struct HttpReader::Impl {
     }
     const size_t limit = limits.body_bytes(request.path);
     if (parser->content_length().value_or(0) > limit) return refuse(413, "the body is too large");
+    const bool has_body = parser->chunked() || parser->content_length().value_or(0) > 0;
+    if (has_body && limits.refuse_head) {
+      if (std::optional<HttpReply> reply = limits.refuse_head(request)) {
+        return refuse(*std::move(reply));
+      }
+    }
     parser->body_limit(limit);
     parser->eager(true);
     const std::string expected = field_value(message, "Expect");

@@ -77,6 +77,12 @@ bool read_target(std::string_view target, HttpRequest& request) {
   return true;
 }
 
+bool has_media_type(std::string_view content_type, std::string_view type) {
+  std::string_view given = content_type.substr(0, content_type.find(';'));
+  while (given.ends_with(' ') || given.ends_with('\t')) given.remove_suffix(1);
+  return given.size() == type.size() && strncasecmp(given.data(), type.data(), type.size()) == 0;
+}
+
 std::string answer_head(const HttpReply& reply, HttpFraming framing, size_t body_bytes,
                         std::string_view connection) {
   const auto known =

@@ -13,6 +13,9 @@ namespace ridge {
 // the target is neither of these forms nor "*".
 bool read_target(std::string_view target, HttpRequest& request);
 
+// Whether a Content-Type is `type` ("application/json"), in any case and with any parameters.
+bool has_media_type(std::string_view content_type, std::string_view type);
+
 // How the end of an answer's body is marked.
 enum class HttpFraming { content_length, chunked, close };
 

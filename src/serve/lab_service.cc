@@ -7,20 +7,11 @@
 #include "base/error.h"
 #include "lab/lab_json.h"
 #include "lab/lab_results.h"
+#include "serve/api_http.h"
+#include "serve/api_options.h"
 
 namespace ridge {
 namespace {
-
-HttpReply lab_json_reply(const Json& json, int status = 200) {
-  HttpReply reply;
-  reply.status = status;
-  reply.body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  return reply;
-}
-
-HttpReply lab_error_reply(int status, const std::string& message) {
-  return lab_json_reply({{"error", {{"message", message}}}}, status);
-}
 
 Json known_results(const std::string& file) {
   if (!file.empty()) return read_results(file);
@@ -76,15 +67,20 @@ std::string LabService::why_not() const {
 
 HttpReply LabService::reply(const HttpRequest& request) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (request.path == "/api/lab") {
-    return reads ? lab_json_reply(state()) : lab_error_reply(405, "only GET here");
+  const bool lists = request.path == "/api/lab";
+  if (lists ? !reads : request.method != "POST") {
+    return api_error_reply(405, lists ? "only GET here" : "only POST here");
   }
-  if (request.method != "POST") return lab_error_reply(405, "only POST here");
-  // A type that no form of a foreign page can send.
-  if (!request.content_type.starts_with("application/json")) {
-    return lab_error_reply(415, "a body must be application/json");
+  try {
+    const ApiOptions options = api_options_in(request);
+    if (request.path == "/api/lab/run") return start(options);
+    check_known_options(options, {});
+  } catch (const OptionError& error) {
+    return api_error_reply(400, error.what(), error.option());
+  } catch (const Error& error) {
+    return api_error_reply(400, error.what());
   }
-  return request.path == "/api/lab/run" ? start(request) : stop();
+  return lists ? api_json_reply(state()) : stop();
 }
 
 Json LabService::state() {
@@ -96,34 +92,33 @@ Json LabService::state() {
   return view;
 }
 
-HttpReply LabService::start(const HttpRequest& request) {
-  const auto name = request.query.find("name");
-  if (name == request.query.end()) return lab_error_reply(400, "name=EXPERIMENT is missing");
+HttpReply LabService::start(const ApiOptions& options) {
+  check_known_options(options, {"name", "quick"});
+  const std::string* name = find_option(options, "name");
+  if (name == nullptr) throw OptionError("name", "name=EXPERIMENT is missing");
+  const bool quick = flag_option(options, "quick");
   try {
-    const Experiment& experiment = find_experiment(name->second);
-    const std::string cannot = why_not_on(experiment, LabDevice::cpu);
-    if (!cannot.empty()) return lab_error_reply(400, cannot);
+    const std::string cannot = why_not_on(find_experiment(*name), LabDevice::cpu);
+    if (!cannot.empty()) throw Error(cannot);
   } catch (const Error& error) {
-    return lab_error_reply(400, error.what());
+    throw OptionError("name", error.what());
   }
-  if (!options_.loopback) return lab_error_reply(403, why_not());
-  if (options_.has_model) return lab_error_reply(409, why_not());
+  if (!options_.loopback) return api_error_reply(403, why_not());
+  if (options_.has_model) return api_error_reply(409, why_not());
   const std::lock_guard hold(lock_);
-  if (!running_.empty()) return lab_error_reply(409, running_ + " is running: one at a time");
+  if (!running_.empty()) return api_error_reply(409, running_ + " is running: one at a time");
   if (thread_.joinable()) thread_.join();  // it has ended: running_ is empty
   interrupted_ = false;
-  running_ = name->second;
+  running_ = *name;
   step_ = failure_ = "";
-  const auto quick = request.query.find("quick");
-  const bool tiny = quick != request.query.end() && quick->second == "true";
-  thread_ = std::thread([this, tiny, which = running_] { run(which, tiny); });
-  return lab_json_reply({{"running", running_}}, 202);
+  thread_ = std::thread([this, quick, which = running_] { run(which, quick); });
+  return api_json_reply({{"running", running_}}, 202);
 }
 
 HttpReply LabService::stop() {
   const std::lock_guard hold(lock_);
   interrupted_ = true;
-  return lab_json_reply({{"stopped", running_}});
+  return api_json_reply({{"stopped", running_}});
 }
 
 void LabService::run(const std::string& name, bool quick) {

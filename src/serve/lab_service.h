@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "serve/api.h"
 #include "serve/http.h"
 
 namespace ridge {
@@ -31,12 +32,12 @@ class LabService {
   LabService& operator=(const LabService&) = delete;
 
   static bool serves(const std::string& path);
-  // Never throws and never waits for an experiment.
+  // Never throws and never waits for an experiment. refuse_head() of api_http.h comes before it.
   HttpReply reply(const HttpRequest& request);
 
  private:
   Json state();
-  HttpReply start(const HttpRequest& request);
+  HttpReply start(const ApiOptions& options);
   HttpReply stop();
   void run(const std::string& name, bool quick);
   std::string why_not() const;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <iterator>
 
 #include "base/error.h"
+#include "serve/http_text.h"
 #include "serve/openai_access.h"
 #include "serve/openai_call.h"
 #include "serve/openai_reply.h"
@@ -63,14 +63,6 @@ std::string_view without_version(std::string_view path) {
   return path.starts_with("/v1/") ? path.substr(3) : path;
 }
 
-bool is_json(std::string_view content_type) {
-  constexpr std::string_view kJson = "application/json";
-  return content_type.size() >= kJson.size() &&
-         std::equal(kJson.begin(), kJson.end(), content_type.begin(), [](char wanted, char sent) {
-           return wanted == std::tolower(static_cast<unsigned char>(sent));
-         });
-}
-
 void check_method(const HttpRequest& request, bool post) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (post ? request.method != "POST" : !reads) {
@@ -80,7 +72,7 @@ void check_method(const HttpRequest& request, bool post) {
     throw OpenAiFailure(std::move(error));
   }
   // Which web pages cannot send without asking first.
-  if (post && !is_json(request.content_type)) {
+  if (post && !has_media_type(request.content_type, "application/json")) {
     throw OpenAiFailure({415, "the body must be application/json", "", "unsupported_media_type"});
   }
 }

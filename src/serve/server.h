@@ -15,19 +15,18 @@ struct ServeOptions {
   int port = 8080;
 };
 
-// Never throws: whatever goes wrong is a JSON error. `bound_host` is the address listened on: on a
-// loopback address only local names are answered, so that no web page can reach the API through a
-// name of its own (DNS rebinding).
+// Never throws: whatever goes wrong is a JSON error. `bound_host` is the address listened on, which
+// decides who is answered: refuse_head() of api_http.h.
 HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
 
-// The limits of a server that listens on `bound_host`: files are taken on a loopback address only.
+// The limits of a server that listens on `bound_host`: files are taken on a loopback address only,
+// and a body that refuse_head() refuses is not read.
 HttpLimits page_limits(const std::string& bound_host);
 
 // The same as a handler of the server, with the OpenAI API and the lab beside it unless they are
 // null. Both must outlive it.
 HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr,
                          LabService* lab = nullptr);
-bool is_loopback(std::string_view host);
 // Answers that never wait: HttpServer gives them on its I/O thread.
 bool is_quick(const HttpRequest& request);
 

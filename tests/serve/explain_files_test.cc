@@ -156,12 +156,26 @@ TEST_F(ExplainFiles, RefusesInOneLine) {
   refused(fetch(port, "/api/explain/files"), 405, "POST");
 }
 
-TEST_F(ExplainFiles, NamesCannotLeaveTheFolder) {
+TEST_F(ExplainFiles, NamesAreNoPaths) {
   TestServer server(page_limits("127.0.0.1"));
   const Answer answer = send(
       server.port(), body_of({{"../../" + folder_.filename().string() + "/evil.prom", kMetrics}}));
   EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.json()["files"][0]["path"], "evil.prom");
   EXPECT_FALSE(fs::exists(folder_ / "evil.prom"));
+}
+
+// Files are read from the body: where nothing can be written, they are explained all the same.
+TEST_F(ExplainFiles, NothingIsWritten) {
+  setenv("TMPDIR", (folder_ / "none").c_str(), 1);
+  TestServer server(page_limits("127.0.0.1"));
+  EXPECT_EQ(send(server.port(), body_of({{"m.prom", kMetrics}})).status, 200);
+  // SQLite would open a path.
+  const std::string page(4096, '\0');
+  const Answer sqlite = send(server.port(), body_of({{"a.sqlite", "SQLite format 3" + page}}));
+  EXPECT_EQ(sqlite.status, 400);
+  EXPECT_TRUE(sqlite.json()["error"]["message"].get<std::string>().starts_with("a.sqlite: "))
+      << sqlite.body;
 }
 
 TEST_F(ExplainFiles, AreTakenOnLoopbackOnly) {

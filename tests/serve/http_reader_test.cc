@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/random.h"
@@ -108,6 +109,38 @@ TEST(HttpReader, TakesFieldsFromTheHeaderOnly) {
   EXPECT_EQ(reader.request().origin, "http://o");
   EXPECT_EQ(reader.request().request_id, "7");
   EXPECT_TRUE(reader.request().takes_gzip);
+}
+
+// A body that is not wanted is refused when the header has come, before a byte of the body has.
+TEST(HttpReader, RefusesAtTheHead) {
+  HttpLimits limits;
+  limits.refuse_head = [](const HttpRequest& request) -> std::optional<HttpReply> {
+    if (request.content_type == "good/type") return std::nullopt;
+    return plain_error(415, "a wrong type");
+  };
+  const auto read = [&](std::string text) {
+    HttpReader reader(limits);
+    const HttpReader::Result result = reader.read(text);
+    return result == HttpReader::Result::refused ? reader.refusal().status : int(result);
+  };
+  const std::string head = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Type: ";
+  EXPECT_EQ(read(head + "bad/type\r\nContent-Length: 1000\r\n\r\n"), 415);
+  EXPECT_EQ(read(head + "bad/type\r\nTransfer-Encoding: chunked\r\n\r\n"), 415);
+  EXPECT_EQ(read(head + "bad/type\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"), 415);
+  EXPECT_EQ(read(head + "good/type\r\nContent-Length: 1000\r\n\r\n"),
+            int(HttpReader::Result::more));
+  EXPECT_EQ(read("GET /x HTTP/1.1\r\nHost: h\r\n\r\n"), int(HttpReader::Result::done));
+}
+
+TEST(HttpText, ComparesMediaTypes) {
+  for (const char* type : {"application/json", "Application/JSON; charset=utf-8",
+                           "application/json;x=\"y;z\"", "APPLICATION/JSON \t;"}) {
+    EXPECT_TRUE(has_media_type(type, "application/json")) << type;
+  }
+  for (const char* type : {"", ";", "application/jsonl", "application/json x", "text/json",
+                           "application/jso", "text/plain; application/json"}) {
+    EXPECT_FALSE(has_media_type(type, "application/json")) << type;
+  }
 }
 
 TEST(HttpText, ReadsTargets) {

@@ -107,14 +107,38 @@ TEST_F(LabServiceTest, RefusesWhatCannotOrMustNotRun) {
   EXPECT_EQ(status(service, lab_request("POST", "/api/lab/run")), 400);
   EXPECT_EQ(status(service, lab_request("POST", "/api/lab/run", {{"name", "nothing"}})), 400);
   EXPECT_EQ(status(service, lab_request("POST", "/api/lab/run", {{"name", "gpu-util"}})), 400);
-  HttpRequest form = lab_request("POST", "/api/lab/run", {{"name", "history"}});
-  form.content_type = "text/plain";
-  EXPECT_EQ(status(service, form), 415);
   const HttpRequest run = lab_request("POST", "/api/lab/run", {{"name", "history"}});
   LabService serving({"", true, true}), remote({"", false, false});
   EXPECT_EQ(status(serving, run), 409);
   EXPECT_EQ(status(remote, run), 403);
   EXPECT_FALSE(lab_state(serving)["why_not"].get<std::string>().empty());
+}
+
+TEST_F(LabServiceTest, WrongOptionsAreNamed) {
+  LabService service({});
+  const auto option = [&](const HttpRequest& request) {
+    const HttpReply reply = service.reply(request);
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    return Json::parse(reply.body)["error"].value("option", "none");
+  };
+  const auto run = [](std::map<std::string, std::string> query) {
+    return lab_request("POST", "/api/lab/run", std::move(query));
+  };
+  EXPECT_EQ(option(run({})), "name");
+  EXPECT_EQ(option(run({{"name", "nothing"}})), "name");
+  EXPECT_EQ(option(run({{"name", "history"}, {"quik", "true"}})), "quik");
+  EXPECT_EQ(option(run({{"name", "history"}, {"quick", "maybe"}})), "quick");
+  EXPECT_EQ(option(lab_request("POST", "/api/lab/stop", {{"name", "history"}})), "name");
+  EXPECT_EQ(option(lab_request("GET", "/api/lab", {{"quick", "true"}})), "quick");
+  HttpRequest body = run({{"name", "history"}});
+  body.body = R"({"quick": "perhaps"})";
+  EXPECT_EQ(option(body), "quick");
+  body.body = "[]";
+  EXPECT_EQ(option(body), "none");
+  HttpRequest twice = run({{"name", "history"}});
+  twice.repeated = "name";
+  EXPECT_EQ(option(twice), "name");
+  EXPECT_TRUE(lab_state(service)["running"].is_null());
 }
 
 TEST_F(LabServiceTest, RunsOneAtATimeAndStops) {

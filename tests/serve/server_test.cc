@@ -68,6 +68,59 @@ TEST(Server, OnLoopbackAnswersToLocalNamesOnly) {
   EXPECT_EQ(parse_answer(connection.receive()).status, 421);
 }
 
+// A tag of a foreign page sends a GET with the browser's word of where it comes from.
+TEST(Server, ApiRefusesPagesOfOtherOrigins) {
+  TestServer server;
+  const auto status = [&](const std::string& path, const std::string& site,
+                          const std::string& method = "GET", const std::string& body = "") {
+    const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
+    const Answer answer =
+        fetch(server.port(), path, type + "Sec-Fetch-Site: " + site + "\r\n", method, body);
+    if (answer.status == 403) {
+      EXPECT_TRUE(answer.json()["error"].contains("message"));
+    }
+    return answer.status;
+  };
+  for (const char* path :
+       {"/api/predict", "/api/plan?rate=1&model=llama-3-8b&machine=h100-sxm", "/api/live",
+        "/api/serving", "/api/lab", "/api/openapi.json", "/api/explain/files", "/api/nothing"}) {
+    for (const char* site : {"cross-site", "same-site", "something-new"}) {
+      EXPECT_EQ(status(path, site), 403) << path << " " << site;
+    }
+    for (const char* site : {"same-origin", "none"}) {
+      if (std::string_view(path).starts_with("/api/plan")) continue;  // takes a second
+      EXPECT_NE(status(path, site), 403) << path << " " << site;
+    }
+  }
+  EXPECT_EQ(status("/api/predict", "cross-site", "POST", "{}"), 403);
+  EXPECT_EQ(status("/api/predict", "same-origin", "POST", "{}"), 200);
+  EXPECT_EQ(status("/", "cross-site"), 200);  // a link to the page
+  EXPECT_EQ(status("/healthz", "cross-site"), 200);
+}
+
+// The answer comes when the header has: the client has sent none of its 256 MiB.
+TEST(Server, RefusesAWrongTypeBeforeTheBody) {
+  TestServer server(page_limits("127.0.0.1"));
+  const auto status = [&](const std::string& path, const std::string& header) {
+    Connection connection(server.port());
+    connection.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n");
+    return parse_answer(connection.receive()).status;
+  };
+  const std::string length = "Content-Length: 200000000\r\n";
+  EXPECT_EQ(status("/api/explain/files", length), 415);
+  EXPECT_EQ(status("/api/explain/files", length + "Content-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(status("/api/explain/files",
+                   "Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"),
+            415);
+  EXPECT_EQ(status("/api/explain/files", "Content-Length: 300000000\r\n"), 413);
+  EXPECT_EQ(status("/api/predict", "Content-Length: 5\r\nContent-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(post(server.port(), "/api/predict", R"({"batch":2})").status, 200);
+  EXPECT_EQ(fetch(server.port(), "/api/predict",
+                  "Content-Type: Application/JSON; charset=utf-8\r\n", "POST", "{}")
+                .status,
+            200);
+}
+
 TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
   HttpLimits limits;
   limits.read = std::chrono::milliseconds(400);

@@ -32,7 +32,7 @@ std::string sqlite_uri(const std::string& path) {
 
 class NsightSqliteReader {
  public:
-  explicit NsightSqliteReader(const std::string& path);
+  explicit NsightSqliteReader(const EvidenceInput& input);
   EvidenceFile read();
 
  private:
@@ -56,6 +56,7 @@ class NsightSqliteReader {
   void read_device_name();
 
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> database_{nullptr, sqlite3_close};
+  uintmax_t bytes_ = 0;  // of the file
   EvidenceFile file_;
   Timeline timeline_;
   std::unordered_map<int64_t, uint32_t> names_;  // id of StringIds -> name of the timeline
@@ -64,14 +65,24 @@ class NsightSqliteReader {
 // The process of a globalTid or globalPid: bits 24 to 47.
 uint32_t nsys_process(int64_t global) { return uint32_t((uint64_t(global) >> 24) & 0xFFFFFF); }
 
-NsightSqliteReader::NsightSqliteReader(const std::string& path) {
-  file_.path = path;
+NsightSqliteReader::NsightSqliteReader(const EvidenceInput& input) {
+  file_.path = input.name;
   file_.kind = "Nsight Systems (SQLite)";
   sqlite3* database = nullptr;
-  const int status = sqlite3_open_v2(sqlite_uri(path).c_str(), &database,
-                                     SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
+  int status = sqlite3_open_v2(input.sent ? ":memory:" : sqlite_uri(input.name).c_str(), &database,
+                               SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
   database_.reset(database);
-  if (status != SQLITE_OK) throw Error("{}: cannot be opened as an SQLite file", path);
+  if (status == SQLITE_OK && input.sent) {
+    bytes_ = input.sent->size();
+    const auto size = sqlite3_int64(bytes_);
+    // SQLite only reads from a database that it is given as read-only.
+    auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(input.sent->data()));
+    status = sqlite3_deserialize(database, "main", data, size, size, SQLITE_DESERIALIZE_READONLY);
+  } else {
+    std::error_code unknown;
+    bytes_ = std::filesystem::file_size(input.name, unknown);  // uintmax_t(-1) where unknown
+  }
+  if (status != SQLITE_OK) throw Error("{}: cannot be opened as an SQLite file", input.name);
   // The schema comes with the file: nothing in it may run.
   sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
@@ -144,12 +155,10 @@ void NsightSqliteReader::check_size() {
   const Statement query =
       prepare("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
   if (sqlite3_step(query.get()) != SQLITE_ROW) return;
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(file_.path, error);
   const int64_t said = sqlite3_column_int64(query.get(), 0);
-  if (!error && said > 0 && size < uintmax_t(said))
+  if (said > 0 && bytes_ < uintmax_t(said))
     file_.notes.push_back(
-        fmt::format("the file ends too early: it has {} of {} bytes", size, said));
+        fmt::format("the file ends too early: it has {} of {} bytes", bytes_, said));
 }
 
 // Nanoseconds of columns 0 and 1. An end before the start gives a negative duration, which the
@@ -299,8 +308,8 @@ EvidenceFile NsightSqliteReader::read() {
 
 bool is_sqlite(std::string_view head) { return head.substr(0, 15) == "SQLite format 3"; }
 
-EvidenceFile read_nsight_systems_sqlite(const std::string& path) {
-  return NsightSqliteReader(path).read();
+EvidenceFile read_nsight_systems_sqlite(const EvidenceInput& input) {
+  return NsightSqliteReader(input).read();
 }
 
 }  // namespace ridge

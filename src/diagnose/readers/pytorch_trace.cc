@@ -1,7 +1,6 @@
 #include "diagnose/readers/pytorch_trace.h"
 
 #include <simdjson.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <charconv>
@@ -355,23 +354,20 @@ bool is_pytorch_trace(std::string_view head) {
   return has("\"traceEvents\"") || has("\"deviceProperties\"") || has("\"torch_profiler");
 }
 
-EvidenceFile read_pytorch_trace(const std::string& path) {
-  const gzFile packed = gzopen(path.c_str(), "rb");  // reads plain files as they are
-  if (packed == nullptr) throw Error("{}: cannot be opened", path);
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> owner(packed, gzclose);
-  gzbuffer(packed, 1 << 18);
-  bool damaged = false;
-  uint64_t done = 0;
-  JsonStream stream([&](char* into, size_t size) {
-    const int got = gzread(packed, into, unsigned(std::min<size_t>(size, 1 << 22)));
-    damaged = damaged || got < 0;
-    done += uint64_t(std::max(got, 0));
-    return size_t(std::max(got, 0));
-  });
-  EvidenceFile file = read_pytorch_trace_events(stream, path);
-  if (damaged)
-    file.notes.push_back(fmt::format("damaged gzip data after byte {} of the unpacked text", done));
+EvidenceFile read_pytorch_trace(const EvidenceInput& input, UnpackBudget& budget) {
+  UnpackedReader reader(input, budget);
+  JsonStream stream([&](char* into, size_t size) { return reader.read(into, size); });
+  EvidenceFile file = read_pytorch_trace_events(stream, input.name);
+  if (reader.damaged()) {
+    file.notes.push_back(
+        fmt::format("damaged gzip data after byte {} of the unpacked text", reader.position()));
+  }
   return file;
+}
+
+EvidenceFile read_pytorch_trace(const EvidenceInput& input) {
+  UnpackBudget unlimited;
+  return read_pytorch_trace(input, unlimited);
 }
 
 }  // namespace ridge

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +6,6 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "diagnose/readers/live.h"
 #include "diagnose/readers/metrics_page.h"
 #include "diagnose/readers/metrics_window.h"
@@ -21,35 +19,33 @@ constexpr size_t kMostTextBytes = 256u << 20;  // of formats that are read whole
 constexpr size_t kMostFiles = 256;
 constexpr double kSampleEvery_s = 1;
 
-// The first `most` bytes, unpacked where the file is gzipped. gzread passes other files through.
-std::string read_unpacked(const std::string& path, size_t most) {
-  std::error_code problem;
-  if (std::filesystem::is_directory(path, problem)) throw Error("{}: is a folder", path);
-  const gzFile file = gzopen(path.c_str(), "rb");
-  if (!file) throw Error("{}: no such file, or it cannot be read", path);
-  gzbuffer(file, 256u << 10);
+// The first `most` bytes. Of a damaged archive what comes before the damage is used.
+std::string read_unpacked(const EvidenceInput& input, size_t most, UnpackBudget& budget) {
+  UnpackedReader reader(input, budget);
   std::string text;
   for (char block[64u << 10]; text.size() < most;) {
-    const size_t want = std::min(sizeof(block), most - text.size());
-    const int got = gzread(file, block, static_cast<unsigned>(want));
-    if (got <= 0) break;  // the end, or a damaged archive: what came before it is used
-    text.append(block, static_cast<size_t>(got));
+    const size_t got = reader.read(block, std::min(sizeof(block), most - text.size()));
+    if (got == 0) break;
+    text.append(block, got);
   }
-  gzclose(file);
   return text;
 }
 
-double modified_s(const std::string& path) {
+// 0: not known.
+double modified_s(const EvidenceInput& input) {
+  if (input.sent) return input.sent_modified_s;
   std::error_code problem;
-  const auto time = std::filesystem::last_write_time(path, problem);
+  const auto time = std::filesystem::last_write_time(input.name, problem);
   if (problem) return 0;
   // Unix time, as a page's process_start_time_seconds is.
   return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch())
       .count();
 }
 
-EvidenceFile read_text(const std::string& path, const ReadOptions& options) {
-  const std::string text = read_unpacked(path, kMostTextBytes + 1);
+EvidenceFile read_text(const EvidenceInput& input, const ReadOptions& options,
+                       UnpackBudget& budget) {
+  const std::string& path = input.name;
+  const std::string text = read_unpacked(input, kMostTextBytes + 1, budget);
   if (text.size() > kMostTextBytes) {
     throw Error("{}: larger than {} MB; only traces may be", path, kMostTextBytes >> 20);
   }
@@ -66,12 +62,14 @@ EvidenceFile read_text(const std::string& path, const ReadOptions& options) {
       path);
 }
 
-void read_file_pages(const std::string& path, std::vector<MetricsPage>& pages) {
-  const std::string text = read_unpacked(path, kMostTextBytes);
-  std::vector<MetricsPage> found = parse_metrics(text, path);
+void read_file_pages(const EvidenceInput& input, UnpackBudget& budget,
+                     std::vector<MetricsPage>& pages) {
+  const std::string text = read_unpacked(input, kMostTextBytes, budget);
+  std::vector<MetricsPage> found = parse_metrics(text, input.name);
   // The time of a single page is when its file was written, if nothing better is known.
-  if (found.size() == 1 && !found.front().time_s) {
-    found.front().time_s = modified_s(path);
+  const double written_s = modified_s(input);
+  if (found.size() == 1 && !found.front().time_s && written_s > 0) {
+    found.front().time_s = written_s;
     found.front().time_from_file = true;
   }
   std::move(found.begin(), found.end(), std::back_inserter(pages));
@@ -79,27 +77,29 @@ void read_file_pages(const std::string& path, std::vector<MetricsPage>& pages) {
 
 }  // namespace
 
-Evidence read_evidence(const std::vector<std::string>& paths, const ReadOptions& options) {
-  if (paths.size() > kMostFiles) throw Error("at most {} files at once", kMostFiles);
+Evidence read_evidence(const std::vector<EvidenceInput>& inputs, const ReadOptions& options) {
+  if (inputs.size() > kMostFiles) throw Error("at most {} files at once", kMostFiles);
   Evidence evidence;
   std::vector<MetricsPage> pages;
-  for (const std::string& path : paths) {
-    if (path.starts_with("http://") || path.starts_with("https://")) {
+  UnpackBudget budget{options.most_unpacked_bytes};
+  for (const EvidenceInput& input : inputs) {
+    const std::string& path = input.name;
+    if (!input.sent && (path.starts_with("http://") || path.starts_with("https://"))) {
       std::vector<MetricsPage> live =
           sample_metrics(path, options.sample_s, kSampleEvery_s, options.tick);
       std::move(live.begin(), live.end(), std::back_inserter(pages));
       continue;
     }
-    const std::string head = read_unpacked(path, kHeadBytes);
+    const std::string head = read_unpacked(input, kHeadBytes, budget);
     if (head.empty()) throw Error("{}: is empty", path);
     if (is_sqlite(head)) {
-      evidence.files.push_back(read_nsight_systems_sqlite(path));
+      evidence.files.push_back(read_nsight_systems_sqlite(input));
     } else if (is_prometheus_text(head)) {
-      read_file_pages(path, pages);
+      read_file_pages(input, budget, pages);
     } else if (is_pytorch_trace(head)) {
-      evidence.files.push_back(read_pytorch_trace(path));
+      evidence.files.push_back(read_pytorch_trace(input, budget));
     } else {
-      evidence.files.push_back(read_text(path, options));
+      evidence.files.push_back(read_text(input, options, budget));
     }
   }
   if (!pages.empty()) {

@@ -2,6 +2,7 @@
 // of this folder.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,13 +10,17 @@
 #include <vector>
 
 #include "diagnose/evidence.h"
+#include "diagnose/readers/evidence_input.h"
 
 namespace ridge {
 
 // What a person says about the files.
 struct ReadOptions {
-  double window_s = 0;               // between two snapshots; 0: from the files' timestamps
-  double wall_time_s = 0;            // that a kernel summary covers; 0: not known
+  double window_s = 0;     // between two snapshots; 0: from the files' timestamps
+  double wall_time_s = 0;  // that a kernel summary covers; 0: not known
+  // Of all files together, gzipped ones unpacked; above: Error. Formats that are read whole have a
+  // limit of 256 MiB a file besides; traces are read in bounded memory, however long they are.
+  uint64_t most_unpacked_bytes = UINT64_MAX;
   double sample_s = 30;              // how long a live endpoint is sampled
   std::function<bool(double)> tick;  // called while sampling with the seconds gone; false ends it
 };
@@ -23,7 +28,7 @@ struct ReadOptions {
 // Reads all files of a case; "http://HOST:PORT/metrics" samples a live endpoint. Snapshots of one
 // endpoint are joined to a window. A file that cannot be read at all throws Error naming it; what
 // cannot be read inside a file becomes a note.
-Evidence read_evidence(const std::vector<std::string>& paths, const ReadOptions& options);
+Evidence read_evidence(const std::vector<EvidenceInput>& inputs, const ReadOptions& options);
 
 // --- One function per format: nullopt where the text is not of that format; Error "NAME: line 3:
 // ..." where it is, and nothing in it can be used. `name` is for messages.
@@ -38,12 +43,13 @@ std::optional<EvidenceFile> read_llama_bench(std::string_view text, const std::s
 std::optional<EvidenceFile> read_request_log(std::string_view text, const std::string& name);
 std::optional<EvidenceFile> read_engine_log(std::string_view text, const std::string& name);
 
-// Files that are too large or not text: given by path. Recognised by `head`, the first bytes (of
-// the unpacked content where the file is gzipped).
+// Files that are too large or not text: read as they come. Recognised by `head`, the first bytes
+// (of the unpacked content where the file is gzipped).
 bool is_sqlite(std::string_view head);
-EvidenceFile read_nsight_systems_sqlite(const std::string& path);
+EvidenceFile read_nsight_systems_sqlite(const EvidenceInput& input);
 bool is_pytorch_trace(std::string_view head);
-EvidenceFile read_pytorch_trace(const std::string& path);
+EvidenceFile read_pytorch_trace(const EvidenceInput& input, UnpackBudget& budget);
+EvidenceFile read_pytorch_trace(const EvidenceInput& input);  // of any length
 
 // Pages of Prometheus text have a parser and a comparison of their own: metrics_page.h,
 // metrics_window.h.

@@ -242,6 +242,14 @@ TEST_F(NsightSqlite, Profile) {
   EXPECT_NEAR(profile.gap(GapCause::host), 30e-6, 1e-12);
   EXPECT_EQ(profile.steps, 1);
   EXPECT_EQ(profile.decode_tokens, 8);
+  // In memory, as the page sends it.
+  const std::string bytes = read_file(path_, 1 << 20);
+  const EvidenceFile sent = read_nsight_systems_sqlite({"p.sqlite", bytes, 0});
+  EXPECT_EQ(sent.path, "p.sqlite");
+  ASSERT_TRUE(sent.profile);
+  EXPECT_EQ(sent.profile->wall_s, profile.wall_s);
+  EXPECT_EQ(sent.profile->busy_s, profile.busy_s);
+  EXPECT_EQ(bytes, read_file(path_, 1 << 20));
   // The file is only read.
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
@@ -292,7 +300,12 @@ TEST_F(NsightSqlite, EveryTruncationIsAnErrorOrANote) {
   const std::string whole = read_file(path_, 1 << 20);
   for (size_t size = 0; size < whole.size(); size += 1536) {
     fs::remove(path_);
-    std::ofstream(path_, std::ios::binary) << whole.substr(0, size);
+    const std::string part = whole.substr(0, size);
+    std::ofstream(path_, std::ios::binary) << part;
+    try {
+      EXPECT_FALSE(read_nsight_systems_sqlite({"sent", part, 0}).notes.empty()) << size;
+    } catch (const Error&) {
+    }
     try {
       const EvidenceFile file = read_nsight_systems_sqlite(path_);
       EXPECT_FALSE(file.notes.empty()) << size;

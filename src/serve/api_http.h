@@ -1,0 +1,56 @@
+// What the paths under /api share where they meet HTTP: who may ask, options out of a request, and
+// JSON replies.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "serve/api.h"
+#include "serve/busy_error.h"
+#include "serve/http.h"
+
+namespace ridge {
+
+bool is_loopback(std::string_view host);
+
+// Whether the Host of the request is one that this server answers to. On a loopback address only
+// local names are, so that no web page can reach the API through a name of its own (DNS rebinding).
+bool may_answer(const HttpRequest& request, std::string_view bound_host);
+
+// The reply to a request that is refused for its header alone; nothing where it may go on. Looks at
+// the Host of every request and, under /api/,
+//   - at Sec-Fetch-Site: an <img> or <script> of another origin would make this server work,
+//   - at the type of a POST's body: each is one that no form of a foreign page can send.
+// The server asks before it reads a body, and the handler asks for every request.
+std::optional<HttpReply> refuse_head(const HttpRequest& request, std::string_view bound_host);
+
+// The query and, of a POST, the JSON object in the body. Throws Error; OptionError for a name that
+// was given twice.
+ApiOptions api_options_in(const HttpRequest& request);
+
+HttpReply api_json_reply(const Json& json, int status = 200);
+HttpReply api_error_reply(int status, const std::string& message, const std::string& option = "");
+
+// The JSON that `work` returns; what it throws becomes an error object.
+template <typename Work>
+HttpReply api_reply_with(Work work, int status = 200) {
+  try {
+    return api_json_reply(work(), status);
+  } catch (const OptionError& error) {
+    return api_error_reply(400, error.what(), error.option());
+  } catch (const BusyError& error) {
+    HttpReply reply = api_error_reply(503, error.what());
+    reply.headers.emplace_back("Retry-After", "5");
+    return reply;
+  } catch (const Error& error) {
+    return api_error_reply(400, error.what());
+  } catch (const std::exception& error) {
+    return api_error_reply(500, fmt::format("a fault of Ridge: {}", error.what()));
+  }
+}
+
+}  // namespace ridge
