@@ -196,6 +196,13 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOp
   return make_runner(started, load_engine_weights(options), wanted);
 }
 
+std::vector<Token> text_prompt(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<Token> tokens = tokenizer.encode(text);
+  if (tokenizer.adds_bos && tokenizer.bos) tokens.insert(tokens.begin(), *tokenizer.bos);
+  if (tokens.empty() && tokenizer.bos) tokens.push_back(*tokenizer.bos);
+  return tokens;
+}
+
 System roof_system(const EngineOptions& options, Runner& runner) {
   return options.device == "cpu" ? cpu_roof_system(runner) : cuda_system();
 }

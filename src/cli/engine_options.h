@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/account/ledger.h"
 #include "engine/account/roof_system.h"
@@ -46,6 +48,9 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
 Weights load_engine_weights(const EngineOptions& options);
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
                                     const RunnerOptions& wanted);
+
+// A plain prompt as a model reads it: with the beginning token where its tokenizer adds one.
+std::vector<Token> text_prompt(const Tokenizer& tokenizer, std::string_view text);
 
 // The machine the run is held against: engine/account/roof_system.h.
 System roof_system(const EngineOptions& options, Runner& runner);

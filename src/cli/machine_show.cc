@@ -24,11 +24,9 @@ std::string count_text(const Level& level, const PyramidPiece& piece) {
   return *count < 1 ? "-" : pretty_count(*count);
 }
 
-// Caches are counted in binary units, memories as their makers sell them.
 std::string capacity_text(const Machine& machine, const Level& level) {
   if (!level.capacity) return "?";
-  const bool memory = &level == &machine.memory() || level.scope >= Scope::host;
-  const std::string one = memory ? pretty_bytes(*level.capacity) : pretty_binary(*level.capacity);
+  const std::string one = size_text(machine, level, *level.capacity);
   return level.instances > 1 ? fmt::format("{} x {:g}", one, level.instances) : one;
 }
 
@@ -183,6 +181,11 @@ void print_node(const System& system) {
 }
 
 }  // namespace
+
+std::string size_text(const Machine& machine, const Level& level, double bytes) {
+  const bool memory = &level == &machine.memory() || level.scope >= Scope::host;
+  return memory ? pretty_bytes(bytes) : pretty_binary(bytes);
+}
 
 void print_machine(const System& system, const Model& model, const MachineView& view) {
   const Machine& machine = system.device;

@@ -22,6 +22,9 @@ void print_machine(const System& system, const Model& model, const MachineView& 
 void print_machine_history(const std::vector<Machine>& machines, const MachineView& view);
 void print_machine_comparison(const System& a, const System& b, const MachineView& view);
 
+// The size of a level: caches in binary units, memories as their makers sell them.
+std::string size_text(const Machine& machine, const Level& level, double bytes);
+
 // A value that may be unknown, in the caller's format; "?" when it is.
 template <typename Format>
 std::string or_unknown(const Maybe& value, Format format) {

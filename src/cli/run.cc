@@ -111,10 +111,7 @@ std::vector<Token> prompt_tokens(const Runner& runner, const RunCommandOptions& 
     messages.push_back({"user", prompt});
     return chat_tokens(*tokenizer, messages);
   }
-  std::vector<Token> tokens = tokenizer->encode(prompt);
-  if (tokenizer->adds_bos && tokenizer->bos) tokens.insert(tokens.begin(), *tokenizer->bos);
-  if (tokens.empty() && tokenizer->bos) tokens.push_back(*tokenizer->bos);
-  return tokens;
+  return text_prompt(*tokenizer, prompt);
 }
 
 void show_text(std::string_view text) {

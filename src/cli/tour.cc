@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/machine_view.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
 #include "engine/generate.h"
@@ -58,7 +59,7 @@ std::string pyramid_text(const Machine& m) {
     const Maybe size = level.total_capacity();
     const double share =
         size && most > least ? 0.15 + 0.85 * std::log(*size / least) / std::log(most / least) : 0;
-    table.add({level.name, size ? pretty_binary(*size) : "?",
+    table.add({level.name, size ? size_text(m, level, *size) : "?",
                level.read_bandwidth ? pretty_rate(*level.read_bandwidth) : "?", bar(share, 30)});
   }
   return table.text();
@@ -113,7 +114,7 @@ constexpr const char* kWords = "The memory of a computer";
 Words write_words() {
   Words words;
   words.runner = make_runner({}, {.cache_tokens = 256});
-  words.prompt = words.runner->weights().tokenizer->encode(kWords);
+  words.prompt = text_prompt(*words.runner->weights().tokenizer, kWords);
   GenerateOptions options;
   options.sampler.temperature = 0.7;
   options.sampler.top_p = 0.95;

@@ -97,7 +97,7 @@ void compare_first_token(Diagnosis& d) {
 
 void describe_reconstruction(Diagnosis& d) {
   const Reconstruction& run = d.run;
-  if (run.batch && run.batch_from != "as observed") {
+  if (run.batch && run.batch_from != "as observed" && !run.batch_predicted) {
     d.findings.push_back({Bearing::supports, fmt::format("{:.0f} sequences decode at once ({})",
                                                          *run.batch, run.batch_from)});
   }

@@ -243,7 +243,7 @@ std::optional<Hypothesis> judge_slow_operator(const Case& c) {
                        worst->seconds / worst->expected_s, pretty_time(worst->expected_s)));
   for (const KernelTime& k : p->kernels) {
     if (k.family != worst->family) continue;
-    x.belief.supports(0, fmt::format("its longest kernel: {} ({} in {:.0f} launches)", k.name,
+    x.belief.supports(0, fmt::format("its longest kernel is {} ({} in {:.0f} launches)", k.name,
                                      pretty_time(k.seconds), k.launches));
     break;
   }

@@ -175,7 +175,8 @@ std::optional<Hypothesis> judge_drafts(const Case& c) {
     gain = c.run.expected->prediction.tokens_per_s / predict(plain).tokens_per_s;
     x.wall = c.run.expected->prediction.decode.wall;
     if (gain < thresholds::kDraftsPay) {
-      x.belief.supports(0.7, fmt::format("expected gain over plain decode: {:.2f}x", gain));
+      x.belief.supports(
+          0.7, fmt::format("speculation is expected to yield {:.2f}x of plain decode", gain));
     }
   }
   const double share = drafted > 0 ? accepted / drafted : 1;

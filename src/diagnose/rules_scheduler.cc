@@ -206,7 +206,8 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   if (c.waits()) {
     x.belief.supports(0.4, waiting_words(c));
     if (seen.value_or(Quantity::waiting, 0) > c.running() && c.running() > 0) {
-      x.belief.supports(0.15, fmt::format("more than the {} that run", pretty_number(c.running())));
+      x.belief.supports(
+          0.15, fmt::format("more requests wait than the {} that run", pretty_number(c.running())));
     }
   }
   if (queues_long(c)) {
@@ -230,8 +231,8 @@ std::optional<Hypothesis> judge_capacity(const Case& c) {
   }
   if (c.device_idles()) x.belief.contradicts(0.4, "the device has time to spare");
   if (is_default_limit(c.running()) && !seen.has(Quantity::max_running)) {
-    x.belief.contradicts(
-        0.85, fmt::format("{} sequences: a default limit of engines", pretty_number(c.running())));
+    x.belief.contradicts(0.85, fmt::format("{} sequences is a default limit of engines",
+                                           pretty_number(c.running())));
   }
   if (cache_has_room(c) && c.waits() && !batch_is_useful(c) && !c.tensor_busy()) {
     x.belief.contradicts(0.75, "the KV cache has room: a limit may hold requests back");
@@ -267,11 +268,22 @@ std::string batch_advice(const Expected& e, double batch) {
 void compare_useful_batch(const Case& c, Hypothesis& x) {
   const Expected& e = *c.run.expected;
   const bool far = c.run.under_batched(thresholds::kFarUnderBatched);
+  // A batch that was taken from the rate is no observation: the rate is.
+  const double rate = c.seen.value_or(Quantity::tokens_per_s, 0);
   x.belief.supports(
       far ? 0.6 : 0.4,
-      fmt::format("batch {:.0f}; a batch of {:.0f} comes within 10 % of the best "
-                  "throughput ({} tok/s expected)",
-                  *c.run.batch, e.useful_batch, pretty_number(e.useful_tokens_per_s)));
+      fmt::format("{}; a batch of {:.0f} comes within 10 % of the best throughput ({} tok/s "
+                  "expected)",
+                  c.run.batch_predicted
+                      ? fmt::format("{} tok/s is what a batch of {:.0f} is expected to yield",
+                                    pretty_number(rate), *c.run.batch)
+                      : fmt::format("the batch is {:.0f}", *c.run.batch),
+                  e.useful_batch, pretty_number(e.useful_tokens_per_s)));
+  if (c.run.batch_predicted) {
+    x.belief.contradicts(1,
+                         "the batch was not observed: a larger batch with slow steps would "
+                         "yield the same rate");
+  }
   if (c.run.in_band() && c.run.phase == Phase::decode) {
     x.belief.supports(
         0.4,

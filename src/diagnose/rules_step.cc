@@ -400,14 +400,15 @@ std::optional<Hypothesis> judge_late_prefill(const Case& c) {
   Hypothesis x{Verdict::queue_capacity, {}, std::nullopt, "", false};
   const double own = c.run.predicted().expected_s;
   x.belief.supports(c.run.expected->over_expected > 3 ? 0.5 : 0.42,
-                    fmt::format("the prompt's own work takes {}; {} pass before or around it",
-                                pretty_time(own), pretty_time(*c.run.step_s - own)));
-  x.belief.contradicts(1, "or the prompts are longer than given, or miss the prefix cache");
+                    fmt::format("the first token takes {}; the prompt alone is expected to take {}",
+                                pretty_time(*c.run.step_s), pretty_time(own)));
+  x.belief.contradicts(
+      1, "prompts that are longer than given, or miss the prefix cache, would explain it too");
   x.wall = c.run.predicted().wall;
   x.sentence = fmt::format(
-      "Queueing, most likely: {} of the time to first token is not this prompt's own work. "
+      "Queueing, most likely: the prompt's own work explains only {} of the time to first token. "
       "Requests wait for a slot, or prompts run one after the other.",
-      pretty_percent(1 - own / *c.run.step_s));
+      pretty_percent(own / *c.run.step_s));
   return x;
 }
 

@@ -163,6 +163,11 @@ std::optional<Published> published_counts(std::string_view name) {
                    published.value("source", "")};
 }
 
+std::string model_repository(std::string_view name) {
+  const EmbeddedFile* file = find_embedded(name);
+  return file == nullptr ? "" : parse_embedded(*file).value("repository", "");
+}
+
 json builtin_config(std::string_view name) {
   const EmbeddedFile* file = find_embedded(name);
   return file == nullptr ? json() : parse_embedded(*file).at("config");

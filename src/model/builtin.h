@@ -24,6 +24,9 @@ std::string fold_model_name(std::string_view name);
 // Nullopt where no built-in model has this name.
 std::optional<Model> builtin_model(std::string_view name);
 std::optional<Published> published_counts(std::string_view name);
+// Where a built-in model is on Hugging Face, as an engine is started with it: "Qwen/Qwen3-8B".
+// Empty: the atlas does not know.
+std::string model_repository(std::string_view name);
 // Its Hugging Face config, as the atlas has it; null where there is no such model.
 nlohmann::json builtin_config(std::string_view name);
 

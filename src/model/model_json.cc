@@ -60,6 +60,9 @@ Json model_summary(const Model& model) {
 Json model_details(const Model& model) {
   Json entry = model_summary(model);
   entry["source"] = model.source;
+  const std::string repository =
+      model.source == "built in" ? model_repository(model.name) : std::string();
+  entry["repository"] = repository.empty() ? Json() : Json(repository);
   entry["hidden"] = model.hidden;
   entry["vocab"] = model.vocab;
   entry["tied_embeddings"] = model.tied_embeddings;

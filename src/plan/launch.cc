@@ -1,15 +1,23 @@
 #include <fmt/format.h>
 
+#include "model/builtin.h"
 #include "plan/whatif.h"
 
 namespace ridge {
 namespace {
 
+// What an engine is told to load: a repository or a path. MODEL where the atlas knows neither.
+std::string model_argument(const Model& model) {
+  if (model.source != "built in") return model.source;
+  const std::string repository = model_repository(model.name);
+  return repository.empty() ? "MODEL" : repository;
+}
+
 bool quantized(const Request& r) { return r.plan.weights && r.plan.weights->bits < 16; }
 
 std::string vllm_command(const Request& r, const Replica& replica) {
   std::string text =
-      fmt::format("vllm serve {} --tensor-parallel-size {}", r.model->name, r.plan.tp);
+      fmt::format("vllm serve {} --tensor-parallel-size {}", model_argument(*r.model), r.plan.tp);
   if (r.plan.pp > 1) text += fmt::format(" --pipeline-parallel-size {}", r.plan.pp);
   if (r.plan.ep > 1) text += " --enable-expert-parallel";
   if (quantized(r)) text += fmt::format(" --quantization {}", r.plan.weights->name);
@@ -23,7 +31,7 @@ std::string vllm_command(const Request& r, const Replica& replica) {
 
 std::string sglang_command(const Request& r, const Replica& replica) {
   std::string text = fmt::format("python -m sglang.launch_server --model-path {} --tp {}",
-                                 r.model->name, r.plan.tp);
+                                 model_argument(*r.model), r.plan.tp);
   if (r.plan.pp > 1) text += fmt::format(" --pp-size {}", r.plan.pp);
   if (r.plan.ep > 1) text += fmt::format(" --ep-size {}", r.plan.ep);
   if (quantized(r)) text += fmt::format(" --quantization {}", r.plan.weights->name);
@@ -36,7 +44,8 @@ std::string sglang_command(const Request& r, const Replica& replica) {
 }
 
 std::string trtllm_command(const Request& r, const Replica& replica) {
-  std::string text = fmt::format("trtllm-serve {} --tp_size {}", r.model->name, r.plan.tp);
+  std::string text =
+      fmt::format("trtllm-serve {} --tp_size {}", model_argument(*r.model), r.plan.tp);
   if (r.plan.pp > 1) text += fmt::format(" --pp_size {}", r.plan.pp);
   if (r.plan.ep > 1) text += fmt::format(" --ep_size {}", r.plan.ep);
   return text + fmt::format(" --max_batch_size {} --max_num_tokens {}",
@@ -44,7 +53,9 @@ std::string trtllm_command(const Request& r, const Replica& replica) {
 }
 
 std::string llama_cpp_command(const Request& r, const Replica& replica) {
-  std::string text = fmt::format("llama-server --model {}.gguf", r.model->name);
+  const std::string& source = r.model->source;  // a repository has no name for its GGUF files
+  std::string text =
+      fmt::format("llama-server --model {}", source.ends_with(".gguf") ? source : "MODEL.gguf");
   if (r.system.device.kind == MachineKind::gpu) text += " --n-gpu-layers 999";
   // The context is what all sequences hold together.
   return text + fmt::format(" --parallel {} --batch-size {} --ctx-size {:.0f}",
@@ -61,8 +72,10 @@ std::string launch_command(const Request& r, const Replica& replica) {
   if (stack == "llama.cpp") return llama_cpp_command(r, replica);
   if (stack.starts_with("ridge")) {
     const char* device = r.system.device.kind == MachineKind::gpu ? "cuda" : "cpu";
-    return fmt::format("ridge serve {} --device {} --max-sequences {} --chunk {}", r.model->name,
-                       device, replica.policy.max_sequences, replica.policy.max_tokens);
+    const bool inside = r.model->name.starts_with("ridge-");  // its weights are in the binary
+    return fmt::format("ridge serve {} --device {} --max-sequences {} --chunk {}",
+                       inside ? r.model->name : model_argument(*r.model), device,
+                       replica.policy.max_sequences, replica.policy.max_tokens);
   }
   return vllm_command(r, replica);
 }

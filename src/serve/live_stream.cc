@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLiveTick = 100ms;
 constexpr int kPagesEvery = 3, kTreeEvery = 10, kProfileTicks = 10;  // ticks
+constexpr int kLoadEvery = 20;                                       // ticks
 constexpr auto kHeartbeat = 5s;
 constexpr double kMaxBurst = LiveStream::kBytesPerSecond / 2;
 constexpr size_t kMostGroups = 8;           // in one message
@@ -119,6 +120,7 @@ void LiveStream::tick(ServingClock::time_point now) {
     Json hello = about_;
     hello["now_s"] = std::chrono::duration<double>(now - start_).count();
     each.greeted = write(each, live_event("hello", json_text(hello)));
+    if (!known_load_.empty()) write(each, known_load_);
   }
   feed_.profile(wants_profile());
   collect();
@@ -126,6 +128,7 @@ void LiveStream::tick(ServingClock::time_point now) {
   send_steps();
   send_cache();
   send_profile();
+  send_load();
   for (Listener& each : listeners_) {
     if (now - each.last_write >= kHeartbeat) write(each, ":\n\n");
   }
@@ -239,6 +242,22 @@ void LiveStream::send_profile() {
   feed_.release_timed_step();
 }
 
+// The first span begins when somebody listens. Ranks are processes of their own, whose time would
+// count as others'.
+void LiveStream::send_load() {
+  if (engine_.runner().plan().devices() > 1) return;
+  if (!load_) {
+    load_.emplace();
+    next_load_ = ticks_ + kLoadEvery;
+  }
+  if (ticks_ < next_load_) return;
+  next_load_ = ticks_ + kLoadEvery;
+  std::string event = live_event("load", load_json(load_->others()));
+  if (event == known_load_) return;
+  broadcast(event);
+  known_load_ = std::move(event);
+}
+
 void LiveStream::broadcast(const std::string& event, bool Listener::*has) {
   if (event.empty()) return;
   allowance_ -= double(event.size());
@@ -267,6 +286,8 @@ void LiveStream::forget() {
   dropped_steps_ = dropped_requests_ = 0;
   known_pages_.clear();
   known_tree_.clear();
+  known_load_.clear();
+  load_.reset();
   pages_changed_ = tree_changed_ = true;
   next_tree_ = 0;
   if (feed_.cache() != nullptr) feed_.release_cache();

@@ -18,6 +18,7 @@
 #include "roofline/stack.h"
 #include "serve/http.h"
 #include "serve/live_steps.h"
+#include "serve/machine_load.h"
 #include "serving/live_feed.h"
 #include "serving/serving_engine.h"
 
@@ -62,6 +63,7 @@ class LiveStream {
   void send_pages(const CacheSnapshot& cache);
   void send_tree(const CacheSnapshot& cache);
   void send_profile();
+  void send_load();
   // To all, or to those that have the message that changes refer to.
   void broadcast(const std::string& event, bool Listener::*has = nullptr);
   bool write(Listener& listener, std::string_view text) const;
@@ -89,10 +91,11 @@ class LiveStream {
   std::vector<RequestEvent> requests_;
   int dropped_steps_ = 0, dropped_requests_ = 0;
   bool pages_changed_ = true, tree_changed_ = true;  // since the last snapshot, perhaps
-  int64_t ticks_ = 0, next_tree_ = 0;
+  int64_t ticks_ = 0, next_tree_ = 0, next_load_ = 0;
   std::vector<CacheSnapshot::Page> known_pages_;  // what listeners know
   size_t next_page_ = 0;                          // where the next changes begin
-  std::string known_tree_;
+  std::string known_tree_, known_load_;
+  std::optional<MachineLoad> load_;  // while somebody listens
 
   std::thread thread_;  // last: it uses everything above
 };

@@ -16,6 +16,32 @@ bool is_measured(const Machine& machine, const std::string& level) {
   return source != nullptr && source->origin == Origin::measured;
 }
 
+// The same roof by three sources, null where one does not know it: what the vendor states (or the
+// clock and the lanes give), what was measured, and what the stack is expected to reach in a decode
+// step. The bandwidth is of the level that the weights stream from.
+Json roofs_json(const Machine& machine, const Ceilings& ceilings, DType math) {
+  const auto type = size_t(math);
+  const DType runs = ceilings.runs_as[type];
+  const Level* level = machine.level(ceilings.memory_name);
+  const auto* bandwidth_source =
+      provenance_of(machine, "levels." + ceilings.memory_name + ".read_bandwidth");
+  const bool stated = level != nullptr && machine.kind != MachineKind::cpu &&
+                      (bandwidth_source == nullptr || bandwidth_source->origin != Origin::measured);
+  const double nominal = stated ? level->read_bandwidth.value_or(0) : 0;
+  const double measured = is_measured(machine, ceilings.memory_name) ? ceilings.bandwidth : 0;
+  const Factors& decode = ceilings.factors_of(1);
+  const auto matmul = size_t(OpKind::matmul);
+  const auto roof = [](const char* kind, double bandwidth, double peak) {
+    return Json{{"kind", kind},
+                {"bytes_per_s", number_or_null(bandwidth)},
+                {"flops_per_s", number_or_null(peak)}};
+  };
+  return Json::array({roof("datasheet", nominal, ceilings.peak[type]),
+                      roof("measured", measured, machine.sustained[size_t(runs)].value_or(0)),
+                      roof("predicted", ceilings.bandwidth / decode.memory[matmul],
+                           ceilings.peak[type] / ceilings.factors.compute[matmul])});
+}
+
 // The ceilings that StepPredictor uses.
 Ceilings serving_ceilings(const Rank& rank, const System& system, const Stack& stack) {
   Ceilings ceilings = make_ceilings(system, rank.plan, stack, rank.model);
@@ -35,13 +61,14 @@ Json serving_json(const std::string& model_name, const Runner& runner, const Ser
   const Model& model = runner.weights().model;
   const Plan plan = runner.plan();
   const Rank rank = make_rank(model, plan);
-  Json streams_from, peak;
+  Json streams_from, peak, roofs = Json::array();
   if (system && stack) {
     const Ceilings ceilings = serving_ceilings(rank, *system, *stack);
     streams_from = {{"level", ceilings.memory_name},
                     {"bytes_per_s", number_or_null(ceilings.bandwidth)},
                     {"measured", is_measured(system->device, ceilings.memory_name)}};
     peak = number_or_null(ceilings.peak[size_t(rank.math)]);
+    roofs = roofs_json(system->device, ceilings, rank.math);
   }
   const Format& kv = plan.kv ? *plan.kv : model.kv_format;
   return {{"serving", true},
@@ -57,6 +84,7 @@ Json serving_json(const std::string& model_name, const Runner& runner, const Ser
           {"pages", runner.page_count()},
           {"streams_from", streams_from},
           {"peak_flops_per_s", peak},
+          {"roofs", roofs},
           {"weight_bytes", rank.weight_bytes},
           {"kv_bytes_per_token", kv_bytes_per_token_full(model, kv)},
           {"profiles", !runner.queues_steps()}};

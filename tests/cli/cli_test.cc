@@ -620,6 +620,11 @@ TEST_F(Cli, BareRunIsATour) {
   EXPECT_TRUE(has(ran.out, "ridge predict"));  // what to try next
   EXPECT_TRUE(has(ran.out, "The memory of a computer"));
   EXPECT_FALSE(has(ran.out, "nan"));
+  // The prompt is the one of `ridge run`, with the beginning token that the tokenizer adds.
+  const Json tour = Json::parse(run("--json").out).at("run");
+  const Json plain = Json::parse(run("run 'The memory of a computer' -n 60 --json").out);
+  EXPECT_EQ(tour.at("prompt_tokens"), plain.at("prompt_tokens"));
+  EXPECT_EQ(tour.at("text"), plain.at("text"));
 }
 
 }  // namespace

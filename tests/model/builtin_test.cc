@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "model/support.h"
 
@@ -30,6 +32,21 @@ TEST(Names, AreForgiven) {
       {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
   };
   for (const auto& [written, meant] : kNames) EXPECT_EQ(find_model(written).name, meant);
+}
+
+// What a launch command loads is the model that was planned.
+TEST(Names, RepositoriesNameTheirEntry) {
+  int known = 0;
+  for (const std::string& name : builtin_model_names()) {
+    const std::string repository = model_repository(name);
+    if (repository.empty()) continue;
+    ++known;
+    EXPECT_EQ(std::count(repository.begin(), repository.end(), '/'), 1) << repository;
+    EXPECT_EQ(find_model(repository).name, name) << repository;
+  }
+  EXPECT_GT(known, 70);
+  EXPECT_EQ(model_repository("llama-3-8b"), "meta-llama/Meta-Llama-3-8B-Instruct");
+  EXPECT_EQ(model_repository("Qwen/Qwen3-8B-FP8"), "");
 }
 
 double bits_per_weight(const char* name) {

@@ -1,12 +1,15 @@
 // GET /api/serving and /api/live over real sockets with the shipped model.
 #include "serve/live_stream.h"
 
+#include <unistd.h>
+
 #include <set>
 
 #include "engine/account/roof_system.h"
 #include "live_support.h"
 #include "machine/atlas.h"
 #include "openai_support.h"
+#include "serve/machine_load.h"
 #include "serve/serving_json.h"
 
 namespace ridge {
@@ -84,8 +87,46 @@ TEST(LiveStream, SaysWhatIsServed) {
   EXPECT_GT(about["weight_bytes"], 1e6);
   EXPECT_GT(about["kv_bytes_per_token"], 100);
   EXPECT_EQ(about["profiles"], true);
+  // The same roof by three sources; what one does not know is null.
+  ASSERT_EQ(about["roofs"].size(), 3u);
+  EXPECT_EQ(about["roofs"][0]["kind"], "datasheet");
+  EXPECT_EQ(about["roofs"][0]["flops_per_s"], about["peak_flops_per_s"]);
+  EXPECT_EQ(about["roofs"][1]["kind"], "measured");
+  // ridge-1m stays in the L2, whose bandwidth was measured on an H200 and is on no datasheet.
+  EXPECT_EQ(about["roofs"][1]["bytes_per_s"], about["streams_from"]["bytes_per_s"]);
+  EXPECT_TRUE(about["roofs"][0]["bytes_per_s"].is_null());
+  EXPECT_LT(about["roofs"][1]["flops_per_s"], about["peak_flops_per_s"]);
+  EXPECT_EQ(about["roofs"][2]["kind"], "predicted");
+  EXPECT_LE(about["roofs"][2]["bytes_per_s"], about["streams_from"]["bytes_per_s"]);
+  EXPECT_LE(about["roofs"][2]["flops_per_s"], about["peak_flops_per_s"]);
   ApiServer unknown;  // without a machine
   EXPECT_TRUE(fetch(unknown.port(), "/api/serving").json()["streams_from"].is_null());
+}
+
+// Two seconds after somebody listens, and again when it has changed.
+TEST(LiveStream, SaysWhoElseUsesTheMachine) {
+  ApiServer server;
+  LiveClient client(server.port());
+  ASSERT_TRUE(client.wait_for("load"));
+  const nlohmann::json load = client.events("load")[0];
+  EXPECT_GE(load["others"], 0);
+  EXPECT_LE(load["others"], 1);
+  EXPECT_TRUE(load["busy"].is_boolean());
+}
+
+// This process alone keeps a core busy: it is not among the others.
+TEST(MachineLoad, LeavesOutItsOwnTime) {
+  const double tick = 1.0 / double(::sysconf(_SC_CLK_TCK));
+  const Disturbance before{.steal = 5, .busy = 100, .total = 1000};
+  Disturbance after{.steal = 5, .busy = 150, .total = 1200};
+  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 50 * tick), 0);
+  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 10 * tick), 0.2);
+  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 60 * tick), 0);  // ticks are coarse
+  after.steal += 30;
+  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 50 * tick), 0.15);
+  EXPECT_DOUBLE_EQ(taken_by_others(before, before, 0), 0);
+  EXPECT_EQ(load_json(0.149), R"({"others":0.1,"busy":false})");
+  EXPECT_EQ(load_json(0.42), R"({"others":0.4,"busy":true})");
 }
 
 TEST(LiveStream, NeedsAModel) {
@@ -246,9 +287,8 @@ TEST(LiveStream, BoundsDraftsByRequest) {
   EXPECT_EQ(sum_of(client.events("steps"), "draft_tokens"), 0);
   body.erase("max_drafts");
   EXPECT_EQ(server.ask(kText, body)["choices"][0]["text"], without["choices"][0]["text"]);
-  ASSERT_TRUE(client.wait([](const Events& events) {
-    return ends_in(events) == 2 && generated_in(events) == 300;
-  }));
+  ASSERT_TRUE(client.wait(
+      [](const Events& events) { return ends_in(events) == 2 && generated_in(events) == 300; }));
   double drafts = 0, accepted = 0;
   for (const nlohmann::json& message : client.events("steps")) {
     for (const nlohmann::json& step : message["steps"]) {

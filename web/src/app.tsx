@@ -3,7 +3,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { fieldErrors, plain, useView, type View } from "./api";
 import { Controls } from "./controls";
-import { bytes, count, seconds } from "./format";
+import { bytes, count, memorySize, seconds } from "./format";
 import { frozen } from "./frozen";
 import { watch } from "./signal";
 import { command, get, kSections, section, type Section } from "./state";
@@ -67,7 +67,7 @@ function Headline({ view }: { view: View<Prediction> }) {
           <Reading name="tokens/s" value={p.decode.tokens_per_s} sub={`roof ${count(p.decode.roof_tokens_per_s)}`}>{count(p.decode.tokens_per_s)}</Reading>
           <Reading name="a user" value={p.decode.tokens_per_s_per_user} sub="tok/s">{count(p.decode.tokens_per_s_per_user)}</Reading>
           <Reading name="memory" value={p.memory.weights_bytes + p.memory.kv_bytes + p.memory.activation_bytes + p.memory.overhead_bytes}
-            sub={`of ${bytes(p.memory.capacity_bytes)}${p.devices > 1 ? ` on each of ${p.devices}` : ""}`}>
+            sub={`of ${memorySize(p.memory.capacity_bytes)} usable${p.devices > 1 ? ` on each of ${p.devices}` : ""}`}>
             {bytes(p.memory.weights_bytes + p.memory.kv_bytes + p.memory.activation_bytes + p.memory.overhead_bytes)}
           </Reading>
           <div class="reading wall">

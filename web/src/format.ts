@@ -41,6 +41,9 @@ export const binary = (v: Known) =>
     return `${digits(x)} B`;
   });
 
+// How large a memory is: caches in powers of two, device memory in decimal bytes, as ridge machine prints.
+export const memorySize = (v: Known) => (typeof v === "number" && v < 1e9 ? binary(v) : bytes(v));
+
 export const seconds = (v: Known) =>
   known(v, (x) => {
     if (x === 0) return "0 s";

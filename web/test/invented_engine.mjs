@@ -4,7 +4,7 @@
 export const serving = {
   serving: true, model: "ridge-7m", machine: "this", weights: "bf16", kv: "f16", device: "CPU, invented", max_context: 1024,
   max_sequences: 32, max_drafts: 4, page_tokens: 16, pages: 512, streams_from: { level: "L3", bytes_per_s: 74e9, measured: true },
-  peak_flops_per_s: 198e9, weight_bytes: 13.2e6, kv_bytes_per_token: 3584, profiles: true,
+  peak_flops_per_s: 198e9, roofs: [{ kind: "datasheet", bytes_per_s: null, flops_per_s: 198e9 }, { kind: "measured", bytes_per_s: 74e9, flops_per_s: null }, { kind: "predicted", bytes_per_s: 52e9, flops_per_s: 120e9 }], weight_bytes: 13.2e6, kv_bytes_per_token: 3584, profiles: true,
 };
 
 // Calls send(event, data) for everything that happens.

@@ -152,7 +152,25 @@ const tests = {
     near(dot.predicted_flops_per_s, sum("flops") / sum("predicted_s"));
     const served = await (await fetch(`${server.base}api/serving`)).json();
     assert.equal(await attribute("[data-roof]", "data-roof"), served.streams_from.level);
+    const roofs = await page.evaluate(() => [...document.querySelectorAll("[data-roof-kind]")].map((e) => [e.dataset.roofKind, Number(e.dataset.bytesPerS ?? 0), Number(e.dataset.flopsPerS ?? 0)]));
+    assert.deepEqual(roofs, served.roofs.map((r) => [r.kind, r.bytes_per_s ?? 0, r.flops_per_s ?? 0]));
+    assert.deepEqual(roofs.map(([kind]) => kind), ["datasheet", "measured", "predicted"]);
+    assert.equal(await page.evaluate(() => document.querySelectorAll(".live-roof").length), 3);
     assert.match(await page.textContent("[data-view=roof]"), new RegExp(`stream from ${served.streams_from.level}`));
+  },
+  async "other weights follow the batch that runs"() {
+    await open();
+    await page.click(".formats summary");
+    const batch = () => attribute(".formats table", "data-batch");
+    await page.waitForFunction(() => document.querySelector(".formats table")?.dataset.batch === "1");
+    await knob("copies", 6);
+    await knob("max-tokens", 400);
+    await send();
+    await page.waitForFunction(() => document.querySelector(".formats table").dataset.batch === "6");
+    await page.click("button[name=stop]");
+    await idle();
+    await page.wait(800);
+    assert.equal(await batch(), "6"); // what ran last stays
   },
   async "free, cached and held pages are the pool, and those of /metrics"() {
     await open();

@@ -15,7 +15,7 @@ const load = async (name) => {
   await build({ entryPoints: [join(dirname(fileURLToPath(import.meta.url)), `../src/live/${name}.ts`)], bundle: true, format: "esm", outfile });
   return import(outfile);
 };
-const { LiveStore, letter, kRequests } = await load("store");
+const { LiveStore, letter, kRequests, runningLoad } = await load("store");
 const { bars, batchEnds, track, kPrefills, kDecodes, kIdle } = await load("tracks");
 const { Ring } = await load("ring");
 
@@ -162,3 +162,26 @@ test("static batches follow each other, and each ends with its longest answer", 
 });
 
 test("letters", () => assert.deepEqual([1, 26, 27, 53].map(letter), ["A", "Z", "A1", "A2"]));
+
+test("the batch and context that run now are known, and forgotten when nothing runs", () => {
+  const { store } = watched();
+  assert.equal(runningLoad(store, 4096), null);
+  const at_s = 1;
+  const requests = [7, 8].map((id) => ({ id, at_s, event: "arrived", prompt_tokens: 100 }));
+  store.take("requests", { requests, dropped: 0 });
+  assert.equal(runningLoad(store, 4096), null); // they wait
+  store.take("requests", { requests: requests.map((r) => ({ ...r, event: "admitted", cached_tokens: 0 })), dropped: 0 });
+  assert.deepEqual(runningLoad(store, 4096), { batch: 2, context: 128 });
+  assert.deepEqual(runningLoad(store, 100), { batch: 2, context: 100 });
+  store.take("requests", { requests: [{ ...requests[0], event: "finished", cached_tokens: 0, generated_tokens: 5, end: "length" }], dropped: 0 });
+  assert.equal(runningLoad(store, 4096).batch, 1);
+});
+
+test("a busy machine is remembered until it is quiet, or another stream begins", () => {
+  const { engine, store } = watched();
+  assert.equal(store.load.busy, false);
+  store.take("load", { others: 0.4, busy: true });
+  assert.deepEqual(store.load, { others: 0.4, busy: true });
+  engine.hello();
+  assert.equal(store.load.busy, false);
+});

@@ -96,6 +96,31 @@ const tests = {
     await page.click(".unfold");
     await page.waitForFunction(() => document.querySelector("output[data-name=memory]").getClientRects().length > 0);
   },
+  async "at phone width a wide table scrolls in its own box, and the page does not"() {
+    for (const name of ["tiles", "batch", "memory", "slow", "history", "plan", "time"]) {
+      await open(`#/${name}?${kCase}&clients=8`, kPhone);
+      await page.waitForSelector(".panel");
+      await page.wait(400);
+      const { wide, free } = await page.evaluate(() => ({
+        wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        free: [...document.querySelectorAll(".panel table")].filter((t) => !t.closest(".scroll")).length,
+      }));
+      assert.equal(wide, 0, name);
+      assert.equal(free, 0, `${name}: a table outside a scroll box`);
+    }
+  },
+  async "a memory has one size on every panel"() {
+    const h200 = "machine=h200&model=llama-3-8b";
+    await open(`#/pyramid?${h200}`);
+    await page.waitForFunction(() => /HBM/.test(document.querySelector(".panel")?.textContent ?? ""));
+    const pyramid = await page.textContent(".panel");
+    assert.match(pyramid, /151 GB/);
+    assert.match(pyramid, /60\.0 MiB/);
+    assert.doesNotMatch(pyramid, /GiB/);
+    await open(`#/memory?${h200}`);
+    await page.waitForFunction(() => /that the driver leaves/.test(document.querySelector(".panel")?.textContent ?? ""));
+    assert.match(await page.textContent(".panel"), /of 150 GB that the driver leaves/);
+  },
   async "nothing is written smaller than 12 px"() {
     for (const name of ["roofline", "pyramid", "time", "tiles", "batch", "memory", "slow", "history"]) {
       await open(`#/${name}?${kCase}&observed=600`);

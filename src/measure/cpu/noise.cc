@@ -1,6 +1,7 @@
 #include "measure/cpu/noise.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -53,6 +54,14 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
                                 before.load, threads));
   }
   return lines;
+}
+
+double taken_by_others(const Disturbance& before, const Disturbance& after, double own_s) {
+  const double total = after.total - before.total;
+  if (total <= 0) return 0;
+  const double own = own_s * static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const double others = after.busy - before.busy + after.steal - before.steal - own;
+  return std::clamp(others / total, 0.0, 1.0);
 }
 
 double chain_clock(ThreadTeam& team) {

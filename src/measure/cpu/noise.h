@@ -22,6 +22,10 @@ Disturbance disturbance_now();
 std::vector<std::string> disturbances_between(const Disturbance& before, const Disturbance& after,
                                               int threads);
 
+// The share of all processors' time between two moments that others took: other processes, and
+// other guests of the host. `own_s` is the processor time of this process.
+double taken_by_others(const Disturbance& before, const Disturbance& after, double own_s);
+
 // The clock with all threads of the team busy, Hz: a chain of dependent additions, one a clock on
 // every core there is.
 double chain_clock(ThreadTeam& team);

@@ -1,6 +1,6 @@
 // Stops 1 to 3: what a token waits for, where bytes live, and the roof.
 import { Axes, Chart, frame, path } from "../axes";
-import { axis, binary, bytes, count, digits, flopRate, percent, seconds } from "../format";
+import { axis, bytes, count, digits, flopRate, memorySize, percent, seconds } from "../format";
 import { logScale } from "../scale";
 import type { Level, ModelDetails, Op, Pyramid, Roofline } from "../types";
 import { WallMark } from "../walls";
@@ -65,7 +65,7 @@ export const whereBytesLive = stop<{ p: Pyramid; m: ModelDetails; poured: ModelD
   },
   after: ({ p, m }) => {
     const level = lastCache(p);
-    return <>{level?.name} holds {binary(level && whole(level))} of {bytes(m.weight_bytes)}. And a step reads the weights in the same order each time: whatever the cache kept is evicted before it is needed again.</>;
+    return <>{level?.name} holds {memorySize(level && whole(level))} of {bytes(m.weight_bytes)}. And a step reads the weights in the same order each time: whatever the cache kept is evicted before it is needed again.</>;
   },
   kills: "“The cache keeps the hot weights.” All weights of a dense model are equally hot, and all are read in every step.",
   lab: "memory",
@@ -75,13 +75,13 @@ export const whereBytesLive = stop<{ p: Pyramid; m: ModelDetails; poured: ModelD
     const row = 48, most = Math.max(poured.weight_bytes, ...levels.map((l) => whole(l) ?? 0)), least = 1e5;
     const wide = (v: number) => (Math.max(0.02, Math.log10(v / least) / Math.log10(most / least))) * (width - 20);
     return (
-      <svg class="chart" width={width} height={(levels.length + 1) * row - 14} role="img" aria-label={levels.map((l) => `${l.name} ${shown ? binary(whole(l)) : ""}`).join(", ")}>
+      <svg class="chart" width={width} height={(levels.length + 1) * row - 14} role="img" aria-label={levels.map((l) => `${l.name} ${shown ? memorySize(whole(l)) : ""}`).join(", ")}>
         {levels.map((l, i) => {
           const size = whole(l), w = size && shown ? wide(size) : (width - 20) * (0.3 + (0.6 * i) / levels.length), before = levels[i - 1]?.read_bandwidth;
           return (
             <g key={l.name} transform={`translate(0 ${i * row})`} class="lbar">
               <rect class={shown ? "stone" : "hidden"} x={(width - w) / 2} y={2} width={w} height={28} />
-              <text x={width / 2} y={20} text-anchor="middle">{l.name}{shown ? ` · ${binary(size)}` : ""}</text>
+              <text x={width / 2} y={20} text-anchor="middle">{l.name}{shown ? ` · ${memorySize(size)}` : ""}</text>
               {before && <text class="value" x={width - 2} y={-4} text-anchor="end">÷ {digits(before / (l.read_bandwidth as number))} bandwidth</text>}
             </g>
           );

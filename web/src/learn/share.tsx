@@ -1,5 +1,5 @@
 // Stops 7 to 10: sharing weights, keeping scores on chip, the KV cache, and its pages.
-import { bytes, count, digits, percent, seconds, times } from "../format";
+import { bytes, count, digits, memorySize, percent, seconds, times } from "../format";
 import type { ModelDetails, Op, Prediction, Sweep } from "../types";
 import { Bars, Boxes, Curve, Sketch } from "./draw";
 import { Motion } from "./motion";
@@ -118,7 +118,7 @@ export const pagesNotPromises = stop<{ m: ModelDetails; paged: Prediction; reser
   control: { label: "Allocation", start: "pages", choices: [["pages", "pages of 16 tokens"], ["reserve", "the longest in advance"]] },
   place: (reader) => ({ ...reader, model: longModel(reader.model) }),
   ask: (at) => ({ m: url("models", { name: at.model }), paged: held(at, false), reserved: held(at, true) }),
-  question: ({ m, paged }, at) => `${m.title} allows ${count(m.max_context)} tokens. ${at.machine} has ${bytes(paged.memory.capacity_bytes)}. How many sequences of ${kContext} tokens fit if each reserves the maximum?`,
+  question: ({ m, paged }, at) => `${m.title} allows ${count(m.max_context)} tokens. ${at.machine} has ${memorySize(paged.memory.capacity_bytes)} of usable memory. How many sequences of ${kContext} tokens fit if each reserves the maximum?`,
   fields: () => [{ label: "sequences", unit: "sequences" }],
   answer: ({ reserved }, at) => (reserved.memory.max_batch !== null ? [reserved.memory.max_batch] : `the memory size of ${at.machine} is not known`),
   after: ({ m, paged, reserved }) => <>Each reservation takes {bytes(m.kv_bytes_per_token * (m.max_context ?? 0))} for a sequence that uses {bytes(m.kv_bytes_per_token * kContext)}. Reserved, {count(reserved.memory.max_batch)} fit; in pages, {count(paged.memory.max_batch)}.{paged.memory.reserved_bytes > 0 && ` Of the memory, the stack (${paged.stack}) leaves ${bytes(paged.memory.reserved_bytes)} unused.`}</>,

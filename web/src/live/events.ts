@@ -1,11 +1,12 @@
 // What /api/live sends; docs/page.md, "The live stream", says what the fields mean.
 import type { Wall } from "../types";
 
+export interface LiveRoof { kind: "datasheet" | "measured" | "predicted"; bytes_per_s: number | null; flops_per_s: number | null }
 export interface Serving {
   serving: true; model: string; machine: string | null; weights: string; kv: string; device: string;
   max_context: number; max_sequences: number; max_drafts: number; page_tokens: number; pages: number;
   streams_from: { level: string; bytes_per_s: number; measured: boolean } | null;
-  peak_flops_per_s: number | null; weight_bytes: number; kv_bytes_per_token: number; profiles: boolean;
+  peak_flops_per_s: number | null; roofs: LiveRoof[]; weight_bytes: number; kv_bytes_per_token: number; profiles: boolean;
 }
 export type RowKind = "prefill" | "decode" | "draft";
 export interface StepEntry {
@@ -36,5 +37,6 @@ export interface LiveEvents {
   pages: PageChanges;
   tree: Tree;
   profile: ProfiledStep;
+  load: { others: number; busy: boolean };
 }
-export const kEvents: (keyof LiveEvents)[] = ["hello", "steps", "requests", "pages", "tree", "profile"];
+export const kEvents: (keyof LiveEvents)[] = ["hello", "steps", "requests", "pages", "tree", "profile", "load"];

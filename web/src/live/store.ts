@@ -53,6 +53,7 @@ export class LiveStore {
   pages = { free: 0, cached: 0, held: 0 };
   tree: Tree = { nodes: [], left_out: 0 };
   profile: ProfiledStep | null = null;
+  load: LiveEvents["load"] = { others: 0, busy: false };
   private burst_s = 0; // begin of the steps since the engine was last idle
   private offset = 0; // of the server's clock to this page's
 
@@ -88,6 +89,7 @@ export class LiveStore {
     pages: (changes) => this.change(changes),
     tree: (tree) => { this.tree = tree; },
     profile: (profile) => { this.profile = profile; },
+    load: (load) => { this.load = load; },
   };
 
   // A stream begins: what was known may be of another server, or have missed events.
@@ -108,6 +110,7 @@ export class LiveStore {
     this.pages = { free: hello.pages, cached: 0, held: 0 };
     this.tree = { nodes: [], left_out: 0 };
     this.profile = null;
+    this.load = { others: 0, busy: false };
   }
 
   private entry(entry: StepEntry): void {
@@ -240,3 +243,12 @@ export const letter = (id: number): string => {
   const n = Math.max(0, id - 1);
   return String.fromCharCode(65 + (n % 26)) + (n >= 26 ? Math.floor(n / 26) : "");
 };
+
+export interface RunningLoad { batch: number; context: number }
+// Sequences that run, and their mean context up to the next power of two: it grows with every token.
+export function runningLoad(store: LiveStore, maxContext: number): RunningLoad | null {
+  const lengths = [...store.requests.values()].filter((r) => r.state === "running").map((r) => r.prompt + r.generated);
+  if (lengths.length === 0) return null;
+  const mean = lengths.reduce((sum, n) => sum + n, 0) / lengths.length;
+  return { batch: lengths.length, context: Math.min(maxContext, 2 ** Math.max(6, Math.ceil(Math.log2(Math.max(1, mean))))) };
+}

@@ -104,10 +104,10 @@ function EndpointTable() {
       {view.error && <p class="note error">{plain(view.error)}</p>}
       {e && (
         <>
-          <table class="numbers">
+          <div class="scroll"><table class="numbers">
             <thead><tr><th>simulated</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th></tr></thead>
             <tbody>{rows.map(([name, t]) => <tr key={name}><th>{name}</th>{[t.mean, t.p50, t.p90, t.p99].map((v, i) => <td key={i}>{seconds(v)}</td>)}</tr>)}</tbody>
-          </table>
+          </table></div>
           <p class="note">
             {count(e.clients)} requests at once, prompts of {count(e.prompt)} tokens and answers of {count(e.output)}, {count(e.running)} of them decoding: {count(e.simulated.requests_per_s)} requests/s, {count(e.simulated.output_tokens_per_s)} tok/s
             {e.dollars_per_mtok !== null && <>, ${count(e.dollars_per_mtok)} per million tokens</>}. The scheduler of the chosen stack runs over the predicted steps.

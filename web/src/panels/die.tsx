@@ -1,6 +1,6 @@
 // The die from the machine's own numbers: units, cache, memory and what fills it, links.
 import { Chart, frame } from "../axes";
-import { bytes, count, binary, rate } from "../format";
+import { bytes, count, memorySize, rate } from "../format";
 import type { Pyramid } from "../types";
 
 export function Die({ data, width, chosen, choose }: { data: Pyramid; width: number; chosen: string; choose: (name: string) => void }) {
@@ -38,7 +38,7 @@ export function Die({ data, width, chosen, choose }: { data: Pyramid; width: num
       {cache && (
         <g class={`cache${chosen === cache.name ? " chosen" : ""}`} onClick={() => pick(cache.name)}>
           <rect x={die.x + 8} y={die.y + 10 + half + 4} width={die.w - 16} height={strip - 8} />
-          <text x={die.x + die.w / 2} y={die.y + 10 + half + strip / 2 + 4} text-anchor="middle">{cache.name} {binary((cache.capacity ?? 0) * (cache.instances ?? 1))} · {rate(cache.read_bandwidth)}</text>
+          <text x={die.x + die.w / 2} y={die.y + 10 + half + strip / 2 + 4} text-anchor="middle">{cache.name} {memorySize((cache.capacity ?? 0) * (cache.instances ?? 1))} · {rate(cache.read_bandwidth)}</text>
         </g>
       )}
       <g class={`hbm${chosen === memory?.name ? " chosen" : ""}`} onClick={() => pick(memory?.name)}>
@@ -58,7 +58,7 @@ export function Die({ data, width, chosen, choose }: { data: Pyramid; width: num
         <text x={f.left + side / 2} y={f.top + 14} text-anchor="middle">{memory?.name}</text>
       </g>
       <path class="bus" d={`M${f.left + side} ${die.y + die.h / 2}H${die.x}`} />
-      <text x={f.left} y={f.bottom + 16}>{bytes(capacity)} · {rate(memory?.read_bandwidth)}</text>
+      <text x={f.left} y={f.bottom + 16}>{memorySize(capacity)} · {rate(memory?.read_bandwidth)}</text>
       <text x={f.right} y={f.bottom + 16} text-anchor="end">{count(units)} units{machine.clock ? ` at ${(machine.clock / 1e9).toFixed(2)} GHz` : ""}</text>
       <text class="dim" x={f.right} y={f.bottom + 30} text-anchor="end">{[...(machine.links ?? []).map((l) => `${l.name} ${rate(l.bandwidth)}`), ...machine.levels.filter((l) => l.scope === "host" && l.read_bandwidth).map((l) => `host ${rate(l.read_bandwidth)}`)].join(" · ")}</text>
     </Chart>

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { percent } from "../format";
 import { Answers } from "../live/answers";
 import { Batch } from "../live/batch";
-import { cost, drawingShare, store } from "../live/draw";
+import { cost, drawingShare, store, useBeat } from "../live/draw";
 import type { Serving } from "../live/events";
 import { Formats } from "../live/formats";
 import { Kv } from "../live/kv";
@@ -58,6 +58,13 @@ function HoldStill() {
     }, kHold);
   };
   return <><button type="button" name="hold" aria-pressed={holding} disabled={holding} onClick={start}>{holding ? "Held for 5 s" : "Hold still"}</button><span class="note" role="status" data-hold>{told}</span></>;
+}
+
+// A step waits for processors that others use, and a roof that was measured meanwhile is too low.
+function Busy() {
+  useBeat(1);
+  const { busy, others } = store.load;
+  return <p class="note busy-machine" role="status" data-busy={busy}>{busy ? `Other processes take about ${percent(others)} of the processors: steps take longer than predicted, and what is measured now is no roof of this machine.` : ""}</p>;
 }
 
 function Engine({ serving, profile, setProfile }: { serving: Serving; profile: boolean; setProfile: (on: boolean) => void }) {
@@ -140,6 +147,7 @@ export default function LivePanel() {
         {problem && state !== "lost" && <span class="note"> {problem}</span>}
       </p>
       {state === "lost" && <p class="error banner" role="alert">{problem}</p>}
+      <Busy />
       <Engine serving={serving} profile={profile} setProfile={setProfile} />
     </section>
   );

@@ -3,7 +3,7 @@ import { plain, useView } from "../api";
 import { Chart, frame } from "../axes";
 import { NumberField } from "../controls";
 import { Figure } from "../figure";
-import { axisBytes, bytes, count, percent, seconds } from "../format";
+import { axisBytes, bytes, count, memorySize, percent, seconds } from "../format";
 import { linearScale } from "../scale";
 import type { Memory, ModelDetails, Prediction, Users } from "../types";
 import { WallTag } from "../walls";
@@ -37,7 +37,7 @@ function Fill({ memory, width }: { memory: Memory; width: number }) {
           </g>
         );
       })}
-      {memory.capacity_bytes && <g class="rule"><line x1={x(memory.capacity_bytes)} x2={x(memory.capacity_bytes)} y1={f.top - 6} y2={f.bottom + 4} /><text x={x(memory.capacity_bytes)} y={f.top - 8} text-anchor="end">{bytes(memory.capacity_bytes)}</text></g>}
+      {memory.capacity_bytes && <g class="rule"><line x1={x(memory.capacity_bytes)} x2={x(memory.capacity_bytes)} y1={f.top - 6} y2={f.bottom + 4} /><text x={x(memory.capacity_bytes)} y={f.top - 8} text-anchor="end">{memorySize(memory.capacity_bytes)} usable</text></g>}
       <g class="axes">{x.ticks(Math.max(3, Math.floor(width / 110))).map((v) => <text key={v} x={Math.min(x(v), f.right - 14)} y={f.bottom + 15} text-anchor={v === 0 ? "start" : "middle"}>{axisBytes(v)}</text>)}</g>
     </Chart>
   );
@@ -55,7 +55,7 @@ export default function MemoryPanel() {
   return (
     <section class="panel">
       <p class="sentence">
-        {m.fits ? <>{bytes(used(m))} of {bytes(m.capacity_bytes)} are used{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} needed, {bytes(m.capacity_bytes === null ? null : m.capacity_bytes - m.reserved_bytes)} available.</>}{" "}
+        {m.fits ? <>{bytes(used(m))} of {memorySize(m.capacity_bytes)} that the driver leaves are used{p.devices > 1 ? ` on each of ${p.devices} devices` : ""}.</> : <>It does not fit: {bytes(used(m))} needed, {memorySize(m.capacity_bytes === null ? null : m.capacity_bytes - m.reserved_bytes)} available.</>}{" "}
         {m.reserved_bytes > 0 && <>{p.stack} leaves {bytes(m.reserved_bytes)} unused by default. </>}
         {m.max_batch !== null && <>At context {count(p.decode.context)} at most {count(m.max_batch)} sequences fit; at batch {count(p.decode.batch)} each may hold {count(m.max_context)} tokens.</>}
       </p>
@@ -63,21 +63,21 @@ export default function MemoryPanel() {
       <div class="two">
         <div>
           <h3>By use</h3>
-          <table class="partlist">
+          <div class="scroll"><table class="partlist">
             <tbody>
               {shares(m).map(([name, value]) => <tr key={name}><td><i class={`swatch ${name}`} />{named(name)}</td><td class="n">{bytes(value)}</td><td class="n dim">{m.capacity_bytes ? percent(value / m.capacity_bytes) : ""}</td></tr>)}
               <tr class="sum"><td><i class="swatch free" />{left !== null && left < 0 ? "missing" : "free"}</td><td class="n">{bytes(left === null ? null : Math.abs(left))}</td><td class="n dim">{m.capacity_bytes && left !== null ? percent(Math.abs(left) / m.capacity_bytes) : ""}</td></tr>
             </tbody>
-          </table>
+          </table></div>
           {model && (
             <>
               <h3>KV cache of {model.title}</h3>
               <p class="note">{model.kv_bytes_per_token > 0 ? <><b>{bytes(model.kv_bytes_per_token)}</b> per token in {model.kv_format}, before any sliding window limits it.</> : "No KV cache: a constant state per sequence."} Layers:</p>
               <ul class="layers">{model.layer_groups.map((g) => <li key={`${g.kind}${g.count}`}><b>{g.count} ×</b> {g.kind}</li>)}</ul>
-              <table class="partlist">
+              <div class="scroll"><table class="partlist">
                 <thead><tr><th>context</th><th class="n">per sequence</th><th class="n">share of weights</th></tr></thead>
                 <tbody>{model.kv.filter((k) => k.context <= (model.max_context ?? Infinity)).map((k) => <tr key={k.context}><td>{count(k.context)}</td><td class="n">{bytes(k.bytes)}</td><td class="n dim">{percent(k.bytes / model.weight_bytes)}</td></tr>)}</tbody>
-              </table>
+              </table></div>
             </>
           )}
         </div>

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { plain, useView } from "../api";
 import { Chart, frame } from "../axes";
 import { Figure } from "../figure";
-import { axisBytes, axisSeconds, binary, bytes, count, digits, percent, rate, seconds, times } from "../format";
+import { axisBytes, axisSeconds, bytes, count, digits, memorySize, percent, rate, seconds, times } from "../format";
 import { logDomain, logScale } from "../scale";
 import type { Level, Machine, Pyramid } from "../types";
 import { Die } from "./die";
@@ -48,14 +48,14 @@ function Levels({ data, width, chosen, choose }: { data: Pyramid; width: number;
         const slower = below?.read_bandwidth && level.read_bandwidth ? below.read_bandwidth / level.read_bandwidth : null;
         return (
           <g key={level.name} class={`level${chosen === level.name ? " chosen" : ""}`} tabindex={0} role="button" aria-pressed={chosen === level.name} data-level={level.name}
-            aria-label={`${level.name}: ${bytes(whole)}, ${rate(level.read_bandwidth)}, ${seconds(level.latency)}`}
+            aria-label={`${level.name}: ${memorySize(whole)}, ${rate(level.read_bandwidth)}, ${seconds(level.latency)}`}
             onClick={() => choose(level.name)} onKeyDown={(e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), choose(level.name))}>
             <rect class="hit" x={0} y={y - 4} width={width} height={row} />
             <text class="name" x={f.left - 10} y={y + 20} text-anchor="end">{level.name}</text>
             {whole ? (
               <>
                 <path class="stone" d={`M${centre - w} ${y + 2}H${centre + w}L${centre + slope} ${y + 34}H${centre - slope}Z`} />
-                <text class="in" x={centre} y={y + 22} text-anchor="middle">{level.scope === "unit" || level.scope === "device" && whole < 4e9 ? binary(whole) : bytes(whole)}</text>
+                <text class="in" x={centre} y={y + 22} text-anchor="middle">{memorySize(whole)}</text>
                 {held(level.name) > 0 && <circle class="lives" cx={centre + Math.max(w, slope) + 9} cy={y + 18} r={3.5}><title>part of the model lives here</title></circle>}
               </>
             ) : <text class="unknown" x={centre} y={y + 22} text-anchor="middle">size unknown</text>}
@@ -90,7 +90,7 @@ function Detail({ data, level }: { data: Pyramid; level: Level }) {
     <div class="detail" data-detail={level.name}>
       <h3>{level.name} <small>{level.scope === "unit" ? `one in each of ${count(level.instances)} units` : level.scope === "device" ? "shared by the device" : `the ${level.scope}'s`}</small></h3>
       <dl>
-        <Fact machine={data.machine} level={level} field="capacity" label="capacity" text={whole ? `${bytes(whole)}${(level.instances ?? 1) > 1 ? ` (${binary(level.capacity)} each)` : ""}` : "?"} />
+        <Fact machine={data.machine} level={level} field="capacity" label="capacity" text={whole ? `${memorySize(whole)}${(level.instances ?? 1) > 1 ? ` (${memorySize(level.capacity)} each)` : ""}` : "?"} />
         <Fact machine={data.machine} level={level} field="read_bandwidth" label="bandwidth" text={rate(level.read_bandwidth)} />
         <Fact machine={data.machine} level={level} field="latency" label="latency" text={seconds(level.latency)} />
       </dl>

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { plain, useView } from "../api";
 import { Choice, NumberField } from "../controls";
 import { Figure } from "../figure";
-import { binary, bytes, count, percent, seconds } from "../format";
+import { binary, bytes, count, memorySize, percent, seconds } from "../format";
 import { frozen } from "../frozen";
 import { tilesTimeline } from "../motion/pipeline";
 import { Player } from "../player";
@@ -46,7 +46,7 @@ export default function TilesPanel() {
           <p class="sentence">
             With {data.stages} {data.stages === 1 ? "stage" : "stages"} the matrix unit works {percent(data.compute_busy)} of the time and memory {percent(data.memory_busy)}.
             {data.needed_bytes > 0 && ` On average ${bytes(data.in_flight_bytes)} travel from ${data.memory}; keeping it busy through its latency takes ${bytes(data.needed_bytes)}.`}
-            {!data.fits && ` This does not fit: ${binary(data.shared_bytes)} of ${binary(data.capacity_bytes)} shared memory.`}
+            {!data.fits && ` This does not fit: ${memorySize(data.shared_bytes)} of ${memorySize(data.capacity_bytes)} shared memory.`}
           </p>
           <Player name="tiles-panel" label="Tiles on their way to the matrix unit" timeline={timeline} draw={(now) => (
             <>
