@@ -287,7 +287,7 @@ void compare_useful_batch(const Case& c, Hypothesis& x) {
   if (c.run.in_band() && c.run.phase == Phase::decode) {
     x.belief.supports(
         0.4,
-        fmt::format("a step takes {}, as expected ({} - {})", pretty_time(*c.run.step_s),
+        fmt::format("a step takes {}, close to the expected {} - {}", pretty_time(*c.run.step_s),
                     pretty_time(c.run.predicted().low_s), pretty_time(c.run.predicted().high_s)));
   } else if (c.run.is_slow()) {
     x.belief.contradicts(c.device_idles() && !c.seen.has(Quantity::itl) ? 0.9 : 0.5,

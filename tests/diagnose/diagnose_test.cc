@@ -80,6 +80,10 @@ TEST(Diagnose, UnderBatchedSeventyBillion) {
   EXPECT_GE(d.run.expected->useful_batch, 64);
   EXPECT_GE(d.run.expected->useful_tokens_per_s, 10 * 280);
   EXPECT_TRUE(says(d, Bearing::supports, "idle"));
+  // The batch follows from the rate, so the rate is the evidence and the batch is none.
+  EXPECT_TRUE(says(d, Bearing::supports, "280 tok/s is what a batch of"));
+  EXPECT_TRUE(says(d, Bearing::contradicts, "the batch was not observed"));
+  EXPECT_FALSE(says(d, Bearing::supports, "decode at once"));
 }
 
 TEST(Diagnose, QuantizationHelpsThroughBytes) {
