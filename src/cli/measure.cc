@@ -1,32 +1,28 @@
 // `ridge measure`: runs the microbenchmarks, shows them, writes machine files, compares.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/measure_ranks.h"
 #include "cli/measure_view.h"
+#include "cli/progress_line.h"
 #include "machine/atlas.h"
-#include "machine/user_folder.h"
 #include "measure/cpu/measure_cpu.h"
 #include "measure/cuda/measure_cuda.h"
 
 namespace ridge {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct MeasureOptions {
   std::string device = "all";
+  int ranks = 1;
   bool quick = false, full = false;
   std::string out, svg, before, disk;
   double tolerance = 5;  // per cent
@@ -38,42 +34,10 @@ constexpr const char* kMeasureFooter = R"(Examples:
   ridge measure                              this CPU and every GPU, about 20 s per device
   ridge measure --device cpu --full          longer, closer steps
   ridge measure --device cuda:0 -o h200.json
+  ridge measure --ranks 2                    collectives between two processes of this host
+  mpirun -n 2 ridge measure --ranks 2        the same through MPI
   ridge measure --compare baseline.json --tolerance 3     exit 1 when a ceiling fell
 The files go to ~/.config/ridge/machines and are used from then on: `ridge machine this`.)";
-
-// One line that is overwritten on a terminal; nothing elsewhere but a start and an end.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string device) : device_(std::move(device)), tty_(isatty(2) != 0) {
-    fmt::print(stderr, "Measuring {} ...{}", device_, tty_ ? "" : "\n");
-  }
-  ~ProgressLine() {
-    if (tty_) fmt::print(stderr, "\r\x1b[K");
-  }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  void operator()(const std::string& step) const {
-    if (tty_) fmt::print(stderr, "\r\x1b[KMeasuring {}: {}", device_, step);
-  }
-
- private:
-  std::string device_;
-  bool tty_;
-};
-
-std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
-std::string default_path(const std::string& machine) {
-  std::string folder = user_folder();
-  if (folder.empty()) {
-    throw Error("neither XDG_CONFIG_HOME nor HOME is set: say where to write with -o FILE");
-  }
-  folder += "/machines";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error("{}: {} (write elsewhere with -o FILE)", folder, error.message());
-  return folder + "/" + machine + ".json";
-}
 
 // "cpu", "cuda", "cuda:1", "all" -> -1 for the CPU, else the GPU's index.
 std::vector<int> chosen_devices(const std::string& text) {
@@ -119,14 +83,19 @@ Report measure(int device, const MeasureOptions& options) {
 }
 
 nlohmann::json file_of(const Report& report, int device, Effort effort) {
-  nlohmann::json file = report_to_json(report, today(), effort);
+  nlohmann::json file = report_to_json(report, measured_today(), effort);
   if (device <= 0) return file;
-  nlohmann::json whole = machine_to_json(overlay(report.base, measured_machine(report, today())));
+  nlohmann::json whole =
+      machine_to_json(overlay(report.base, measured_machine(report, measured_today())));
   whole["measurement"] = file["measurement"];
   return whole;
 }
 
 int run_measure(const MeasureOptions& options, bool json) {
+  if (options.ranks > 1) {
+    run_measure_ranks(options.ranks, options.effort(), options.out, json);
+    return 0;
+  }
   std::vector<Reading> before;
   bool before_cpu = false;
   if (!options.before.empty()) {
@@ -137,7 +106,7 @@ int run_measure(const MeasureOptions& options, bool json) {
   }
   const bool kept = options.before.empty() || !options.out.empty();
   if (!options.svg.empty()) check_writable(options.svg);
-  if (kept) check_writable(options.out.empty() ? default_path("this") : options.out);
+  if (kept) check_writable(options.out.empty() ? measured_file("this") : options.out);
   const std::vector<int> devices = chosen_devices(options.device);
   if (devices.size() > 1 && !options.out.empty()) {
     throw Error("-o FILE holds one device: choose it with --device cpu or --device cuda:N");
@@ -161,7 +130,7 @@ int run_measure(const MeasureOptions& options, bool json) {
     if (!before.empty()) documents.back()["measurement"]["drift"] = drift_json(drifts);
     // A comparison writes no file unless -o names one.
     if (kept) {
-      const std::string path = options.out.empty() ? default_path(report.base.name) : options.out;
+      const std::string path = options.out.empty() ? measured_file(report.base.name) : options.out;
       write_file(path, file.dump(2) + "\n");
       fmt::print(stderr, "Wrote {}\n", path);
     }
@@ -190,13 +159,15 @@ void add_measure_command(CLI::App& app, Global& global) {
   CLI::App* command =
       app.add_subcommand("measure", "What this machine really does: measured pyramid and peaks");
   command->footer(kMeasureFooter);
-  command->add_option("--device", options->device, "cpu, cuda:N or all")->capture_default_str();
+  CLI::Option* device = command->add_option("--device", options->device, "cpu, cuda:N or all");
+  device->capture_default_str();
   CLI::Option* quick =
       command->add_flag("--quick", options->quick, "Within 20 s per device (the default)");
   command->add_flag("--full", options->full, "Within 3 minutes per device")->excludes(quick);
   command->add_option("-o", options->out,
                       "Machine file to write (default: ~/.config/ridge/machines/NAME.json)");
-  command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
+  CLI::Option* svg =
+      command->add_option("--svg", options->svg, "Draw the staircases and the roofline");
   CLI::Option* compare =
       command->add_option("--compare", options->before,
                           "Show the drift against an earlier file; exit 1 when a ceiling fell");
@@ -204,7 +175,16 @@ void add_measure_command(CLI::App& app, Global& global) {
       ->check(CLI::Range(0.0, 100.0))
       ->needs(compare)
       ->capture_default_str();
-  command->add_option("--disk", options->disk, "Folder whose disk to read (default: $TMPDIR)");
+  CLI::Option* disk =
+      command->add_option("--disk", options->disk, "Folder whose disk to read (default: $TMPDIR)");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Measure the collectives between so many processes instead, about 10 s")
+      ->check(CLI::Range(2, 64))
+      ->excludes(device)
+      ->excludes(svg)
+      ->excludes(compare)
+      ->excludes(disk);
   command->callback([options, &global] { global.exit_code = run_measure(*options, global.json); });
 }
 

@@ -1,14 +1,19 @@
 #include "cli/measure_view.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/plot.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "machine/atlas.h"
+#include "machine/user_folder.h"
 #include "measure/band.h"
 
 namespace ridge {
@@ -147,6 +152,20 @@ nlohmann::json drift_json(const std::vector<Drift>& drifts) {
                     {"fell", drift.fell}});
   }
   return list;
+}
+
+std::string measured_today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+std::string measured_file(const std::string& name) {
+  std::string folder = user_folder();
+  if (folder.empty()) {
+    throw Error("neither XDG_CONFIG_HOME nor HOME is set: say where to write with -o FILE");
+  }
+  folder += "/machines";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Error("{}: {} (write elsewhere with -o FILE)", folder, error.message());
+  return folder + "/" + name + ".json";
 }
 
 std::string report_svg(const Report& report) {

@@ -134,6 +134,7 @@ std::pair<std::unique_ptr<Runner>, ServingOptions> make_serving_engine(const Ser
   // KV heads fewer than ranks are held by several.
   const RankLinks* links = setup.engine.links.get();
   const int tp = links ? links->grid.tp : 1;
+  if (links) options.lost = links->lost;
   const int copies = std::max(1, tp / weights.architecture.kv_heads);
   bounds.cache_tokens = setup.kv_tokens > 0 ? setup.kv_tokens
                                             : default_kv_tokens(weights, bounds, on_cuda(setup),

@@ -1,6 +1,8 @@
 // Communication between ranks, and how long algorithms need on a link.
 #pragma once
 
+#include <string_view>
+
 #include "cost/work.h"
 
 namespace ridge {
@@ -15,12 +17,37 @@ Work collective_work(Collective kind, double message_bytes, int ranks, int strid
 struct Traffic {
   double bytes = 0;
   double steps = 0;
+  double local_bytes = 0;  // that a rank copies within its own memory, where that takes its time
 };
 Traffic ring_traffic(Collective kind, double message_bytes, int ranks);
 // All-reduce only:
 Traffic tree_traffic(double message_bytes, int ranks);
 Traffic one_shot_traffic(double message_bytes, int ranks);
 Traffic two_shot_traffic(double message_bytes, int ranks);
+
+// How Ridge's own ranks (src/ranks) all-reduce. One-shot: every rank reads and adds what all ranks
+// have; two-shot: its part of it, then the sums of the others.
+bool all_reduce_is_one_shot(double message_bytes, int ranks);
+// Ranks of one host copy a message into memory that all share, wait for each other, and copy it
+// out. A byte on such a link is one that a rank writes and another reads.
+Traffic shared_memory_traffic(Collective kind, double message_bytes, int ranks);
+// The same made of MPI's messages: every rank sends to every other at once.
+Traffic mpi_traffic(Collective kind, double message_bytes, int ranks);
+
+// Who carries out the collectives of a link: kernels of GPUs, or Ridge's own ranks, whose links
+// have the names "shared-memory" and "MPI".
+enum class LinkMethod : uint8_t { kernels, shared_memory, mpi };
+LinkMethod link_method(std::string_view link);
+std::string_view link_name(LinkMethod method);
+// What a link of Ridge's own ranks needs, seconds.
+struct RankLink {
+  double latency = 0;         // of a step
+  double per_byte = 0;        // in both directions at once
+  double local_per_byte = 0;  // copied by a rank within its own memory
+};
+double collective_seconds(LinkMethod method, Collective kind, double message_bytes, int ranks,
+                          const RankLink& link);
+Traffic rank_traffic(LinkMethod method, Collective kind, double message_bytes, int ranks);
 
 // The best algorithm's time on a link of `seconds_per_byte` and `latency` per step. One- and
 // two-shot kernels need peers that reach each other's memory (`direct`).

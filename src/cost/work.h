@@ -26,7 +26,16 @@ enum class OpKind : uint8_t {
 inline constexpr int kOpKindCount = static_cast<int>(OpKind::kCount);
 std::string_view op_kind_name(OpKind kind);
 
-enum class Collective : uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, send };
+enum class Collective : uint8_t {
+  none,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  send,
+  broadcast,
+  barrier
+};
 
 struct Work {
   double flops = 0;         // useful operations, 2 per multiply-add, on the matrix units

@@ -35,6 +35,7 @@ extern const Experiment kContinuousBatchingExperiment;
 extern const Experiment kChunkedPrefillExperiment;
 extern const Experiment kSpeculationExperiment;
 
+extern const Experiment kRanksExperiment;
 extern const Experiment kTensorParallelExperiment;
 extern const Experiment kGpuUtilExperiment;
 

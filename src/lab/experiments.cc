@@ -22,7 +22,8 @@ const Experiment* const kOrder[] = {
     &kFusionExperiment,         &kTilesExperiment,         &kFlopsNotTimeExperiment,
     &kRecomputeExperiment,      &kWeightsBitsExperiment,   &kKvBitsExperiment,
     &kPagesExperiment,          &kPrefixReuseExperiment,   &kContinuousBatchingExperiment,
-    &kChunkedPrefillExperiment, &kSpeculationExperiment,   &kTensorParallelExperiment,
+    &kChunkedPrefillExperiment, &kSpeculationExperiment,   &kRanksExperiment,
+    &kTensorParallelExperiment,
 };
 
 }  // namespace

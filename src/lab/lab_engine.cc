@@ -72,7 +72,10 @@ std::unique_ptr<Runner> lab_runner(Lab& lab, Weights weights, RunnerOptions opti
 }
 
 LabPredictor::LabPredictor(Lab& lab, Runner& runner)
-    : system_(step_system(lab, runner)),
+    : LabPredictor(step_system(lab, runner), runner) {}
+
+LabPredictor::LabPredictor(System system, Runner& runner)
+    : system_(std::move(system)),
       rank_(make_rank(runner.weights().model, runner.plan())),
       ceilings_(
           make_ceilings(system_, runner.plan(), engine_stack(system_), &runner.weights().model)) {}

@@ -25,9 +25,19 @@ Level& level_of(Machine& machine, const Machine& base, const std::string& name) 
     level.instances = known->instances;
   } else if (name == "host" || name == "disk") {
     level.scope = Scope::host;
+  } else if (name == "network") {
+    level.scope = Scope::network;
   }
   machine.levels.push_back(level);
   return machine.levels.back();
+}
+
+Link& link_of(Machine& machine, const std::string& name) {
+  for (Link& link : machine.links) {
+    if (link.name == name) return link;
+  }
+  machine.links.emplace_back().name = name;
+  return machine.links.back();
 }
 
 // The number behind a path; nullptr if the machine has no such number.
@@ -42,6 +52,11 @@ Maybe* number_of(Machine& machine, const Machine& base, const std::string& path)
   if (path == "launch.stream") return &machine.launch.stream;
   if (path == "launch.graph") return &machine.launch.graph;
   if (path == "launch.persistent") return &machine.launch.persistent;
+  if (head == "links") {
+    const size_t dot = rest.rfind('.');
+    Link& link = link_of(machine, rest.substr(0, dot));
+    return rest.substr(dot + 1) == "bandwidth" ? &link.bandwidth : &link.latency;
+  }
   if (head == "levels") {
     const size_t dot = rest.find('.');
     Level& level = level_of(machine, base, rest.substr(0, dot));

@@ -53,8 +53,10 @@ class Communicator {
   Deadline deadline() const { return deadline_; }
 
  private:
+  std::span<float> scratch(size_t floats);
+
   Deadline deadline_{120'000};
-  std::vector<float> gathered_;
+  std::vector<float> scratch_;
 };
 
 }  // namespace ridge

@@ -2,16 +2,20 @@
 
 #include <dlfcn.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <thread>
 #include <utility>
 
 #include "base/cpu_pause.h"
 #include "base/error.h"
+#include "ranks/local_copy.h"
+#include "ranks/rank_processes.h"
 
 namespace ridge {
 namespace {
@@ -34,10 +38,6 @@ class MpiLibrary {
   int (*comm_rank)(Handle, int*) = nullptr;
   int (*comm_size)(Handle, int*) = nullptr;
   int (*comm_split)(Handle, int, int, Handle*) = nullptr;
-  int (*ibarrier)(Handle, Handle*) = nullptr;
-  int (*ibcast)(void*, int, Handle, int, Handle, Handle*) = nullptr;
-  int (*iallgather)(const void*, int, Handle, void*, int, Handle, Handle, Handle*) = nullptr;
-  int (*ialltoall)(const void*, int, Handle, void*, int, Handle, Handle, Handle*) = nullptr;
   int (*isend)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
   int (*irecv)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
   int (*test)(Handle*, int*, void*) = nullptr;
@@ -60,10 +60,6 @@ class MpiLibrary {
     find(comm_rank, "MPI_Comm_rank");
     find(comm_size, "MPI_Comm_size");
     find(comm_split, "MPI_Comm_split");
-    find(ibarrier, "MPI_Ibarrier");
-    find(ibcast, "MPI_Ibcast");
-    find(iallgather, "MPI_Iallgather");
-    find(ialltoall, "MPI_Ialltoall");
     find(isend, "MPI_Isend");
     find(irecv, "MPI_Irecv");
     find(test, "MPI_Test");
@@ -92,43 +88,47 @@ class MpiCommunicator final : public Communicator {
   std::string name() const override { return "MPI"; }
   Handle handle() const { return handle_; }
 
+  // Dissemination: after round k a rank knows of the 2^(k+1) ranks before it.
   void barrier() override {
-    finish([&](Handle* request) { return mpi_.ibarrier(handle_, request); });
+    const std::byte here{};
+    std::byte there{};
+    for (int step = 1; step < size_; step *= 2) {
+      post_receive((rank_ - step + size_) % size_, {&there, 1}, Tag::collective);
+      post_send((rank_ + step) % size_, {&here, 1}, Tag::collective);
+      finish();
+    }
   }
+  // A binomial tree: who has the bytes sends them half of the remaining way on.
   void broadcast(int root, std::span<std::byte> bytes) override {
-    for_pieces(bytes.size(), kMaxPiece, [&](size_t at, int count) {
-      finish([&](Handle* request) {
-        return mpi_.ibcast(&bytes[at], count, mpi_.byte, root, handle_, request);
-      });
-    });
+    const int place = (rank_ - root + size_) % size_;
+    int step = 1;
+    for (; step < size_; step *= 2) {
+      if ((place & step) == 0) continue;
+      post_receive((place - step + root) % size_, bytes, Tag::collective);
+      finish();
+      break;
+    }
+    for (step /= 2; step > 0; step /= 2) {
+      if (place + step < size_) post_send((place + step + root) % size_, bytes, Tag::collective);
+    }
+    finish();
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const int count = one_piece(mine.size());
-    finish([&](Handle* request) {
-      return mpi_.iallgather(mine.data(), count, mpi_.byte, all.data(), count, mpi_.byte, handle_,
-                             request);
-    });
+    exchange([&](int) { return mine; },
+             [&](int other) { return all.subspan(size_t(other) * mine.size(), mine.size()); });
   }
   void all_to_all(std::span<const std::byte> from, std::span<std::byte> to) override {
-    const int count = one_piece(from.size() / size_t(size_));
-    finish([&](Handle* request) {
-      return mpi_.ialltoall(from.data(), count, mpi_.byte, to.data(), count, mpi_.byte, handle_,
-                            request);
-    });
+    const size_t part = from.size() / size_t(size_);
+    exchange([&](int other) { return from.subspan(size_t(other) * part, part); },
+             [&](int other) { return to.subspan(size_t(other) * part, part); });
   }
   void send(int to, std::span<const std::byte> bytes) override {
-    for_pieces(bytes.size(), kMaxPiece, [&](size_t at, int count) {
-      finish([&](Handle* request) {
-        return mpi_.isend(&bytes[at], count, mpi_.byte, to, 0, handle_, request);
-      });
-    });
+    post_send(to, bytes, Tag::message);
+    finish();
   }
   void receive(int from, std::span<std::byte> bytes) override {
-    for_pieces(bytes.size(), kMaxPiece, [&](size_t at, int count) {
-      finish([&](Handle* request) {
-        return mpi_.irecv(&bytes[at], count, mpi_.byte, from, 0, handle_, request);
-      });
-    });
+    post_receive(from, bytes, Tag::message);
+    finish();
   }
 
   // The others wait inside MPI and can be told by nothing but the end of the run.
@@ -146,29 +146,62 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  template <typename Move>
-  static void for_pieces(size_t bytes, size_t room, const Move& move) {
-    for (size_t at = 0; at < bytes; at += room) {
-      move(at, static_cast<int>(std::min(room, bytes - at)));
+  // Messages of a caller and of a collective may be on their way at the same time.
+  enum class Tag : uint8_t { message, collective };
+
+  // Every rank with every other at once. Open MPI's own non-blocking gather and broadcast take two
+  // to three times as long here (docs/ranks.md).
+  template <typename From, typename To>
+  void exchange(const From& from, const To& to) {
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_) post_receive(other, to(other), Tag::collective);
     }
-  }
-  static int one_piece(size_t bytes) {
-    if (bytes > kMaxPiece) throw Error("a message of {} bytes is too long for MPI", bytes);
-    return static_cast<int>(bytes);
+    for (int step = 1; step < size_; ++step) {  // not all to rank 0 first
+      const int other = (rank_ + step) % size_;
+      post_send(other, from(other), Tag::collective);
+    }
+    copy_locally(to(rank_).data(), from(rank_).data(), to(rank_).size());
+    finish();
   }
 
-  // Begins an operation and waits for its end, or for the deadline.
-  template <typename Begin>
-  void finish(const Begin& begin) {
+  // Counts are ints: longer messages go in pieces.
+  void post_send(int to, std::span<const std::byte> bytes, Tag tag) {
+    for (size_t at = 0; at < bytes.size(); at += kMaxPiece) {
+      const auto count = static_cast<int>(std::min(kMaxPiece, bytes.size() - at));
+      check_begun(mpi_.isend(bytes.data() + at, count, mpi_.byte, to, int(tag), handle_, add()));
+    }
+  }
+  void post_receive(int from, std::span<std::byte> bytes, Tag tag) {
+    for (size_t at = 0; at < bytes.size(); at += kMaxPiece) {
+      const auto count = static_cast<int>(std::min(kMaxPiece, bytes.size() - at));
+      check_begun(mpi_.irecv(bytes.data() + at, count, mpi_.byte, from, int(tag), handle_, add()));
+    }
+  }
+  Handle* add() {
     if (!failure_.empty()) throw Error(failure_);
-    Handle request = nullptr;
-    if (begin(&request) != 0) throw Error("MPI refused a message between ranks");
+    return &pending_.emplace_back(nullptr);
+  }
+  static void check_begun(int result) {
+    if (result != 0) throw Error("MPI refused a message between ranks");
+  }
+
+  bool all_done() {
+    while (!pending_.empty()) {
+      int done = 0;
+      if (mpi_.test(&pending_.back(), &done, nullptr) != 0) {
+        throw Error("a message between ranks was lost");
+      }
+      if (done == 0) return false;
+      pending_.pop_back();
+    }
+    return true;
+  }
+
+  // Waits for the end of what was begun, or for the deadline.
+  void finish() {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
-    for (int looks = 0;; ++looks) {
-      int done = 0;
-      if (mpi_.test(&request, &done, nullptr) != 0) throw Error("a message between ranks was lost");
-      if (done != 0) return;
+    for (int looks = 0; !all_done(); ++looks) {
       if (looks < 1000) {
         cpu_pause();
         continue;
@@ -191,6 +224,7 @@ class MpiCommunicator final : public Communicator {
   MpiLibrary& mpi_ = MpiLibrary::get();
   Handle handle_;
   int rank_ = 0, size_ = 1;
+  std::deque<Handle> pending_;  // requests; MPI keeps their addresses until they are done
   std::string failure_;
 };
 
@@ -214,6 +248,12 @@ std::unique_ptr<Communicator> make_mpi_world() {
   }
   if (given < kThreadSerialized) throw Error("this MPI was built without threads");
   return std::make_unique<MpiCommunicator>(mpi.world);
+}
+
+void end_unless_leader(const Communicator& world) {
+  if (world.rank() == 0) return;
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  _exit(kFailedRankExitCode);
 }
 
 std::unique_ptr<Communicator> split_mpi(Communicator& world, int group) {

@@ -16,6 +16,10 @@ int mpi_processes();
 // missing.
 std::unique_ptr<Communicator> make_mpi_world();
 
+// Before rank 0 throws an Error that all ranks know: the others write nothing and end, at the
+// latest when rank 0's end makes mpirun end them.
+void end_unless_leader(const Communicator& world);
+
 // Of the processes that give the same `group`, in the order of their ranks. All of `world` call it.
 std::unique_ptr<Communicator> split_mpi(Communicator& world, int group);
 

@@ -11,6 +11,8 @@
 
 #include "base/cpu_pause.h"
 #include "base/error.h"
+#include "cost/collective.h"
+#include "ranks/local_copy.h"
 
 namespace ridge {
 namespace {
@@ -113,7 +115,12 @@ class SharedCommunicator final : public Communicator {
       std::memcpy(region_->slot(set, rank_), &mine[at], count);
       barrier();
       for (int other = 0; other < size(); ++other) {
-        std::memcpy(&all[size_t(other) * mine.size() + at], region_->slot(set, other), count);
+        std::byte* to = &all[size_t(other) * mine.size() + at];
+        if (other == rank_) {
+          copy_locally(to, &mine[at], count);
+        } else {
+          std::memcpy(to, region_->slot(set, other), count);
+        }
       }
     });
   }
@@ -124,13 +131,65 @@ class SharedCommunicator final : public Communicator {
     for_pieces(part, room, [&](size_t at, size_t count) {
       const int set = next_set();
       for (size_t other = 0; other < ranks; ++other) {
-        std::memcpy(region_->slot(set, rank_) + other * count, &from[other * part + at], count);
+        const std::byte* theirs = &from[other * part + at];
+        if (int(other) == rank_) {
+          copy_locally(&to[other * part + at], theirs, count);
+        } else {
+          std::memcpy(region_->slot(set, rank_) + other * count, theirs, count);
+        }
       }
       barrier();
       for (size_t other = 0; other < ranks; ++other) {
+        if (int(other) == rank_) continue;
         std::memcpy(&to[other * part + at], region_->slot(set, int(other)) + size_t(rank_) * count,
                     count);
       }
+    });
+  }
+
+  // One-shot: every rank adds up all of it. Two-shot: every rank adds up one part, then all take
+  // all parts, which is less to read where more than two share the work.
+  void all_reduce(std::span<float> values) override {
+    if (size() == 1) return;
+    const bool one_shot = all_reduce_is_one_shot(double(values.size_bytes()), size());
+    for_pieces(values.size(), kSlotBytes / sizeof(float), [&](size_t at, size_t count) {
+      const std::span<float> piece = values.subspan(at, count);
+      const int set = next_set();
+      std::memcpy(slot_floats(set, rank_), piece.data(), piece.size_bytes());
+      barrier();
+      if (one_shot) {
+        add_slots(set, 0, piece);
+        return;
+      }
+      const SharedPart mine = part_of(count, rank_);
+      add_slots(set, mine.first, piece.subspan(mine.first, mine.count));
+      const int sums = next_set();
+      std::memcpy(slot_floats(sums, rank_), piece.data() + mine.first, mine.count * sizeof(float));
+      barrier();
+      for (int other = 0; other < size(); ++other) {
+        if (other == rank_) continue;
+        const SharedPart theirs = part_of(count, other);
+        std::memcpy(piece.data() + theirs.first, slot_floats(sums, other),
+                    theirs.count * sizeof(float));
+      }
+    });
+  }
+
+  void reduce_scatter(std::span<const float> values, std::span<float> part) override {
+    const auto ranks = static_cast<size_t>(size());
+    if (ranks == 1) {
+      std::copy(values.begin(), values.end(), part.begin());
+      return;
+    }
+    const size_t room = kSlotBytes / sizeof(float) / ranks;
+    for_pieces(part.size(), room, [&](size_t at, size_t count) {
+      const int set = next_set();
+      for (size_t other = 0; other < ranks; ++other) {
+        std::memcpy(slot_floats(set, rank_) + other * count, &values[other * part.size() + at],
+                    count * sizeof(float));
+      }
+      barrier();
+      add_slots(set, size_t(rank_) * count, part.subspan(at, count));
     });
   }
 
@@ -178,6 +237,31 @@ class SharedCommunicator final : public Communicator {
   int next_set() {
     set_ ^= 1;
     return set_;
+  }
+
+  float* slot_floats(int set, int rank) const {
+    return reinterpret_cast<float*>(region_->slot(set, rank));
+  }
+
+  struct SharedPart {
+    size_t first, count;
+  };
+  // Of `count` floats the part that `rank` adds up; the last ones may be shorter or empty.
+  SharedPart part_of(size_t count, int rank) const {
+    const size_t each = (count + size_t(size()) - 1) / size_t(size());
+    const size_t first = std::min(count, each * size_t(rank));
+    return {first, std::min(each, count - first)};
+  }
+
+  // to[i] = the sum over the ranks, in their order, of what their slots hold at first + i.
+  void add_slots(int set, size_t first, std::span<float> to) const {
+    const float* zero = slot_floats(set, 0) + first;
+    const float* one = slot_floats(set, 1) + first;
+    for (size_t i = 0; i < to.size(); ++i) to[i] = zero[i] + one[i];
+    for (int rank = 2; rank < size(); ++rank) {
+      const float* more = slot_floats(set, rank) + first;
+      for (size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+    }
   }
 
   // Spins for about 50 us, as ranks that work side by side arrive together; then yields; a rank

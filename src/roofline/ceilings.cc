@@ -144,6 +144,7 @@ void set_link(Ceilings& c, const Machine& machine, const Link& link) {
   c.link_s = 1 / *link.bandwidth;
   c.link_latency = link.latency.value_or(is_pcie(link) ? kPcieLatency : kLinkLatency);
   c.link_direct = link.p2p.value_or(true);
+  c.link_method = link_method(link.name);
   if (c.link_direct) return;
   c.link_s *= kStagedCopies;
   c.link_latency = link.latency.value_or(kStagedLatency);

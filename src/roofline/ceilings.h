@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cost/work.h"
+#include "cost/collective.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "roofline/stack.h"
@@ -34,6 +34,7 @@ struct Ceilings {
   double host_s = 0;
   double link_s = 0, link_latency = 0;        // per byte and direction, within a node
   bool link_direct = true;                    // peers reach each other's memory
+  LinkMethod link_method = LinkMethod::kernels;
   double network_s = 0, network_latency = 0;  // between nodes
   int devices_per_node = 1;
   double launch_s = 0;  // per kernel on the device: the edge of a graph, a CPU's barrier

@@ -15,6 +15,10 @@ double link_seconds(const Work& w, const Ceilings& c, double factor, double extr
   const double link = c.link_s * factor, network = c.network_s * factor;
   const double link_latency = c.link_latency + extra, network_latency = c.network_latency + extra;
   if (w.ranks * w.stride <= c.devices_per_node) {
+    if (c.link_method != LinkMethod::kernels) {
+      return collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
+                                {link_latency, link});
+    }
     return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency,
                               c.link_direct);
   }

@@ -100,6 +100,7 @@ struct ServingEngine::Impl {
         max_waiting(options.max_waiting),
         max_drafts(options.max_drafts),
         on_failure(std::move(options.on_failure)),
+        lost(std::move(options.lost)),
         pool(runner->page_count(), runner->options().page_tokens) {
     const Weights& weights = runner->weights();
     if (options.system && options.stack) {
@@ -162,6 +163,15 @@ struct ServingEngine::Impl {
     }
   }
 
+  // A rank that ends while nothing runs would otherwise be noticed by the next request only.
+  template <typename Woken>
+  void wait_until(std::unique_lock<std::mutex>& lock, const Woken& woken) {
+    if (!lost) return wake.wait(lock, woken);
+    while (!wake.wait_for(lock, std::chrono::milliseconds(100), woken)) {
+      if (const std::string why = lost(); !why.empty()) throw Error(why);
+    }
+  }
+
   // Waits for something to do. False when the engine ends.
   bool take_events() {
     std::vector<std::unique_ptr<Active>> arrived;
@@ -175,7 +185,7 @@ struct ServingEngine::Impl {
       if (nothing()) {
         last_landed.reset();
         check_idle_pool();
-        wake.wait(lock, [&] { return stopping || !nothing(); });
+        wait_until(lock, [&] { return stopping || !nothing(); });
       }
       if (stopping) return false;
       arrived.swap(arrivals);
@@ -627,6 +637,7 @@ struct ServingEngine::Impl {
   ServingObserver* observer;
   int context, max_waiting, max_drafts;
   std::function<void(const std::string&)> on_failure;
+  std::function<std::string()> lost;
 
   PagePool pool;
   std::optional<StepPredictor> predictor, draft_predictor;

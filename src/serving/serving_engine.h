@@ -24,6 +24,9 @@ struct ServingOptions {
   bool prefix_cache = true;
   // Preempts a running sequence every this many steps, for tests; 0: never.
   int preempt_every = 0;
+  // Looked at while the engine is idle: why the runner could not go on ("rank 1 was killed"), upon
+  // which the engine fails; "": it could. Empty: nothing is looked at.
+  std::function<std::string()> lost;
   // Called once, on the engine's thread, if it fails: every request has ended by then.
   std::function<void(const std::string& error)> on_failure;
   // What predictions assume; where either is missing, steps carry no prediction.

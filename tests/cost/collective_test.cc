@@ -65,6 +65,32 @@ TEST(Collective, BestAlgorithmAtBothEnds) {
   }
 }
 
+TEST(Collective, RanksInSharedMemoryWriteAndReadEveryByte) {
+  const double m = 1 << 20;
+  const auto bytes = [&](Collective kind, int ranks) {
+    return shared_memory_traffic(kind, m, ranks).bytes;
+  };
+  // Two ranks: what each sends is what the other reads.
+  EXPECT_DOUBLE_EQ(bytes(Collective::all_reduce, 2), m);
+  EXPECT_DOUBLE_EQ(bytes(Collective::broadcast, 2), m);
+  EXPECT_DOUBLE_EQ(bytes(Collective::send, 2), m);
+  for (const Collective kind :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
+    EXPECT_DOUBLE_EQ(bytes(kind, 2), m / 2);
+  }
+  for (int n : {3, 4, 8}) {
+    EXPECT_FALSE(all_reduce_is_one_shot(m, n));
+    EXPECT_TRUE(all_reduce_is_one_shot(64, n));
+    // Two-shot is worth its second barrier: it reads less than all of everyone.
+    EXPECT_LT(bytes(Collective::all_reduce, n), n * m / 2);
+    EXPECT_EQ(shared_memory_traffic(Collective::all_reduce, m, n).steps, 2);
+  }
+  EXPECT_EQ(mpi_traffic(Collective::barrier, 0, 4).steps, 2);
+  EXPECT_EQ(collective_seconds(LinkMethod::mpi, Collective::send, m, 1, {1, 1, 1}), 0);
+  EXPECT_EQ(link_method("shared-memory"), LinkMethod::shared_memory);
+  EXPECT_EQ(link_method("NVLink 4"), LinkMethod::kernels);
+}
+
 TEST(Collective, WorkCarriesTheMessage) {
   const Work w = collective_work(Collective::all_reduce, kMessage, 8, 2);
   EXPECT_EQ(w.message_bytes, kMessage);

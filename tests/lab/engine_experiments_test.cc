@@ -73,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Lab, EngineExperiment,
                          ::testing::Values("decode", "prefill-decode", "batching", "context",
                                            "kv-cache", "gqa", "memory", "weights-bits", "kv-bits",
                                            "pages", "continuous-batching", "chunked-prefill",
-                                           "prefix-reuse", "speculation"),
+                                           "prefix-reuse", "speculation", "ranks",
+                                           "tensor-parallel"),
                          test_name);
 
 TEST(LabEngine, BandOfARateFallsWhereTheBandOfSecondsRises) {

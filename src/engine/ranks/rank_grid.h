@@ -1,7 +1,9 @@
 // How the ranks of one model are arranged.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "ranks/communicator.h"
 
@@ -25,6 +27,7 @@ struct RankLinks {
   RankLinks(const RankLinks&) = delete;
   RankLinks& operator=(const RankLinks&) = delete;
   std::shared_ptr<void> group;  // the processes that a leader started: they end after the links
+  std::function<std::string()> lost;  // of a leader: why one of these does not run; "": all run
   RankGrid grid;
   std::unique_ptr<Communicator> world;  // all ranks
   std::unique_ptr<Communicator> peers;  // the ranks of this stage

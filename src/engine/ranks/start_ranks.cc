@@ -1,16 +1,8 @@
 #include "engine/ranks/start_ranks.h"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -20,68 +12,11 @@
 #include "engine/ranks/leader_runner.h"
 #include "ranks/mpi.h"
 #include "ranks/packet.h"
+#include "ranks/rank_processes.h"
 #include "ranks/shared_memory.h"
 
 namespace ridge {
 namespace {
-
-constexpr int kFailedRankExitCode = 2;
-
-// The processes of ranks 1, 2, ...; they end with this object.
-class RankProcesses {
- public:
-  RankProcesses() = default;
-  RankProcesses(const RankProcesses&) = delete;
-  RankProcesses& operator=(const RankProcesses&) = delete;
-  // Waits for processes that were told to end, and kills those that do not.
-  ~RankProcesses() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    for (const pid_t process : processes_) {
-      while (waitpid(process, nullptr, WNOHANG) == 0) {
-        if (std::chrono::steady_clock::now() > limit) kill(process, SIGKILL);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }
-  }
-
-  void add(pid_t process) { processes_.push_back(process); }
-
-  // Why a process that should run does not; empty: all run.
-  std::string lost() const {
-    for (size_t i = 0; i < processes_.size(); ++i) {
-      siginfo_t info{};
-      const auto id = static_cast<id_t>(processes_[i]);
-      const int looked = waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT);
-      if (looked != 0) return fmt::format("rank {} has ended", i + 1);
-      if (info.si_pid == 0) continue;
-      if (info.si_code == CLD_EXITED) {
-        return fmt::format("rank {} ended with exit code {}", i + 1, info.si_status);
-      }
-      return fmt::format("rank {} was killed by signal {} ({})", i + 1, info.si_status,
-                         strsignal(info.si_status));
-    }
-    return {};
-  }
-
- private:
-  std::vector<pid_t> processes_;
-};
-
-// Ranks of one host share its processors: this thread, and the team that it makes, use those of
-// `rank`. mpirun does so by itself.
-void use_own_processors(int rank, int ranks) {
-  // Not logical processors: siblings of one core would fall to different ranks.
-  const std::vector<int> all = one_per_core(usable_processors());
-  const size_t count = all.size(), share = count / size_t(ranks);
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  if (share == 0) {
-    CPU_SET(size_t(all[size_t(rank) % count]), &mine);
-  } else {
-    for (size_t i = 0; i < share; ++i) CPU_SET(size_t(all[size_t(rank) * share + i]), &mine);
-  }
-  sched_setaffinity(0, sizeof mine, &mine);  // refused: ranks and processors meet by chance
-}
 
 // The regions that processes of one host share.
 struct RankRegions {
@@ -129,9 +64,7 @@ void tell_options(Communicator& world, RunnerOptions& options) {
 
 // The rest of a follower's life.
 [[noreturn]] void be_follower(const RankStart& start, std::shared_ptr<RankLinks> links) {
-  // Ctrl-C reaches all processes of a terminal: the leader ends the others.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
+  leave_signals_to_leader();
   Communicator& world = *links->world;
   try {
     RunnerOptions options;
@@ -157,24 +90,12 @@ void tell_options(Communicator& world, RunnerOptions& options) {
 std::shared_ptr<RankLinks> fork_ranks(const RankStart& start) {
   const RankGrid& grid = start.grid;
   const RankRegions regions(grid);
-  auto processes = std::make_shared<RankProcesses>();
-  std::fflush(nullptr);           // or every rank would write what is still in the buffers
-  std::signal(SIGCHLD, SIG_DFL);  // ignored, it would hide how a rank ended
-  const pid_t leader = getpid();
-  for (int rank = 1; rank < grid.ranks(); ++rank) {
-    const pid_t process = fork();
-    if (process < 0) throw Error("rank {} could not be started: {}", rank, std::strerror(errno));
-    if (process == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != leader) _exit(kFailedRankExitCode);  // it ended before it could be watched
-      use_own_processors(rank, grid.ranks());
-      be_follower(start, join(regions, grid, rank, {}));
-    }
-    processes->add(process);
-  }
-  std::shared_ptr<RankLinks> links =
-      join(regions, grid, 0, [watched = processes.get()] { return watched->lost(); });
+  const auto processes = std::make_shared<RankProcesses>(
+      grid.ranks(), [&](int rank) { be_follower(start, join(regions, grid, rank, {})); });
+  const auto lost = [watched = processes.get()] { return watched->lost(); };
+  std::shared_ptr<RankLinks> links = join(regions, grid, 0, lost);
   links->group = processes;
+  links->lost = lost;
   return links;
 }
 
@@ -185,10 +106,7 @@ std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
   links->world = make_mpi_world();
   const int ranks = links->world->size(), rank = links->world->rank();
   if (ranks != grid.ranks()) {
-    if (rank != 0) {  // one line is enough: mpirun ends this process when rank 0 has written it
-      std::this_thread::sleep_for(std::chrono::seconds(5));
-      _exit(kFailedRankExitCode);
-    }
+    end_unless_leader(*links->world);
     throw Error("MPI started {} processes, and tp {} x pp {} are {} ranks", ranks, grid.tp, grid.pp,
                 grid.ranks());
   }

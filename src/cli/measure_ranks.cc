@@ -1,0 +1,76 @@
+#include "cli/measure_ranks.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/measure_view.h"
+#include "cli/progress_line.h"
+#include "measure/ranks/measure_ranks.h"
+
+namespace ridge {
+namespace {
+
+std::string error_text(double predicted, double measured) {
+  return fmt::format("{:+.0f} %", 100 * (predicted / measured - 1));
+}
+
+void print_ranks(const RanksReport& found) {
+  const std::string where = found.hosts > 1 ? fmt::format(" on {} hosts", found.hosts) : "";
+  fmt::print("{} ranks{}, {}: latency {}, bandwidth {}\n\n", found.ranks, where,
+             link_name(found.method), pretty_time(found.link.latency),
+             pretty_rate(1 / found.link.per_byte));
+  Table table({"collective", "message", "time", "p10-p90", "message/s", "predicted", "error"});
+  Collective kind = Collective::none;
+  for (const CollectiveTime& time : found.times) {
+    if (kind != Collective::none && kind != time.kind) table.rule();
+    kind = time.kind;
+    const double predicted = found.predicted_s(time);
+    table.add({std::string(collective_name(kind)), time.bytes > 0 ? pretty_binary(time.bytes) : "-",
+               pretty_time(time.seconds),
+               fmt::format("{:.0f} %", 100 * (time.high - time.low) / time.seconds),
+               time.bytes > 0 ? pretty_rate(time.bytes / time.seconds) : "", pretty_time(predicted),
+               error_text(predicted, time.seconds) +
+                   (time.doubt.empty() ? "" : paint(Colour::yellow, " ?"))});
+  }
+  fmt::print("{}", table.text());
+  fmt::print("Predicted from the all-gathers of the smallest size and of 1 MiB: median error {}.\n",
+             pretty_percent(found.median_error()));
+  std::set<std::string> doubts;
+  for (const CollectiveTime& time : found.times) {
+    if (!time.doubt.empty()) doubts.insert(time.doubt);
+  }
+  for (const std::string& doubt : doubts) fmt::print("? {}\n", doubt);
+  for (const std::string& line : found.report.conditions) fmt::print("{}\n", line);
+}
+
+}  // namespace
+
+void run_measure_ranks(int ranks, Effort effort, const std::string& out, bool json) {
+  std::optional<ProgressLine> line;  // of rank 0
+  const RanksReport found = measure_ranks(ranks, effort, [&](const std::string& step) {
+    if (!line) line.emplace(fmt::format("{} ranks", ranks));
+    (*line)(step);
+  });
+  line.reset();
+  const std::string file_name =
+      fmt::format("this-{}", found.method == LinkMethod::mpi ? "mpi" : "ranks");
+  const nlohmann::json file = ranks_to_json(found, measured_today(), effort);
+  if (json) {
+    fmt::print("{}\n", file.dump(2));
+  } else {
+    print_ranks(found);
+  }
+  std::fflush(stdout);  // before what goes to stderr
+  const std::string path = out.empty() ? measured_file(file_name) : out;
+  write_file(path, file.dump(2) + "\n");
+  fmt::print(stderr, "Wrote {}\n", path);
+}
+
+}  // namespace ridge

@@ -1,0 +1,121 @@
+// A model cut among cores: each reads its part of the weights, and two all-reduces per layer add up
+// what they found.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "engine/account/bench_steps.h"
+#include "engine/account/roof_system.h"
+#include "lab/catalogue.h"
+#include "lab/lab_ranks.h"
+#include "lab/levels.h"
+
+namespace ridge {
+namespace {
+
+constexpr int kParallelContext = 64;
+
+// The ceilings of `cores` of this machine, as fast as the runner's ranks read their weights side by
+// side.
+System system_of_cores(Lab& lab, Runner& runner, int cores) {
+  double best = 0;
+  constexpr int kPasses = 3;  // the first may find the caches cold
+  for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, runner.read_rate());
+  return with_read_rate(with_share_of_peak(lab.system(), cores), runner, best);
+}
+
+// What a step of one token exchanges: the call, two all-reduces per layer, the largest logits.
+double exchanged_s(const Architecture& a, int ranks, const RankLink& link) {
+  const auto seconds = [&](Collective kind, double bytes) {
+    return collective_seconds(LinkMethod::shared_memory, kind, bytes, ranks, link);
+  };
+  return 2 * a.layer_count() * seconds(Collective::all_reduce, 4.0 * a.hidden) +
+         2 * seconds(Collective::broadcast, 2048) + seconds(Collective::send, 2048);
+}
+
+struct ParallelStep {
+  LabPoint point;
+  double rate = 0;  // of plain reads of the weights
+  std::vector<Token> tokens;
+};
+
+ParallelStep parallel_step(Lab& lab, Runner& runner, int ranks, const RankLink& link) {
+  LabPredictor predictor(system_of_cores(lab, runner, ranks), runner);
+  LabStep step(runner, 1, kParallelContext);
+  const double talk = exchanged_s(runner.weights().architecture, ranks, link);
+  const Band band = band_of(predictor.step(step.sequences())) + Band{talk, talk, 2 * talk};
+  ParallelStep result;
+  result.rate = predictor.bandwidth();
+  result.point = lab.measure(
+      ranks, scaled(band, 1e3), [&] { step(); }, [](double seconds) { return seconds * 1e3; });
+  result.point.label = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+  const std::vector<Token> prompt = some_tokens(8, runner.weights().architecture.vocab, 3);
+  result.tokens = lab_continue(runner, prompt, lab.quick() ? 8 : 24);
+  return result;
+}
+
+LabResult run_tensor_parallel(Lab& lab) {
+  LabResult result;
+  result.x = {"ranks, one core each", false, 0, 0};
+  result.y = {"ms per token", false, 0, 0};
+  const std::vector<int> counts = lab_rank_counts(lab);
+  if (counts.empty()) {
+    result.sentence = "Two ranks need two cores, and this process may use one.";
+    return result;
+  }
+  const LabShape shape = lab_large_shape(lab);
+  const RunnerOptions bounds{.threads = 1, .cache_tokens = 256, .max_tokens = 16};
+  LabSeries series{"step of one sequence", {}};
+  ParallelStep one;
+  {
+    lab.step("one core");
+    const auto runner = make_cpu_runner(lab_weights(lab, shape, Storage::q8_0), bounds);
+    result.notes.push_back(memory_note(2.5 * runner->weights().bytes));
+    one = parallel_step(lab, *runner, 1, {});
+  }
+  series.points.push_back(one.point);
+  bool faster = true;
+  double gain = 0, read_gain = 0;
+  for (const int ranks : counts) {
+    lab.step(fmt::format("the link among {} ranks", ranks));
+    const RankLink link = lab_rank_link(lab, ranks);
+    lab.step(fmt::format("{} ranks", ranks));
+    LabRankedModel model(lab_weights(lab, shape, Storage::q8_0), ranks, bounds);
+    const ParallelStep cut = parallel_step(lab, model.runner(), ranks, link);
+    result.checks.push_back(
+        {fmt::format("{} ranks make the greedy tokens of one", ranks), cut.tokens == one.tokens});
+    series.points.push_back(cut.point);
+    gain = one.point.measured / cut.point.measured;
+    read_gain = cut.rate / one.rate;
+    // Less than the cores' reads gain, because of what is exchanged.
+    faster = faster && gain > 1.1 && gain < 1.15 * ranks;
+  }
+  result.series.push_back(std::move(series));
+  if (read_gain > 1.2) result.holds = faster;
+  result.sentence = fmt::format(
+      "{} ranks, one core each, make a token {:.2g} times as fast as one core; they read weights "
+      "{:.2g} times as fast.",
+      counts.back(), gain, read_gain);
+  if (read_gain <= 1.2) {
+    result.sentence += " One core takes most of this machine's bandwidth, so nothing is gained.";
+  }
+  return result;
+}
+
+}  // namespace
+
+const Experiment kTensorParallelExperiment{
+    "tensor-parallel",
+    LabTopic::serving,
+    "What does splitting a model over devices gain?",
+    "Each of n devices reads 1/n of the weights per token, and two all-reduces per layer take part "
+    "of the gain.",
+    "tensor parallelism",
+    "ridge predict -m llama-3-70b -M 8xh100-sxm -b 1,32",
+    true,
+    false,
+    8,
+    run_tensor_parallel};
+
+}  // namespace ridge

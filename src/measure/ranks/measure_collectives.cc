@@ -1,0 +1,278 @@
+#include "measure/ranks/measure_collectives.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "ranks/local_copy.h"
+
+namespace ridge {
+namespace {
+
+// Half a page between the offsets of source and target: see ranks/local_copy.h.
+constexpr size_t kSkewFloats = 512;
+constexpr double kFittedBytes = 1 << 20;
+constexpr double kReferenceBytes = 64 << 10;
+constexpr double kSameLink = 1.3;
+constexpr int kWantedSamples = 9, kMostSamples = 40;
+
+long rank_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+// Of one sample: what the slowest rank needed, and whether any was preempted.
+struct RankSample {
+  double seconds = 0;
+  bool preempted = false;
+};
+
+RankSample take_sample(Communicator& ranks, CollectiveCalls& calls, int count) {
+  ranks.barrier();
+  const long switches = rank_switches();
+  const auto start = std::chrono::steady_clock::now();
+  calls.run(count);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const std::array<double, 2> mine{took.count(), rank_switches() != switches ? 1.0 : 0.0};
+  std::vector<double> all(2 * size_t(ranks.size()));
+  ranks.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  RankSample slowest;
+  for (size_t r = 0; r < all.size(); r += 2) {
+    slowest.seconds = std::max(slowest.seconds, all[r]);
+    slowest.preempted = slowest.preempted || all[r + 1] > 0;
+  }
+  slowest.seconds /= calls.messages(count);
+  return slowest;
+}
+
+// How fast the link is now: a hypervisor that moves a processor to another die makes it several
+// times as fast or slow. The ranks' times are comparable while this stays the same.
+class LinkReference {
+ public:
+  explicit LinkReference(Communicator& ranks)
+      : ranks_(ranks), calls_(ranks, Collective::all_reduce, kReferenceBytes) {
+    take_sample(ranks_, calls_, 10);
+    set();
+  }
+  void set() { seconds_ = now(); }
+  bool holds() { return std::abs(std::log(now() / seconds_)) < std::log(kSameLink); }
+
+ private:
+  double now() {
+    std::vector<double> seconds;
+    for (int sample = 0; sample < 5; ++sample) {
+      seconds.push_back(take_sample(ranks_, calls_, 10).seconds);
+    }
+    return median(seconds);
+  }
+
+  Communicator& ranks_;
+  CollectiveCalls calls_;
+  double seconds_ = 0;
+};
+
+// Every rank comes to the same numbers, so all take the same samples.
+CollectiveTime measure_once(Communicator& ranks, CollectiveCalls& calls,
+                            const CollectiveOptions& options) {
+  // The first calls touch the memory; then as many per sample as fill its time.
+  take_sample(ranks, calls, 2);
+  double each = take_sample(ranks, calls, 4).seconds;
+  const double wanted = options.seconds_each / (kWantedSamples + 2);
+  const auto count_for = [&] {
+    return static_cast<int>(std::clamp(wanted / each / calls.messages(1), 1.0, 1e5));
+  };
+  each = std::min(each, take_sample(ranks, calls, count_for()).seconds);
+  const int count = count_for();
+  std::vector<double> clean, preempted;
+  double spent = 0;
+  const auto enough = [&] {
+    const size_t taken = clean.size() + preempted.size();
+    return clean.size() >= kWantedSamples || taken >= kMostSamples ||
+           (taken >= 3 && spent > 2 * options.seconds_each);
+  };
+  while (!enough()) {
+    const RankSample sample = take_sample(ranks, calls, count);
+    spent += sample.seconds * calls.messages(count);
+    const bool counts = options.oversubscribed || !sample.preempted;
+    (counts ? clean : preempted).push_back(sample.seconds);
+  }
+  CollectiveTime time;
+  if (clean.size() < 3) {
+    time.doubt = "other processes preempted the ranks";
+    clean.insert(clean.end(), preempted.begin(), preempted.end());
+    std::sort(clean.begin(), clean.end());
+    clean.resize((clean.size() + 1) / 2);  // they only ever add time
+  }
+  const Reading reading = summarize("", "", Dimension::time, std::move(clean), "");
+  time.seconds = reading.value;
+  time.low = reading.low;
+  time.high = reading.high;
+  time.samples = reading.samples;
+  return time;
+}
+
+CollectiveTime measure_one(Communicator& ranks, Collective kind, double bytes,
+                           const CollectiveOptions& options, LinkReference& reference) {
+  CollectiveCalls calls(ranks, kind, bytes);
+  CollectiveTime time;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const bool before = options.oversubscribed || reference.holds();
+    time = measure_once(ranks, calls, options);
+    if (before && (options.oversubscribed || reference.holds())) break;
+    if (time.doubt.empty()) time.doubt = "the link was not as fast as at the start";
+  }
+  time.kind = kind;
+  time.bytes = calls.bytes();
+  return time;
+}
+
+std::vector<CollectiveTime> measure_all(Communicator& ranks, const CollectiveOptions& options,
+                                        const StepProgress& progress, LinkReference& reference) {
+  std::vector<CollectiveTime> times;
+  for (const Collective kind : options.kinds) {
+    for (const double bytes : options.sizes) {
+      if (progress) progress(fmt::format("{}, {}", collective_name(kind), pretty_binary(bytes)));
+      times.push_back(measure_one(ranks, kind, bytes, options, reference));
+      if (kind == Collective::barrier) break;  // it has no message
+    }
+  }
+  return times;
+}
+
+}  // namespace
+
+std::string_view collective_name(Collective kind) {
+  static constexpr std::string_view kNames[] = {"none",           "all-reduce", "all-gather",
+                                                "reduce-scatter", "all-to-all", "send",
+                                                "broadcast",      "barrier"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+CollectiveCalls::CollectiveCalls(Communicator& ranks, Collective kind, double bytes)
+    : ranks_(ranks), kind_(kind) {
+  if (kind == Collective::barrier) {
+    to_.resize(kSkewFloats);
+    return;
+  }
+  const bool in_parts = kind == Collective::all_gather || kind == Collective::reduce_scatter ||
+                        kind == Collective::all_to_all;
+  const auto unit = static_cast<size_t>(in_parts ? ranks.size() : 1);
+  const auto wanted = static_cast<size_t>(bytes) / sizeof(float);
+  const size_t floats = std::max<size_t>(1, (wanted + unit - 1) / unit) * unit;
+  bytes_ = double(floats * sizeof(float));
+  // Zeros: sums that are added again and again stay in range.
+  from_.assign(floats, 0.0f);
+  to_.assign(kSkewFloats + floats, 0.0f);
+}
+
+void CollectiveCalls::run(int calls) {
+  for (int call = 0; call < calls; ++call) once(call);
+}
+
+double CollectiveCalls::messages(int calls) const {
+  return double(calls) * (kind_ == Collective::send ? ranks_.size() : 1);
+}
+
+void CollectiveCalls::once(int call) {
+  const std::span<float> from(from_), to = std::span(to_).subspan(kSkewFloats);
+  const auto part = [&](std::span<float> of) {
+    const size_t count = of.size() / size_t(ranks_.size());
+    return of.subspan(size_t(ranks_.rank()) * count, count);
+  };
+  switch (kind_) {
+    case Collective::all_reduce:
+      return ranks_.all_reduce(from);
+    case Collective::all_gather:
+      return ranks_.all_gather(std::as_bytes(part(from)), std::as_writable_bytes(to));
+    case Collective::reduce_scatter:
+      return ranks_.reduce_scatter(from, part(to));
+    case Collective::all_to_all:
+      return ranks_.all_to_all(std::as_bytes(from), std::as_writable_bytes(to));
+    case Collective::broadcast:
+      // Another root each time: one that had nothing to wait for would run ahead of the others.
+      return ranks_.broadcast(call % ranks_.size(), std::as_writable_bytes(from));
+    case Collective::barrier:
+      return ranks_.barrier();
+    case Collective::send: {
+      const int rank = ranks_.rank(), size = ranks_.size();
+      const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+      if (rank == 0) ranks_.send(next, std::as_bytes(from));
+      ranks_.receive(previous, std::as_writable_bytes(to));
+      if (rank != 0) ranks_.send(next, std::as_bytes(from));
+      return;
+    }
+    case Collective::none:
+      return;
+  }
+}
+
+CollectiveOptions all_collectives() {
+  CollectiveOptions options;
+  options.kinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+                   Collective::all_to_all, Collective::send,       Collective::broadcast,
+                   Collective::barrier};
+  for (double bytes = 4; bytes <= 16 << 20; bytes *= 4) options.sizes.push_back(bytes);
+  return options;
+}
+
+std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
+                                                const CollectiveOptions& options,
+                                                const StepProgress& progress) {
+  LinkReference reference(ranks);
+  std::vector<CollectiveTime> times = measure_all(ranks, options, progress, reference);
+  const auto doubtful = std::count_if(times.begin(), times.end(),
+                                      [](const auto& time) { return !time.doubt.empty(); });
+  if (size_t(doubtful) > times.size() / 2) {
+    reference.set();  // what the link was at the start was no rule
+    times = measure_all(ranks, options, progress, reference);
+  }
+  return times;
+}
+
+RankLink fit_link(LinkMethod method, int ranks, double local_per_byte,
+                  const std::vector<CollectiveTime>& times) {
+  const CollectiveTime* smallest = nullptr;
+  const CollectiveTime* large = nullptr;
+  for (const CollectiveTime& time : times) {
+    if (time.kind != Collective::all_gather) continue;
+    if (smallest == nullptr || time.bytes < smallest->bytes) smallest = &time;
+    if (time.bytes >= kFittedBytes && (large == nullptr || time.bytes < large->bytes)) {
+      large = &time;
+    }
+  }
+  if (large == nullptr || smallest == large) throw Error("a link needs all-gathers of two sizes");
+  const auto traffic = [&](const CollectiveTime& time) {
+    return rank_traffic(method, Collective::all_gather, time.bytes, ranks);
+  };
+  RankLink link;
+  link.latency = smallest->seconds / traffic(*smallest).steps;
+  link.local_per_byte = local_per_byte;
+  const double bytes_s = large->seconds - traffic(*large).steps * link.latency -
+                         traffic(*large).local_bytes * local_per_byte;
+  link.per_byte = std::max(bytes_s / traffic(*large).bytes, 1e-15);
+  return link;
+}
+
+double local_copy_seconds_per_byte() {
+  constexpr size_t kCopied = 128 << 10;
+  const std::vector<std::byte> from(kCopied);
+  std::vector<std::byte> to(kCopied);
+  double best = 1;
+  for (int sample = 0; sample < 5; ++sample) {
+    constexpr int kCopies = 20;
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCopies; ++i) copy_locally(to.data(), from.data(), kCopied);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count() / (double(kCopied) * kCopies));
+  }
+  return best;
+}
+
+}  // namespace ridge

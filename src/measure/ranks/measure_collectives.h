@@ -1,0 +1,68 @@
+// How long each collective of a communicator takes, by the size of its message.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cost/collective.h"
+#include "measure/reading.h"
+#include "ranks/communicator.h"
+
+namespace ridge {
+
+struct CollectiveTime {
+  Collective kind = Collective::none;
+  double bytes = 0;  // of one rank's message before or after the exchange, as in Work
+  double seconds = 0, low = 0, high = 0;  // median, 10th and 90th percentile
+  int samples = 0;
+  std::string doubt;
+};
+
+std::string_view collective_name(Collective kind);  // "all-reduce"
+
+// Calls of one collective, again and again with the same buffers.
+class CollectiveCalls {
+ public:
+  // `bytes` is rounded up to whole floats in every part.
+  CollectiveCalls(Communicator& ranks, Collective kind, double bytes);
+  double bytes() const { return bytes_; }
+  // So many, one after the other, each of which depends on the one before. All ranks call it. A
+  // send goes from each rank around the ring to itself: its calls are size() messages each.
+  void run(int calls);
+  double messages(int calls) const;  // that the time of run() is divided by
+
+ private:
+  void once(int call);
+
+  Communicator& ranks_;
+  Collective kind_;
+  double bytes_ = 0;
+  std::vector<float> from_, to_;
+};
+
+struct CollectiveOptions {
+  double seconds_each = 0.1;    // for one collective and one size, about
+  bool oversubscribed = false;  // more ranks than cores: they always preempt each other
+  std::vector<Collective> kinds;
+  std::vector<double> sizes;
+};
+// All of them, from 4 B to 16 MiB by factors of four.
+CollectiveOptions all_collectives();
+
+// All ranks call it with the same options, and get the same times: those of the slowest rank. A
+// sample in which a rank was preempted is discarded and taken again, within the limit; so is a
+// collective around which the link was not as fast as at the start. What stays so is in doubt.
+std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
+                                                const CollectiveOptions& options,
+                                                const StepProgress& progress);
+
+// The link that explains the all-gathers of the smallest size and of 1 MiB, the collective that
+// does nothing but move bytes in both directions. Throws Error where they are not among the times.
+RankLink fit_link(LinkMethod method, int ranks, double local_per_byte,
+                  const std::vector<CollectiveTime>& times);
+
+// Seconds per byte of a copy within the memory of one rank, of a message that fits its L2 cache.
+double local_copy_seconds_per_byte();
+
+}  // namespace ridge
