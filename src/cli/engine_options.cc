@@ -135,6 +135,21 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(kGroup);
 }
 
+namespace {
+
+Storage random_storage(const EngineOptions& options) {
+  return options.device == "cuda" ? Storage::bf16 : storage_from_name(format_of(options));
+}
+
+// Of random weights each rank makes its part.
+LazyWeights load_for_rank(const EngineOptions& options) {
+  if (options.weights.empty()) return {load_weights(options.model), {}};
+  return lazy_random_weights(options.model, random_storage(options), random_seed(options.weights),
+                             options.threads, rank_grid(options).ranks());
+}
+
+}  // namespace
+
 void start_ranks(EngineOptions& options) {
   const RankGrid grid = rank_grid(options);
   if (grid.ranks() == 1 && mpi_processes() > 1) {
@@ -145,7 +160,7 @@ void start_ranks(EngineOptions& options) {
   }
   if (grid.ranks() == 1 || options.links) return;
   const auto deadline = std::chrono::milliseconds(int64_t(options.rank_deadline_s * 1000));
-  options.links = start_ranks({grid, deadline, [options] { return load_engine_weights(options); }});
+  options.links = start_ranks({grid, deadline, [options] { return load_for_rank(options); }});
 }
 
 int chunk_of(const EngineOptions& options) {
@@ -173,9 +188,9 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
 
 Weights load_engine_weights(const EngineOptions& options) {
   if (options.weights.empty()) return load_weights(options.model);
-  const Storage storage =
-      options.device == "cuda" ? Storage::bf16 : storage_from_name(format_of(options));
-  return random_weights(options.model, storage, random_seed(options.weights), options.threads);
+  if (rank_grid(options).ranks() > 1) return load_for_rank(options).whole;
+  return random_weights(options.model, random_storage(options), random_seed(options.weights),
+                        options.threads);
 }
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weights,
@@ -183,7 +198,10 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weight
   if (rank_grid(options).ranks() > 1) {
     EngineOptions started = options;
     start_ranks(started);
-    return lead(std::move(started.links), std::move(weights), wanted);
+    // Of random weights the whole that came is a shape that nobody has filled.
+    LazyWeights shared =
+        options.weights.empty() ? LazyWeights{std::move(weights), {}} : load_for_rank(options);
+    return lead(std::move(started.links), std::move(shared), wanted);
   }
   return options.device == "cuda" ? make_cuda_runner(std::move(weights), wanted)
                                   : make_cpu_runner(std::move(weights), wanted);

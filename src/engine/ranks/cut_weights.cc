@@ -41,23 +41,13 @@ int64_t inner_unit(const Weights& whole, int parts) {
   return block > 1 ? block : columns >= 16 * parts ? 16 : 1;
 }
 
-Matrix rows_of(const Matrix& matrix, Range rows) {
-  Matrix part = matrix;
-  part.rows = rows.count();
-  part.data = matrix.row(rows.first);
-  return part;
-}
-
-Vector rows_of(const Vector& vector, Range rows) {
-  if (vector.empty()) return {};
-  return {vector.begin() + rows.first, vector.begin() + rows.end};
-}
-
 class Cutter {
  public:
-  Cutter(const Weights& whole, const RankGrid& grid, int rank)
+  Cutter(const Weights& whole, const RankGrid& grid, int rank,
+         const std::function<void(const Matrix&)>& make)
       : whole_(whole),
         grid_(grid),
+        make_(make),
         part_(grid.part_of(rank)),
         stage_(grid.stage_of(rank)),
         inner_unit_(inner_unit(whole, grid.tp)) {}
@@ -70,7 +60,7 @@ class Cutter {
     result_.described_by = whole_.described_by;
     result_.owners = whole_.owners;
     result_.final_norm = whole_.final_norm;
-    result_.embed = whole_.embed;
+    result_.embed = all_of(whole_.embed);
 
     Architecture& mine = result_.architecture;
     mine.heads = a.heads / grid_.tp;
@@ -114,7 +104,7 @@ class Cutter {
       to.up = rows_of(from.up, inner);
       to.down = columns_of(from.down, inner);
     }
-    to.router = from.router;
+    to.router = all_of(from.router);
     if (!from.expert_gate.empty()) cut_experts(from, to);
     result_.layers.push_back(std::move(to));
   }
@@ -127,9 +117,9 @@ class Cutter {
     if (grid_.whole_experts) {
       const Range mine = part_of(int64_t(count), 1, part_, grid_.tp);
       for (auto e = size_t(mine.first); e < size_t(mine.end); ++e) {
-        to.expert_gate[e] = from.expert_gate[e];
-        to.expert_up[e] = from.expert_up[e];
-        to.expert_down[e] = from.expert_down[e];
+        to.expert_gate[e] = all_of(from.expert_gate[e]);
+        to.expert_up[e] = all_of(from.expert_up[e]);
+        to.expert_down[e] = all_of(from.expert_down[e]);
       }
       return;
     }
@@ -143,10 +133,27 @@ class Cutter {
     }
   }
 
+  Matrix all_of(const Matrix& matrix) const {
+    if (make_ && matrix) make_(matrix);
+    return matrix;
+  }
+
+  Matrix rows_of(const Matrix& matrix, Range rows) const {
+    Matrix part = matrix;
+    part.rows = rows.count();
+    part.data = matrix.row(rows.first);
+    return all_of(part);
+  }
+  static Vector rows_of(const Vector& vector, Range rows) {
+    if (vector.empty()) return {};
+    return {vector.begin() + rows.first, vector.begin() + rows.end};
+  }
+
   Matrix columns_of(const Matrix& matrix, Range columns) {
     Matrix part = matrix;
     part.columns = columns.count();
     part.data = matrix.data + storage_bytes(matrix.storage, columns.first);
+    all_of(part);
     // Block formats are repacked from here by the runner.
     if (grid_.tp == 1 || storage_info(matrix.storage).block > 1) return part;
     const size_t stride = storage_bytes(matrix.storage, part.columns);
@@ -179,6 +186,7 @@ class Cutter {
 
   const Weights& whole_;
   const RankGrid& grid_;
+  const std::function<void(const Matrix&)>& make_;
   int part_, stage_;
   int64_t inner_unit_;
   Weights result_;
@@ -230,8 +238,9 @@ void check_cut(const Weights& whole, const RankGrid& grid) {
   }
 }
 
-Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank) {
-  return Cutter(whole, grid, rank).cut();
+Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank,
+                    const std::function<void(const Matrix& view)>& make) {
+  return Cutter(whole, grid, rank, make).cut();
 }
 
 }  // namespace ridge

@@ -11,6 +11,8 @@
 // plain formats are copied, so that each rank streams its own bytes.
 #pragma once
 
+#include <functional>
+
 #include "engine/ranks/rank_grid.h"
 #include "engine/weights/weights.h"
 
@@ -20,8 +22,10 @@ namespace ridge {
 // experts that do not divide.
 void check_cut(const Weights& whole, const RankGrid& grid);
 
-// The architecture is the part's: its heads, inner columns and layers. Has no tokenizer.
-Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank);
+// The architecture is the part's: its heads, inner columns and layers. Has no tokenizer. `make` is
+// called with every view of the whole's matrices that the part needs, before it is read.
+Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank,
+                    const std::function<void(const Matrix& view)>& make = {});
 
 // Rows of the head that part `part` of `parts` holds: [first, end).
 struct VocabularyPart {

@@ -73,8 +73,9 @@ void tell_options(Communicator& world, RunnerOptions& options) {
     world.set_deadline(start.deadline);
     links->peers->set_deadline(start.deadline);
     options.ranks = links;
-    const std::unique_ptr<Runner> local =
-        make_cpu_runner(cut_weights(start.load(), links->grid, links->rank()), options);
+    const LazyWeights weights = start.load();
+    const std::unique_ptr<Runner> local = make_cpu_runner(
+        cut_weights(weights.whole, links->grid, links->rank(), weights.make), options);
     follow(*local, *links);
   } catch (const std::exception& error) {
     // The leader says it; a message that came from there is known.
@@ -124,17 +125,18 @@ std::shared_ptr<RankLinks> start_ranks(const RankStart& start) {
   return links;
 }
 
-std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, Weights weights,
+std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, LazyWeights weights,
                              const RunnerOptions& options) {
   RunnerOptions mine = options;
   try {
-    check_cut(weights, links->grid);
+    check_cut(weights.whole, links->grid);
     tell_options(*links->world, mine);
     mine.ranks = links;
     const AffinityScope restored;  // for the threads that this one starts later
     if (links->group) use_own_processors(0, links->grid.ranks());
-    std::unique_ptr<Runner> local = make_cpu_runner(cut_weights(weights, links->grid, 0), mine);
-    return make_leader_runner(std::move(weights), std::move(local), links);
+    std::unique_ptr<Runner> local =
+        make_cpu_runner(cut_weights(weights.whole, links->grid, 0, weights.make), mine);
+    return make_leader_runner(std::move(weights.whole), std::move(local), links);
   } catch (const Error& error) {
     links->world->fail(error.what());
     throw;

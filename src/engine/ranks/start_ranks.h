@@ -9,13 +9,14 @@
 
 #include "engine/ranks/rank_grid.h"
 #include "engine/runner.h"
+#include "engine/weights/random_weights.h"
 
 namespace ridge {
 
 struct RankStart {
   RankGrid grid;
   Communicator::Deadline deadline;
-  std::function<Weights()> load;  // the whole model: mapped, so that a rank touches only its part
+  std::function<LazyWeights()> load;  // the whole model, of which a rank touches only its part
 };
 
 // Where mpirun or Slurm started this process, the ranks are the processes that it started, and talk
@@ -30,7 +31,7 @@ std::shared_ptr<RankLinks> start_ranks(const RankStart& start);
 // On rank 0: a runner of the whole model. options.threads are those of each rank; 0: its share of
 // the processors. Throws Error
 // where the model cannot be cut, or another rank fails to load it.
-std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, Weights weights,
+std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, LazyWeights weights,
                              const RunnerOptions& options);
 
 }  // namespace ridge

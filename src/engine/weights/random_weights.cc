@@ -278,16 +278,16 @@ void describe(Weights& weights, const std::string& name) {
   weights.architecture = architecture_from_config(config, exists ? path.string() : name);
 }
 
-void fill_randomly(Weights& weights, const std::string& name, Storage storage, uint64_t seed,
-                   int threads) {
-  const std::vector<Slot> slots = make_slots(weights);
-  std::vector<Piece> pieces;
+// The matrices lie in fresh memory, not filled; the vectors are.
+std::shared_ptr<std::byte> lay_out(Weights& weights, const std::vector<Slot>& slots,
+                                   const std::string& name, Storage storage, uint64_t seed,
+                                   int ranks, std::vector<Piece>& pieces) {
   const size_t bytes = place(slots, storage, pieces);
-  if (double(bytes) > 0.95 * free_bytes()) {
+  if (double(bytes) / ranks > 0.95 * free_bytes()) {
     throw Error("{}: random weights need {}, {} of memory are free", name,
-                pretty_bytes(double(bytes)), pretty_bytes(free_bytes()));
+                pretty_bytes(double(bytes) / ranks), pretty_bytes(free_bytes()));
   }
-  const std::shared_ptr<std::byte> memory = make_memory(bytes);
+  std::shared_ptr<std::byte> memory = make_memory(bytes);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].matrix) {
       slots[i].matrix->data = memory.get() + reinterpret_cast<uintptr_t>(slots[i].matrix->data);
@@ -299,12 +299,54 @@ void fill_randomly(Weights& weights, const std::string& name, Storage storage, u
                reinterpret_cast<std::byte*>(slots[i].vector->data()), slots[i].rows);
     }
   }
-  const int processors = int(usable_processors().size());
-  fill_pieces(slots, pieces, memory.get(), seed, threads > 0 ? threads : processors);
   weights.owners.push_back(memory);
   weights.described_by = name;
   weights.source = fmt::format("{}, random:{}", name, seed);
+  return memory;
+}
+
+int filling_threads(int wanted) {
+  return wanted > 0 ? wanted : static_cast<int>(usable_processors().size());
+}
+
+void fill_randomly(Weights& weights, const std::string& name, Storage storage, uint64_t seed,
+                   int threads) {
+  const std::vector<Slot> slots = make_slots(weights);
+  std::vector<Piece> pieces;
+  const std::shared_ptr<std::byte> memory = lay_out(weights, slots, name, storage, seed, 1, pieces);
+  fill_pieces(slots, pieces, memory.get(), seed, filling_threads(threads));
   finish_weights(weights);
+}
+
+// A matrix of the whole, as it was before anybody could cut it.
+struct RandomMatrix {
+  size_t slot;
+  Matrix whole;
+};
+
+// Every row of the view is generated from its start, because the numbers of a row follow each
+// other; its columns are kept.
+void fill_view(const RandomMatrix& from, std::byte* memory, const Matrix& view, uint64_t seed,
+               int threads) {
+  const int64_t offset = view.data - from.whole.data;
+  const int64_t first = offset / from.whole.row_stride, skipped = offset % from.whole.row_stride;
+  const size_t kept = storage_bytes(view.storage, view.columns);
+  std::byte* to = memory + (view.data - memory);
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    constexpr int64_t kRows = 16;
+    std::vector<std::byte> row(static_cast<size_t>(from.whole.row_stride));
+    for (int64_t at = next.fetch_add(kRows); at < view.rows; at = next.fetch_add(kRows)) {
+      for (int64_t r = at; r < std::min(view.rows, at + kRows); ++r) {
+        fill_row(view.storage, SplitMix64(row_start(seed, from.slot, first + r)), row.data(),
+                 from.whole.columns);
+        std::memcpy(to + r * view.row_stride, row.data() + skipped, kept);
+      }
+    }
+  };
+  std::vector<std::jthread> workers;
+  for (int t = 1; t < threads; ++t) workers.emplace_back(work);
+  work();
 }
 
 }  // namespace
@@ -329,6 +371,34 @@ Weights random_weights_of(const nlohmann::json& config, const std::string& name,
   weights.architecture = architecture_from_config(config, name);
   fill_randomly(weights, name, storage, seed, threads);
   return weights;
+}
+
+LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64_t seed,
+                                int threads, int ranks) {
+  if (const std::optional<std::string> cached = find_cached_model(name)) {
+    LazyWeights parts = lazy_random_weights(*cached, storage, seed, threads, ranks);
+    parts.whole.source = fmt::format("{}, random:{}", name, seed);
+    return parts;
+  }
+  LazyWeights parts;
+  describe(parts.whole, name);
+  const std::vector<Slot> slots = make_slots(parts.whole);
+  std::vector<Piece> pieces;
+  const std::shared_ptr<std::byte> memory =
+      lay_out(parts.whole, slots, name.empty() ? "ridge-7m" : name, storage, seed, ranks, pieces);
+  std::vector<RandomMatrix> matrices;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].matrix) matrices.push_back({i, *slots[i].matrix});
+  }
+  finish_weights(parts.whole);
+  parts.make = [memory, matrices, seed, threads](const Matrix& view) {
+    for (const RandomMatrix& matrix : matrices) {
+      const int64_t bytes = matrix.whole.rows * matrix.whole.row_stride;
+      if (view.data < matrix.whole.data || view.data >= matrix.whole.data + bytes) continue;
+      return fill_view(matrix, memory.get(), view, seed, filling_threads(threads));
+    }
+  };
+  return parts;
 }
 
 }  // namespace ridge

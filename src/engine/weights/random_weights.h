@@ -1,7 +1,10 @@
-// Random weights of a model that no file describes: experiments vary one dimension of it.
+// Random weights of a model that no file describes (experiments vary one dimension of it), and of
+// ranks, which hold parts.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "engine/weights/weights.h"
 
@@ -10,5 +13,16 @@ namespace ridge {
 // As random_weights() of a config.json with this content; `name` is shown.
 Weights random_weights_of(const nlohmann::json& config, const std::string& name, Storage storage,
                           uint64_t seed, int threads);
+
+// Random weights that are made where they are needed: the matrices of `whole` are memory that
+// nobody has touched, until make() fills a view of some rows and columns of one with the bits that
+// random_weights() has there.
+struct LazyWeights {
+  Weights whole;
+  std::function<void(const Matrix& view)> make;  // empty: all is there
+};
+// `ranks` share the matrices. Throws Error where a rank's share is more than the free memory.
+LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64_t seed,
+                                int threads, int ranks);
 
 }  // namespace ridge
