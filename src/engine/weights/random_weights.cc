@@ -279,9 +279,9 @@ void describe(Weights& weights, const std::string& name) {
 }
 
 // The matrices lie in fresh memory, not filled; the vectors are.
-std::shared_ptr<std::byte> lay_out(Weights& weights, const std::vector<Slot>& slots,
-                                   const std::string& name, Storage storage, uint64_t seed,
-                                   int ranks, std::vector<Piece>& pieces) {
+std::shared_ptr<std::byte> lay_out_random(Weights& weights, const std::vector<Slot>& slots,
+                                          const std::string& name, Storage storage, uint64_t seed,
+                                          int ranks, std::vector<Piece>& pieces) {
   const size_t bytes = place(slots, storage, pieces);
   if (double(bytes) / ranks > 0.95 * free_bytes()) {
     throw Error("{}: random weights need {}, {} of memory are free", name,
@@ -313,7 +313,8 @@ void fill_randomly(Weights& weights, const std::string& name, Storage storage, u
                    int threads) {
   const std::vector<Slot> slots = make_slots(weights);
   std::vector<Piece> pieces;
-  const std::shared_ptr<std::byte> memory = lay_out(weights, slots, name, storage, seed, 1, pieces);
+  const std::shared_ptr<std::byte> memory =
+      lay_out_random(weights, slots, name, storage, seed, 1, pieces);
   fill_pieces(slots, pieces, memory.get(), seed, filling_threads(threads));
   finish_weights(weights);
 }
@@ -384,8 +385,8 @@ LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64
   describe(parts.whole, name);
   const std::vector<Slot> slots = make_slots(parts.whole);
   std::vector<Piece> pieces;
-  const std::shared_ptr<std::byte> memory =
-      lay_out(parts.whole, slots, name.empty() ? "ridge-7m" : name, storage, seed, ranks, pieces);
+  const std::shared_ptr<std::byte> memory = lay_out_random(
+      parts.whole, slots, name.empty() ? "ridge-7m" : name, storage, seed, ranks, pieces);
   std::vector<RandomMatrix> matrices;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].matrix) matrices.push_back({i, *slots[i].matrix});
