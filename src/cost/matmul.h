@@ -1,6 +1,7 @@
 // GEMMs: m x k times k x n.
 #pragma once
 
+#include "cost/cpu_format.h"
 #include "cost/work.h"
 
 namespace ridge {
@@ -12,6 +13,7 @@ struct MatmulShape {
   double out_bytes = 2;        // per output activation
   double outputs_kept = 1;     // share of n that is written (a fused SwiGLU writes half)
   DType math = DType::bf16;    // what the matrix units run in
+  CpuFormat format = CpuFormat::other;
 
   // Every operation and every operand's byte once.
   double flops() const { return 2 * m * k * n; }

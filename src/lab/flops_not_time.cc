@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/mapped_buffer.h"
 #include "base/units.h"
-#include "cost/elementwise.h"
+#include "cost/matmul.h"
 #include "engine/cpu/matmul.h"
 #include "lab/catalogue.h"
 #include "lab/lab.h"
@@ -33,12 +33,12 @@ double crossing(const LabSeries& gemms, double level) {
   return p.back().x;
 }
 
-Op named_op(OpKind kind, const Work& work) {
+Op gemm_op(const MatmulShape& shape) {
   Op op;
   op.name = "lab";
-  op.kind = kind;
   op.math = DType::fp32;
-  op.work = work;
+  op.work = matmul_work(shape);
+  op.shape = shape;
   return op;
 }
 
@@ -77,11 +77,9 @@ LabResult run_flops_not_time(Lab& lab) {
     });
   };
   lab.step("addition");
-  const Work add_work = elementwise_work(2 * double(floats), double(floats), 4, 1);
-  const Op add_op = named_op(OpKind::elementwise, add_work);
   LabSeries additions{"addition", {}}, gemms{"GEMM", {}};
-  const LabPoint added = lab.measure(
-      1, in_milliseconds(expected_seconds(lab, add_op, add_work.device_bytes())), addition, ms);
+  const Band add = loop_seconds(lab, LoopStores::two_inputs, 12 * double(floats), double(floats));
+  const LabPoint added = lab.measure(1, in_milliseconds(add), addition, ms);
   additions.points.push_back(added);
 
   const cpu::PackedMatrix w(Matrix{Storage::f32, kSide, kSide, weights.as<std::byte>(), kSide * 4},
@@ -97,8 +95,9 @@ LabResult run_flops_not_time(Lab& lab) {
     gemm.x = &input;
     gemm.y = activations.as<float>() + size_t(most) * kSide;
     gemm.stride = kSide;
-    const Work work = matmul_work({double(tokens), kSide, kSide, 32, 4, 4, 1, DType::fp32});
-    const Band band = expected_seconds(lab, named_op(OpKind::matmul, work), work.device_bytes());
+    const Op op =
+        gemm_op({double(tokens), kSide, kSide, 32, 4, 4, 1, DType::fp32, CpuFormat::fp32});
+    const Band band = expected_seconds(lab, op, op.work.device_bytes());
     gemms.points.push_back(lab.measure(
         ratio, in_milliseconds(band),
         [&] {

@@ -51,8 +51,9 @@ ChainResult time_chains(Lab& lab, std::span<const int> lengths) {
   ChainResult result;
   for (const int k : lengths) {
     lab.step(fmt::format("{} elementwise operators", k));
-    const Band one = expected_seconds(lab, 8.0 * double(floats), 2.0 * double(floats));
-    const Band all = expected_seconds(lab, 8.0 * double(floats), 2.0 * k * double(floats));
+    const double bytes = 8.0 * double(floats), flops = 2.0 * double(floats);
+    const Band one = loop_seconds(lab, LoopStores::in_place, bytes, flops);
+    const Band all = loop_seconds(lab, LoopStores::in_place, bytes, k * flops);
     const Band apart{1e3 * k * one.low, 1e3 * k * one.expected, 1e3 * k * one.high};
     const Band fused{1e3 * all.low, 1e3 * all.expected, 1e3 * all.high};
     const auto by_one = [&] {
@@ -178,7 +179,9 @@ Band mlp_seconds(const Lab& lab, double hidden, double inner, double tokens, boo
     Op op;
     op.name = "mlp";
     op.math = DType::fp32;
-    op.work = matmul_work({tokens, k, n, 32, 4, 4, kept, DType::fp32});
+    const MatmulShape shape{tokens, k, n, 32, 4, 4, kept, DType::fp32, CpuFormat::fp32};
+    op.work = matmul_work(shape);
+    op.shape = shape;
     return expected_seconds(lab, op, set);
   };
   const auto pass = [&](const Work& work) {

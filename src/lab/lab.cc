@@ -56,6 +56,7 @@ Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique
     step("ceilings");
     const LabMoment before = lab_moment();
     system_ = with_probed_levels(system_, *team_, options.quick);
+    stores_ = probe_stores(system_.device, *team_, options.quick);
     ceilings_doubt_ = doubt_between(before, lab_moment());
   }
 }
@@ -134,13 +135,19 @@ Band expected_seconds(const Lab& lab, const Op& op, double working_set) {
   return {0.9 * e.roof_s, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
 }
 
-Band expected_seconds(const Lab& lab, double bytes, double flops) {
-  Op op;
-  op.name = "lab";
-  op.kind = OpKind::elementwise;
-  op.work.act_bytes = bytes;
-  op.work.vector_flops = flops;
-  return expected_seconds(lab, op, bytes);
+Band loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops) {
+  const Machine& machine = lab.machine();
+  const StoreRates& rates = lab.stores();
+  const double read = machine.memory().read_bandwidth.value_or(0);
+  const double by_stores[] = {read, rates.update, rates.copy, rates.triad};
+  const double known = by_stores[static_cast<int>(stores)];
+  const double cached = cached_share(machine, bytes);
+  const double byte_s = (1 - cached) / (known > 0 ? known : read) +
+                        (cached > 0 ? cached / *machine.cache()->read_bandwidth : 0);
+  const double peak = machine.peak_of(DType::fp32).value_or(0);
+  const double roof = std::max(bytes * byte_s, peak > 0 ? flops / peak : 0);
+  const Band rate = rate_under(1);
+  return {roof / rate.high, roof / rate.expected, roof / rate.low};
 }
 
 Band rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }

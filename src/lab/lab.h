@@ -10,6 +10,7 @@
 #include "base/thread_team.h"
 #include "cost/op.h"
 #include "lab/experiment.h"
+#include "lab/levels.h"
 #include "machine/machine.h"
 #include "roofline/ceilings.h"
 
@@ -42,6 +43,7 @@ class Lab {
   bool quick() const { return options_.quick; }
   const System& system() const { return system_; }
   const Machine& machine() const { return system_.device; }
+  const StoreRates& stores() const { return stores_; }
   ThreadTeam& team() { return *team_; }
   std::shared_ptr<ThreadTeam> shared_team() { return team_; }
 
@@ -67,6 +69,7 @@ class Lab {
   struct Watch;
   LabOptions options_;
   System system_;
+  StoreRates stores_;
   std::string ceilings_doubt_, step_;
   std::shared_ptr<ThreadTeam> team_;
   std::unique_ptr<Watch> watch_;
@@ -74,12 +77,16 @@ class Lab {
 
 struct LabInterrupted {};
 
-// Time of bytes and FLOPs on this machine's ceilings, as an operator of the predictor: the band
-// spans the roof and what plain kernels of this engine reach.
-Band expected_seconds(const Lab& lab, double bytes, double flops);
-// The same for any operator that reads and writes `working_set` bytes in all: where they fit the
-// last cache, they stream from it.
+// Time of an operator of the engine that reads and writes `working_set` bytes in all: where they
+// fit the last cache, they stream from it. The band spans the roof and what the engine's kernels
+// reach.
 Band expected_seconds(const Lab& lab, const Op& op, double working_set);
+
+// What a loop of the lab itself does with its arrays.
+enum class LoopStores : uint8_t { none, in_place, one_input, two_inputs };
+// Time of such a loop over arrays in memory, with as many bytes as STREAM counts: under the roof of
+// its bytes and FLOPs as rate_under() has it. Arrays that fit the last cache stream from it.
+Band loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops);
 
 // A rate under its roof. The ceilings are the best passes of `ridge measure`; the median pass of a
 // plain vector loop reaches 60 to 100 % of such a ceiling, and 10 % above it is measuring error.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -18,16 +19,12 @@ namespace {
 constexpr uint64_t kLabSeed = 1;
 
 System step_system(Lab& lab, Runner& runner) {
-  const System& system = lab.system();
-  if (lab.options().device == LabDevice::cuda) return system;
-  const Level* cache = system.device.cache();
-  const bool cached = cache != nullptr && cache->total_capacity() &&
-                      runner.weights().bytes <= *cache->total_capacity();
-  const Level& level = cached ? *cache : system.device.memory();
-  double best = level.read_bandwidth.value_or(0);
-  constexpr int kPasses = 3;  // the first may find the caches cold
-  for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, runner.read_rate());
-  return with_read_rate(system, runner, best);
+  if (lab.options().device == LabDevice::cuda) return lab.system();
+  runner.read_rate();  // finds the caches cold
+  std::array<double, 7> rates;
+  for (double& rate : rates) rate = runner.read_rate();
+  std::sort(rates.begin(), rates.end());
+  return with_read_rate(lab.system(), runner, rates[rates.size() / 2]);
 }
 
 }  // namespace
@@ -76,6 +73,7 @@ LabPredictor::LabPredictor(Lab& lab, Runner& runner)
 
 LabPredictor::LabPredictor(System system, Runner& runner)
     : system_(std::move(system)),
+      unpacked_bytes_(std::max(0.0, runner.repacked_bytes() - runner.weights().bytes)),
       rank_(make_rank(runner.weights().model, runner.plan())),
       ceilings_(
           make_ceilings(system_, runner.plan(), engine_stack(system_), &runner.weights().model)) {}
@@ -83,7 +81,7 @@ LabPredictor::LabPredictor(System system, Runner& runner)
 // With the level that holds all that this step reads: a long context may push it out of the cache.
 Ceilings LabPredictor::place(std::span<const Sequences> batch) {
   lower(rank_, batch, ops_);
-  double streamed = 0;
+  double streamed = unpacked_bytes_;
   for (const Op& op : ops_) streamed += op.count * op.work.device_bytes();
   Ceilings ceilings = ceilings_;
   place_working_set(ceilings, system_.device, streamed);
@@ -95,9 +93,8 @@ StepEstimate LabPredictor::step(std::span<const Sequences> batch) {
   return estimate_step(ops_, ceilings, rank_.math);
 }
 
-double LabPredictor::bandwidth() {
-  const Sequences one;
-  return place({&one, 1}).bandwidth;
+double LabPredictor::bandwidth(const Sequences& sequences) {
+  return place({&sequences, 1}).bandwidth;
 }
 
 Band band_of(const StepEstimate& estimate) {

@@ -27,8 +27,9 @@ Weights lab_weights(Lab& lab, const LabShape& shape, Storage storage);
 // On the lab's device, with its threads.
 std::unique_ptr<Runner> lab_runner(Lab& lab, Weights weights, RunnerOptions options = {});
 
-// Predicts steps of a runner from the lab's ceilings. Plain reads of the weights, before anything
-// is measured, may raise the bandwidth of the level that holds them, as cpu_roof_system() does.
+// Predicts steps of a runner from the lab's ceilings. The level that holds the weights is as fast
+// as the median of plain reads of them, before anything is measured: memory that others share gives
+// another rate every minute.
 class LabPredictor {
  public:
   LabPredictor(Lab& lab, Runner& runner);
@@ -37,12 +38,13 @@ class LabPredictor {
   StepEstimate step(std::span<const Sequences> batch);
   StepEstimate step(const Sequences& sequences) { return step({&sequences, 1}); }
   const System& system() const { return system_; }
-  double bandwidth();  // of the level that a step with a short context streams from
+  double bandwidth(const Sequences& sequences = {});  // of what such a step streams from
 
  private:
   Ceilings place(std::span<const Sequences> batch);
 
   System system_;
+  double unpacked_bytes_;  // that the kernels read beyond the bytes of the format
   Rank rank_;
   Ceilings ceilings_;
   std::vector<Op> ops_;

@@ -52,6 +52,18 @@ System with_share_of_peak(System system, int threads) {
   return system;
 }
 
+StoreRates probe_stores(const Machine& machine, ThreadTeam& team, bool quick) {
+  const double part = part_in(machine, machine.memory(), team.size());
+  const WorkingSet set(team, part * team.size());
+  if (!set) return {};
+  const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
+  const auto best = [&](Access access) {
+    const Rates rates = measure_bandwidth(team, set, part, access, kernel_sets().front(), sampling);
+    return *std::max_element(rates.bytes_per_s.begin(), rates.bytes_per_s.end());
+  };
+  return {best(Access::update), best(Access::copy), best(Access::triad)};
+}
+
 System with_probed_levels(System system, ThreadTeam& team, bool quick) {
   Machine& machine = system.device;
   const int threads = team.size();

@@ -18,6 +18,15 @@ System with_share_of_peak(System system, int threads);
 // level whose size is unknown stays as it is.
 System with_probed_levels(System system, ThreadTeam& team, bool quick);
 
+// What loops over arrays in memory reach, bytes/s as STREAM counts. A core waits for its reads and
+// not for its writes, so an array that is updated in place moves faster than one that is only read.
+struct StoreRates {
+  double update = 0;  // x = f(x)
+  double copy = 0;    // y = f(x)
+  double triad = 0;   // z = f(x, y)
+};
+StoreRates probe_stores(const Machine& machine, ThreadTeam& team, bool quick);
+
 // A level that experiments run in: floats for each thread that lie in it and in no smaller level.
 struct LabLevel {
   std::string name;

@@ -64,19 +64,26 @@ Maybe without_tiles(const Machine& machine, DType dtype) {
   return std::min(*peak, *fp32 * 32 / dtype_bits(dtype));
 }
 
+// Without a dot product of bytes, 8-bit weights are multiplied in 16 bits: two products in the lane
+// of an fp32 one.
+Maybe cpu_peak(const Machine& machine, DType dtype, const Stack& stack) {
+  const Maybe peak = stack.cpu_tiles ? machine.peak_of(dtype) : without_tiles(machine, dtype);
+  if (peak || dtype != DType::int8 || !machine.peak_of(DType::fp32)) return peak;
+  return 2 * *machine.peak_of(DType::fp32);
+}
+
 // Every rate is finite: work that takes no time would promise any speed.
 void set_peaks(Ceilings& c, const Machine& machine, const Stack& stack) {
   const double fp32 = machine.peak_of(DType::fp32).value_or(assumed_fp32(machine));
   c.vector_s = 1 / fp32;
-  const bool vectors_only = machine.kind == MachineKind::cpu && !stack.cpu_tiles;
+  const bool cpu = machine.kind == MachineKind::cpu;
   for (int i = 0; i < kDTypeCount; ++i) {
     const DType dtype = static_cast<DType>(i);
     c.runs_as[i] = dtype;
     const double wider = std::max(1.0, dtype_bits(dtype) / 32.0);
     c.flop_s[i] = wider * wider / fp32;  // unless one of the following has a peak
     for (DType candidate : stand_ins(dtype)) {
-      const Maybe peak =
-          vectors_only ? without_tiles(machine, candidate) : machine.peak_of(candidate);
+      const Maybe peak = cpu ? cpu_peak(machine, candidate, stack) : machine.peak_of(candidate);
       if (peak) {
         c.runs_as[i] = candidate;
         c.peak[i] = *peak;
@@ -202,6 +209,17 @@ Factors make_factors(const Efficiencies& kinds, bool cpu) {
   return f;
 }
 
+// The stack's figures for the CPU's instruction set, where it has them.
+void set_cpu_kernels(Ceilings& c, const Machine& machine, const Stack& stack) {
+  c.cores = machine.units.value_or(1);
+  for (const CpuKernels& kernels : stack.cpu) {
+    if (kernels.isa != machine.isa) continue;
+    c.cpu = std::make_shared<const CpuKernels>(kernels);
+    c.low = kernels.low;
+    c.high = kernels.high;
+  }
+}
+
 // Whether the stack was fitted on a machine like this one. A field that either side leaves empty
 // does not count.
 bool is_home(const StackHome& home, const Machine& machine) {
@@ -269,6 +287,7 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& name
   }
   c.low = stack.low;
   c.high = stack.high;
+  if (cpu) set_cpu_kernels(c, system.device, stack);
   auto kernels = stack.calibrated ? match_kernels(system.device, stack) : std::nullopt;
   if (kernels) c.kernels = std::make_shared<const MatchedKernels>(std::move(*kernels));
   if (stack.calibrated && !kernels) {
@@ -284,14 +303,37 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& name
   return c;
 }
 
-void place_working_set(Ceilings& c, const Machine& machine, double bytes) {
+// Of a CPU's last cache: the rest holds activations, code and what other processes read.
+constexpr double kCpuCacheShare = 0.75;
+
+double cached_share(const Machine& machine, double bytes) {
   const Level* cache = machine.cache();
-  if (!cache || !cache->read_bandwidth || !cache->total_capacity()) return;
-  if (bytes > *cache->total_capacity()) return;
-  c.bandwidth = *cache->read_bandwidth;
-  c.memory_s = 1 / c.bandwidth;
-  c.memory_name = cache->name;
-  c.notes.push_back(fmt::format("the step's whole working set fits {}", cache->name));
+  if (!cache || !cache->read_bandwidth || !cache->total_capacity()) return 0;
+  if (machine.kind != MachineKind::cpu) return bytes <= *cache->total_capacity() ? 1 : 0;
+  const double sets = bytes / (kCpuCacheShare * *cache->total_capacity());
+  if (sets <= 1) return 1;
+  // A line that was read stays until a miss replaces it. With n lines, each of the misses until it
+  // is read again replaces it with probability 1 / n: share = exp(-(1 - share) sets).
+  double low = 0, high = 1;
+  for (int i = 0; i < 20; ++i) {
+    const double share = (low + high) / 2;
+    (std::exp(-(1 - share) * sets) > share ? low : high) = share;
+  }
+  return low;
+}
+
+void place_working_set(Ceilings& c, const Machine& machine, double bytes) {
+  const double share = cached_share(machine, bytes);
+  constexpr double kLeast = 0.01;
+  if (share < kLeast) return;
+  const Level& cache = *machine.cache();
+  c.memory_s = share / *cache.read_bandwidth + (1 - share) * c.memory_s;
+  c.bandwidth = 1 / c.memory_s;
+  if (share < 0.5) return;
+  c.memory_name = cache.name;
+  c.notes.push_back(share == 1 ? fmt::format("the step's whole working set fits {}", cache.name)
+                               : fmt::format("{} holds {:.0f} % of what the step reads", cache.name,
+                                             100 * share));
 }
 
 }  // namespace ridge

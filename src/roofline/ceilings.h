@@ -47,6 +47,8 @@ struct Ceilings {
   double step_s = 0;
   double low = 1, high = 1;                       // the band of what no fit covers
   std::shared_ptr<const MatchedKernels> kernels;  // the stack's fits for this machine, if any
+  std::shared_ptr<const CpuKernels> cpu;          // the stack's figures for this CPU, if any
+  double cores = 1;                               // of a CPU
   std::array<DType, kDTypeCount> runs_as{};       // fp8 on a machine without fp8 runs as bf16
   std::array<double, kDTypeCount> peak{};         // operations/s after that choice; 0: unknown
   double bandwidth = 0;                           // bytes/s of that level
@@ -64,8 +66,11 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& stac
 // The stack's host costs for a model of this kind.
 const HostCosts& host_costs(const Stack& stack, const Model& model);
 
-// Where everything that a step reads fits the last-level cache, the step streams from that cache:
-// its bandwidth replaces that of device memory.
+// Share of a step's reads that the last-level cache answers, where steps read `bytes` over and
+// over. GPUs: all or nothing, since their kernels' figures include what their L2 keeps.
+double cached_share(const Machine& machine, double bytes);
+
+// Where a cache holds what a step reads, or part of it, the step streams from both.
 void place_working_set(Ceilings& ceilings, const Machine& machine, double bytes);
 
 }  // namespace ridge

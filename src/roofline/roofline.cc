@@ -66,6 +66,16 @@ void take_fitted(Estimate& e, const KernelTime& fitted, double launch) {
   e.on[index(Wall::launch)] = e.expected_s - busy * scale;
 }
 
+// Arithmetic and reads of the CPU's kernels add up (kernels/cpu.h).
+void take_cpu(Estimate& e, const CpuTime& time, const Ceilings& c, double start) {
+  e.on[index(Wall::compute)] = time.compute;
+  e.on[index(Wall::memory)] = time.memory;
+  e.on[index(Wall::launch)] = time.start + start;
+  e.expected_s = std::max(e.roof_s, time.compute + time.memory + time.start + start);
+  e.low_s = std::max(e.roof_s, e.expected_s * c.low);
+  e.high_s = e.expected_s * c.high;
+}
+
 void name_walls(Estimate& e) {
   int first = 0;
   for (int i = 1; i < kTimedWalls; ++i) {
@@ -99,7 +109,7 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   e.roof_s = std::max({compute, memory, host, link});
   e.on[index(Wall::compute)] = padded * f.compute[kind];
   e.on[index(Wall::memory)] = memory * f.memory[kind];
-  const double start = w.launches * (c.launch_s + f.ramp[kind]);
+  const double start = w.launches * (c.launch_s + f.ramp[kind] + (c.cpu ? c.cpu->other_start : 0));
   const double launch = w.launches * c.host_launch_s;
   e.on[index(Wall::launch)] = std::max(start, launch);
   e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor, c.link_extra_s) : 0;
@@ -110,6 +120,11 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   e.high_s = e.expected_s * c.high;
   if (c.kernels) {
     if (const auto fitted = kernel_time(op, *c.kernels)) take_fitted(e, *fitted, launch);
+  }
+  if (c.cpu) {
+    const CpuKernelRates rates{c.vector_s, c.memory_s, c.cores};
+    if (const auto time = cpu_time(op, *c.cpu, rates))
+      take_cpu(e, *time, c, w.launches * c.launch_s);
   }
   name_walls(e);
   return e;

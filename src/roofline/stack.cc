@@ -136,6 +136,7 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.memory = read_memory(json.value("memory", nlohmann::json::object()), where + ": memory");
   stack.backends =
       read_backends(json.value("backends", nlohmann::json::array()), stack, where + ": backends");
+  stack.cpu = read_cpu_kernels(json.value("cpu", nlohmann::json::array()), where + ": cpu");
   stack.low = number_field(json, "low", where, 0.1, 1).value_or(1);
   stack.high = number_field(json, "high", where, 1, 10).value_or(1);
   return stack;

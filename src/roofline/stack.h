@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cost/work.h"
+#include "roofline/kernels/cpu.h"
 
 namespace ridge {
 
@@ -84,6 +85,7 @@ struct Stack {
   Efficiencies kinds;
   std::vector<StepEfficiencies> steps;  // from small to large; `kinds` is for larger ones
   std::vector<StackBackend> backends;   // the first whose home the machine is replaces `kinds`
+  std::vector<CpuKernels> cpu;          // by instruction set; `kinds` is for all others
   double link = 1;                      // share of a link's bandwidth
   double link_latency = 0;              // seconds a message costs beyond the link's own latency
   bool counts_launches = false;         // launch costs add to the expected time

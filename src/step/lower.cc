@@ -99,6 +99,7 @@ class Writer {
     s.out_bytes = rank_.act_bytes;
     s.outputs_kept = p.inner > 0 && plan_.fusion ? p.inner / p.out : 1;
     s.math = p.math;
+    s.format = p.format;
     return s;
   }
 

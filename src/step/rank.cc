@@ -73,6 +73,7 @@ struct Cutter {
       p.out += out;
       p.matrices += 1;
       p.math = math_of(format, plan);
+      p.format = cpu_format(format);
     }
     if (size > 0) {
       // Matrices of one stage share their input, but for the sparse indexer's: there the mean over
@@ -270,6 +271,7 @@ Rank make_rank(const Model& model, const Plan& plan) {
   rank.head.weight_bits = head.bits;
   rank.head.matrices = 1;
   rank.head.math = math_of(head, plan);
+  rank.head.format = cpu_format(head);
 
   rank.weight_bytes = layer_bytes * rank.layer_share + ends_bytes(model, plan);
   for (const Extra& extra : model.extras) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cost/attention.h"
+#include "cost/cpu_format.h"
 #include "cost/moe.h"
 #include "cost/scan.h"
 #include "model/model.h"
@@ -21,6 +22,7 @@ struct Projection {
   double inner = 0;         // columns left after the activation that follows; 0: none follows
   bool gated = false;       // the activation multiplies a gate
   DType math = DType::bf16;
+  CpuFormat format = CpuFormat::other;  // of its last matrix
 
   bool present() const { return matrices > 0; }
 };

@@ -13,7 +13,8 @@ System cpu_roof_system(Runner& runner);
 // The first GPU as the atlas describes it. Throws Error where there is none.
 System cuda_system();
 
-// The same with the level that holds the weights at exactly `rate` (bytes/s; 0 changes nothing).
+// The same with the level that holds most of the weights at such a bandwidth that plain reads of
+// them have exactly `rate` (bytes/s; 0 changes nothing).
 System with_read_rate(System system, const Runner& runner, double rate);
 
 // The stack that describes this engine there.
