@@ -94,7 +94,7 @@ TEST(CpuKernels, WeightsAreUnpackedForEveryTileOfTokens) {
 
 TEST(CpuKernels, ArithmeticAndReadsAddUp) {
   const Ceilings c = make_ceilings(find_system("ryzen-5950x"), {}, find_stack("ridge"));
-  const Estimate e = estimate(cpu_gemm_op(4, CpuFormat::q8_0), c);
+  const Estimate e = estimate(cpu_gemm_op(4, CpuFormat::bf16), c);
   double sum = 0;
   for (const double seconds : e.on) sum += seconds;
   EXPECT_DOUBLE_EQ(e.expected_s, sum);

@@ -51,12 +51,15 @@ std::vector<RowsModel> rows_models() {
                         .head_dim = 32,
                         .ffn = 640,
                         .vocab = 1024};
+  const LabShape deep{
+      .hidden = 384, .layers = 10, .heads = 6, .kv_heads = 3, .ffn = 1024, .vocab = 2048};
   const std::vector<RowsStep> decode{{1, 100, 1}};
   const std::vector<RowsStep> all{{1, 100, 1}, {2, 100, 1},  {3, 100, 1},  {5, 100, 1},
                                   {8, 100, 1}, {12, 100, 1}, {24, 100, 1}, {48, 100, 1},
                                   {1, 0, 20},  {1, 0, 96},   {1, 0, 200},  {1, 0, 400}};
   const std::vector<RowsStep> contexts{{1, 200, 1}, {1, 700, 1}, {1, 3000, 1}, {1, 10000, 1},
                                        {4, 700, 1}, {1, 700, 4}, {1, 700, 50}};
+  const std::vector<RowsStep> far{{1, 1500, 1}, {1, 6000, 1}, {1, 12000, 1}, {1, 20000, 1}};
   const std::vector<KvStorage> f16{KvStorage::f16};
   const std::vector<KvStorage> every{KvStorage::f32, KvStorage::f16, KvStorage::bf16,
                                      KvStorage::int8};
@@ -66,7 +69,8 @@ std::vector<RowsModel> rows_models() {
           {"large", large, kAllStorages, f16, decode},
           {"wide", wide, {Storage::q8_0}, every, contexts},
           {"grouped", grouped, {Storage::q8_0}, every, contexts},
-          {"narrow", narrow, {Storage::bf16}, f16, contexts}};
+          {"narrow", narrow, {Storage::bf16}, f16, contexts},
+          {"deep", deep, {Storage::q8_0, Storage::bf16}, every, far}};
 }
 
 double median_of(std::vector<double> values) {

@@ -32,10 +32,9 @@ struct CpuAttention {
 };
 
 struct CpuKernels {
-  std::string isa;    // as Machine::isa has it
-  double memory = 1;  // share of the rate of plain reads that the weights have
-  // The same of keys and values: pages of a head are runs of a few kB, too short for prefetchers.
-  double attention_memory = 1;
+  std::string isa;  // as Machine::isa has it
+  // Shares of the rate of plain reads: weights, and keys and values.
+  double memory = 1, attention_memory = 1;
   double tile_tokens = 1, stream_tokens = 8, token_block = 132;
   double gemm_start = 0, attention_start = 0, other_start = 0;  // s, beyond the team's own barrier
   std::array<CpuGemm, kCpuFormatCount> gemms;
