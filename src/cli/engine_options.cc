@@ -141,11 +141,12 @@ Storage random_storage(const EngineOptions& options) {
   return options.device == "cuda" ? Storage::bf16 : storage_from_name(format_of(options));
 }
 
-// Of random weights each rank makes its part.
+// Of random weights each rank makes its part. Forked ranks share the memory of one host.
 LazyWeights load_for_rank(const EngineOptions& options) {
   if (options.weights.empty()) return {load_weights(options.model), {}};
+  const int hosts = mpi_processes() > 1 ? rank_grid(options).ranks() : 1;  // at most
   return lazy_random_weights(options.model, random_storage(options), random_seed(options.weights),
-                             options.threads, rank_grid(options).ranks());
+                             options.threads, hosts);
 }
 
 }  // namespace

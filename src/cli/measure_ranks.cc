@@ -53,6 +53,7 @@ void print_ranks(const RanksReport& found) {
 }  // namespace
 
 void run_measure_ranks(int ranks, Effort effort, const std::string& out, bool json) {
+  if (!out.empty()) check_writable(out);
   std::optional<ProgressLine> line;  // of rank 0
   const RanksReport found = measure_ranks(ranks, effort, [&](const std::string& step) {
     if (!line) line.emplace(fmt::format("{} ranks", ranks));

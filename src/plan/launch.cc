@@ -1,14 +1,22 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "model/builtin.h"
 #include "plan/whatif.h"
 
 namespace ridge {
 namespace {
 
-// What an engine is told to load: a repository or a path. MODEL where the atlas knows neither.
+// What an engine is told to load: a repository, or the folder of a file. MODEL where the atlas
+// knows neither.
 std::string model_argument(const Model& model) {
-  if (model.source != "built in") return model.source;
+  if (model.source != "built in") {
+    const std::filesystem::path file = model.source;
+    const bool of_folder = file.extension() == ".json" || file.extension() == ".safetensors";
+    const std::string path = of_folder ? file.parent_path().string() : file.string();
+    return path.find(' ') == std::string::npos ? path : fmt::format("'{}'", path);
+  }
   const std::string repository = model_repository(model.name);
   return repository.empty() ? "MODEL" : repository;
 }

@@ -280,7 +280,12 @@ class SharedCommunicator final : public Communicator {
       const Clock::time_point now = Clock::now();
       if (now - looked > std::chrono::milliseconds(5)) {
         looked = now;
-        check(on, now - start);
+        const std::string why = why_lost(on, now - start);
+        if (done()) return;  // who had nothing more to do may have ended by now
+        if (!why.empty()) fail(why);
+        // The first failure counts; it is not there yet if its rank ended while it wrote it.
+        if (const std::string told = failure(); !told.empty()) throw Error("{}", told);
+        if (!why.empty()) throw Error("{}", why);
       }
       if (now - start > std::chrono::milliseconds(200)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -290,17 +295,15 @@ class SharedCommunicator final : public Communicator {
     }
   }
 
-  void check(int on, std::chrono::steady_clock::duration waited) {
+  // Why rank `on` cannot be waited for any longer; empty: it can.
+  std::string why_lost(int on, std::chrono::steady_clock::duration waited) {
     std::string why = lost_ ? lost_() : std::string();
     if (why.empty() && deadline() != kNoDeadline && waited > deadline()) {
       why = fmt::format("rank {} waited {:g} s for rank {}, or for one that this waits for",
                         first_ + rank_, std::chrono::duration<double>(deadline()).count(),
                         first_ + on);
     }
-    if (!why.empty()) fail(why);
-    // The first failure counts; it is not there yet if its rank ended while it wrote it.
-    if (const std::string told = failure(); !told.empty()) throw Error(told);
-    if (!why.empty()) throw Error(why);
+    return why;
   }
 
   std::shared_ptr<SharedRegion> region_;

@@ -138,13 +138,15 @@ bool is_pcie(const Link& link) { return link.name.starts_with("PCIe"); }
 
 // The fastest link that joins as many devices.
 const Link* link_among(const Machine& machine, int devices) {
-  const Link* widest = nullptr;
+  const Link *fastest = nullptr, *widest = nullptr;
   for (const Link& link : machine.links) {
     if (!link.bandwidth) continue;
-    if (link.max_devices >= devices) return &link;
+    if (link.max_devices >= devices && (!fastest || *link.bandwidth > *fastest->bandwidth)) {
+      fastest = &link;
+    }
     if (!widest || link.max_devices > widest->max_devices) widest = &link;
   }
-  return widest;
+  return fastest ? fastest : widest;
 }
 
 void set_link(Ceilings& c, const Machine& machine, const Link& link) {

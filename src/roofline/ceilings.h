@@ -32,8 +32,8 @@ struct Ceilings {
   std::string memory_name;
   double cache_s = 0;  // per byte, cache to compute units; 0: unknown
   double host_s = 0;
-  double link_s = 0, link_latency = 0;        // per byte and direction, within a node
-  bool link_direct = true;                    // peers reach each other's memory
+  double link_s = 0, link_latency = 0;  // per byte and direction, within a node
+  bool link_direct = true;              // peers reach each other's memory
   LinkMethod link_method = LinkMethod::kernels;
   double network_s = 0, network_latency = 0;  // between nodes
   int devices_per_node = 1;

@@ -8,6 +8,7 @@
 
 #include "lab/lab.h"
 #include "lab/lab_engine.h"
+#include "lab/lab_ranks.h"
 #include "lab/lab_run.h"
 #include "machine/detect.h"
 
@@ -44,6 +45,9 @@ TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHo
   EXPECT_FALSE(result.sentence.empty());
   EXPECT_EQ(result.sentence.find("nan"), std::string::npos) << result.sentence;
   EXPECT_EQ(result.sentence.find("inf"), std::string::npos) << result.sentence;
+  if (result.series.empty() && lab_rank_counts(quick_lab()).empty()) {
+    GTEST_SKIP() << result.sentence;  // ranks need two cores
+  }
   ASSERT_FALSE(result.series.empty());
   for (const LabSeries& series : result.series) {
     EXPECT_FALSE(series.points.empty()) << series.name;

@@ -1,7 +1,9 @@
 // Collectives that are timed, and the link that is fitted to them.
 #include "measure/ranks/measure_ranks.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -73,6 +75,10 @@ std::vector<std::string> measure_two(std::initializer_list<std::string> more) {
   return words;
 }
 
+std::string rank_file(const char* name) {
+  return fmt::format("{}ridge-ranks-{}-{}.json", testing::TempDir(), name, ::getpid());
+}
+
 void expect_link_file(const std::string& path, const std::string& link_name_wanted) {
   const nlohmann::json file = read_json(path);
   const Machine machine = machine_from_json(file, path);
@@ -88,7 +94,7 @@ void expect_link_file(const std::string& path, const std::string& link_name_want
 }
 
 TEST(MeasureRanks, WritesTheLinkThatThePredictorReads) {
-  const std::string path = testing::TempDir() + "ridge-ranks.json";
+  const std::string path = rank_file("link");
   RunningProgram program(measure_two({"-o", path}));
   ASSERT_EQ(program.wait(120s), 0) << program.text();
   EXPECT_NE(program.text().find("all-reduce"), std::string::npos);
@@ -98,7 +104,7 @@ TEST(MeasureRanks, WritesTheLinkThatThePredictorReads) {
 TEST(MeasureRanks, UnderMpiTheLinkIsThatOfMpi) {
   RunningProgram version({"mpirun", "--version"});
   if (version.wait() != 0) GTEST_SKIP() << "mpirun is not here (openmpi-bin)";
-  const std::string path = testing::TempDir() + "ridge-mpi.json";
+  const std::string path = rank_file("mpi");
   RunningProgram program(under_mpi("2", measure_two({"-o", path})));
   ASSERT_EQ(program.wait(180s), 0) << program.text();
   expect_link_file(path, "MPI");
@@ -108,7 +114,7 @@ TEST(MeasureRanks, UnderMpiTheLinkIsThatOfMpi) {
 }
 
 TEST(MeasureRanks, AKilledRankEndsItInOneLine) {
-  RunningProgram program(measure_two({"--full", "-o", testing::TempDir() + "ridge-never.json"}));
+  RunningProgram program(measure_two({"--full", "-o", rank_file("never")}));
   ASSERT_TRUE(program.wait_for_output(10)) << program.text();  // the first step has begun
   const std::vector<pid_t> ranks = program.children();
   ASSERT_EQ(ranks.size(), 1u);

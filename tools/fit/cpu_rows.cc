@@ -1,7 +1,7 @@
 // Times the operators of the CPU engine inside whole steps, for the figures of the stack `ridge`:
 // random models whose shapes are not the lab's. One JSON object a line.
 //
-//     ridge_cpu_rows > rows.jsonl && tools/fit/cpu.py rows.jsonl
+//     ridge_cpu_rows > rows.jsonl && tools/fit/cpu.py atlas/stacks/ridge.json rows.jsonl
 #include <fmt/format.h>
 
 #include <algorithm>

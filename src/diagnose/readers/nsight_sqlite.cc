@@ -55,6 +55,7 @@ class NsightSqliteReader {
   void read_steps();
   void read_device_name();
 
+  std::string unlogged_;  // a copy that the database reads: outlives it
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> database_{nullptr, sqlite3_close};
   uintmax_t bytes_ = 0;  // of the file
   EvidenceFile file_;
@@ -77,6 +78,16 @@ NsightSqliteReader::NsightSqliteReader(const EvidenceInput& input) {
     const auto size = sqlite3_int64(bytes_);
     // SQLite only reads from a database that it is given as read-only.
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(input.sent->data()));
+    // Two bytes of the header say that writes went to a log beside the file, which memory cannot
+    // have: said otherwise in a copy, the file is read as it is.
+    constexpr size_t kWriteVersion = 18, kReadVersion = 19;
+    constexpr unsigned char kLogged = 2, kPlain = 1;
+    if (bytes_ > kReadVersion &&
+        (data[kWriteVersion] == kLogged || data[kReadVersion] == kLogged)) {
+      unlogged_.assign(input.sent->begin(), input.sent->end());
+      data = reinterpret_cast<unsigned char*>(unlogged_.data());
+      data[kWriteVersion] = data[kReadVersion] = kPlain;
+    }
     status = sqlite3_deserialize(database, "main", data, size, size, SQLITE_DESERIALIZE_READONLY);
   } else {
     std::error_code unknown;

@@ -281,11 +281,11 @@ void describe(Weights& weights, const std::string& name) {
 // The matrices lie in fresh memory, not filled; the vectors are.
 std::shared_ptr<std::byte> lay_out_random(Weights& weights, const std::vector<Slot>& slots,
                                           const std::string& name, Storage storage, uint64_t seed,
-                                          int ranks, std::vector<Piece>& pieces) {
+                                          int hosts, std::vector<Piece>& pieces) {
   const size_t bytes = place(slots, storage, pieces);
-  if (double(bytes) / ranks > 0.95 * free_bytes()) {
+  if (double(bytes) / hosts > 0.95 * free_bytes()) {
     throw Error("{}: random weights need {}, {} of memory are free", name,
-                pretty_bytes(double(bytes) / ranks), pretty_bytes(free_bytes()));
+                pretty_bytes(double(bytes) / hosts), pretty_bytes(free_bytes()));
   }
   std::shared_ptr<std::byte> memory = make_memory(bytes);
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -375,9 +375,9 @@ Weights random_weights_of(const nlohmann::json& config, const std::string& name,
 }
 
 LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64_t seed,
-                                int threads, int ranks) {
+                                int threads, int hosts) {
   if (const std::optional<std::string> cached = find_cached_model(name)) {
-    LazyWeights parts = lazy_random_weights(*cached, storage, seed, threads, ranks);
+    LazyWeights parts = lazy_random_weights(*cached, storage, seed, threads, hosts);
     parts.whole.source = fmt::format("{}, random:{}", name, seed);
     return parts;
   }
@@ -386,7 +386,7 @@ LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64
   const std::vector<Slot> slots = make_slots(parts.whole);
   std::vector<Piece> pieces;
   const std::shared_ptr<std::byte> memory = lay_out_random(
-      parts.whole, slots, name.empty() ? "ridge-7m" : name, storage, seed, ranks, pieces);
+      parts.whole, slots, name.empty() ? "ridge-7m" : name, storage, seed, hosts, pieces);
   std::vector<RandomMatrix> matrices;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].matrix) matrices.push_back({i, *slots[i].matrix});

@@ -21,8 +21,8 @@ struct LazyWeights {
   Weights whole;
   std::function<void(const Matrix& view)> make;  // empty: all is there
 };
-// `ranks` share the matrices. Throws Error where a rank's share is more than the free memory.
+// So many hosts share the matrices. Throws Error where a host's share is more than the free memory.
 LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64_t seed,
-                                int threads, int ranks);
+                                int threads, int hosts);
 
 }  // namespace ridge

@@ -78,6 +78,30 @@ class LinkReference {
   double seconds_ = 0;
 };
 
+// On a busy machine nearly everything is taken again: three times as long as planned, and no
+// longer. What comes after that is taken once and quickly, and is in doubt. Rank 0's clock decides
+// for all.
+class MeasuringLimit {
+ public:
+  MeasuringLimit(Communicator& ranks, const CollectiveOptions& options)
+      : ranks_(ranks),
+        end_(Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                 3 * options.seconds_each * double(options.kinds.size() * options.sizes.size())))) {
+  }
+  // All ranks call it.
+  bool has_passed() {
+    int passed = Clock::now() > end_ ? 1 : 0;
+    ranks_.broadcast(0, std::as_writable_bytes(std::span(&passed, 1)));
+    return passed != 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Communicator& ranks_;
+  Clock::time_point end_;
+};
+
 // Every rank comes to the same numbers, so all take the same samples.
 CollectiveTime measure_once(Communicator& ranks, CollectiveCalls& calls,
                             const CollectiveOptions& options) {
@@ -119,10 +143,18 @@ CollectiveTime measure_once(Communicator& ranks, CollectiveCalls& calls,
 }
 
 CollectiveTime measure_one(Communicator& ranks, Collective kind, double bytes,
-                           const CollectiveOptions& options, LinkReference& reference) {
+                           CollectiveOptions options, LinkReference& reference,
+                           MeasuringLimit& limit) {
   CollectiveCalls calls(ranks, kind, bytes);
   CollectiveTime time;
   for (int attempt = 0; attempt < 3; ++attempt) {
+    if (limit.has_passed()) {
+      if (attempt > 0) break;
+      options.seconds_each /= 5;
+      time = measure_once(ranks, calls, options);
+      if (!options.oversubscribed) time.doubt = "the machine is too busy to measure it again";
+      break;
+    }
     const bool before = options.oversubscribed || reference.holds();
     time = measure_once(ranks, calls, options);
     if (before && (options.oversubscribed || reference.holds())) break;
@@ -134,12 +166,13 @@ CollectiveTime measure_one(Communicator& ranks, Collective kind, double bytes,
 }
 
 std::vector<CollectiveTime> measure_all(Communicator& ranks, const CollectiveOptions& options,
-                                        const StepProgress& progress, LinkReference& reference) {
+                                        const StepProgress& progress, LinkReference& reference,
+                                        MeasuringLimit& limit) {
   std::vector<CollectiveTime> times;
   for (const Collective kind : options.kinds) {
     for (const double bytes : options.sizes) {
       if (progress) progress(fmt::format("{}, {}", collective_name(kind), pretty_binary(bytes)));
-      times.push_back(measure_one(ranks, kind, bytes, options, reference));
+      times.push_back(measure_one(ranks, kind, bytes, options, reference, limit));
       if (kind == Collective::barrier) break;  // it has no message
     }
   }
@@ -225,13 +258,14 @@ CollectiveOptions all_collectives() {
 std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
                                                 const CollectiveOptions& options,
                                                 const StepProgress& progress) {
+  MeasuringLimit limit(ranks, options);
   LinkReference reference(ranks);
-  std::vector<CollectiveTime> times = measure_all(ranks, options, progress, reference);
+  std::vector<CollectiveTime> times = measure_all(ranks, options, progress, reference, limit);
   const auto doubtful = std::count_if(times.begin(), times.end(),
                                       [](const auto& time) { return !time.doubt.empty(); });
-  if (size_t(doubtful) > times.size() / 2) {
+  if (size_t(doubtful) > times.size() / 2 && !limit.has_passed()) {
     reference.set();  // what the link was at the start was no rule
-    times = measure_all(ranks, options, progress, reference);
+    times = measure_all(ranks, options, progress, reference, limit);
   }
   return times;
 }

@@ -52,7 +52,8 @@ CollectiveOptions all_collectives();
 
 // All ranks call it with the same options, and get the same times: those of the slowest rank. A
 // sample in which a rank was preempted is discarded and taken again, within the limit; so is a
-// collective around which the link was not as fast as at the start. What stays so is in doubt.
+// collective around which the link was not as fast as at the start. What stays so is in doubt, and
+// so is what is left when three times the planned time is over.
 std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
                                                 const CollectiveOptions& options,
                                                 const StepProgress& progress);
