@@ -179,7 +179,12 @@ class Page {
   }
   async click(selector) {
     await this.waitForSelector(selector);
-    const box = await this.boundingBox(selector);
+    // Where the page still moves, the mouse would meet something else.
+    let box = await this.boundingBox(selector);
+    for (let turn = 0, last = null; turn < 40 && JSON.stringify(box) !== JSON.stringify(last); ++turn) {
+      await this.wait(25);
+      [last, box] = [box, await this.boundingBox(selector)];
+    }
     await this.moveMouse(box.x + box.width / 2, box.y + box.height / 2);
     await this.mouse("mousePressed");
     await this.mouse("mouseReleased");

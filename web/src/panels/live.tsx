@@ -74,6 +74,7 @@ function Engine({ serving, profile, setProfile }: { serving: Serving; profile: b
       <div class="column">
         <Answers serving={serving} />
         <Formats serving={serving} />
+        <Busy />
       </div>
       <div class="column">
         <div class="toolbar">
@@ -147,7 +148,6 @@ export default function LivePanel() {
         {problem && state !== "lost" && <span class="note"> {problem}</span>}
       </p>
       {state === "lost" && <p class="error banner" role="alert">{problem}</p>}
-      <Busy />
       <Engine serving={serving} profile={profile} setProfile={setProfile} />
     </section>
   );
