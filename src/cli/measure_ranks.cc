@@ -69,6 +69,13 @@ void run_measure_ranks(int ranks, Effort effort, const std::string& out, bool js
     print_ranks(found);
   }
   std::fflush(stdout);  // before what goes to stderr
+  if (out.empty() && found.hosts == 1 && found.ranks > found.cores) {
+    fmt::print(
+        stderr,
+        "Not stored: {} ranks on {} core{} take turns, which is no link; -o FILE stores it\n",
+        found.ranks, found.cores, found.cores == 1 ? "" : "s");
+    return;
+  }
   const std::string path = out.empty() ? measured_file(file_name) : out;
   write_file(path, file.dump(2) + "\n");
   fmt::print(stderr, "Wrote {}\n", path);

@@ -250,6 +250,12 @@ TEST_F(NsightSqlite, Profile) {
   EXPECT_EQ(sent.profile->wall_s, profile.wall_s);
   EXPECT_EQ(sent.profile->busy_s, profile.busy_s);
   EXPECT_EQ(bytes, read_file(path_, 1 << 20));
+  // A header that says that writes went to a log beside the file.
+  std::string logged = bytes;
+  logged[18] = logged[19] = 2;
+  const EvidenceFile of_logged = read_nsight_systems_sqlite({"p.sqlite", logged, 0});
+  ASSERT_TRUE(of_logged.profile);
+  EXPECT_EQ(of_logged.profile->busy_s, profile.busy_s);
   // The file is only read.
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
