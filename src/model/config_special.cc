@@ -30,7 +30,8 @@ Layer llama4_layer(const ConfigContext& context, int index) {
   layer.mixer.qk_norm = fields.flag("use_qk_norm", true);  // without weights
   if (!context.layer_types.empty()) {
     add_window(layer, context, index);
-  } else if (fields.has("attention_chunk_size")) {
+  } else if (fields.has("attention_chunk_size") ||
+             !fields.json().contains("attention_chunk_size")) {
     auto rotary = fields.integers("no_rope_layers", 0, 1);
     int64_t interval = fields.integer_or({"no_rope_layer_interval"}, 4, 1, kMaxLayers);
     if (!rotary.empty() && int64_t(rotary.size()) != context.layers) {
@@ -38,7 +39,7 @@ Layer llama4_layer(const ConfigContext& context, int index) {
                   context.layers);
     }
     bool chunked = rotary.empty() ? (index + 1) % interval != 0 : rotary[size_t(index)] == 1;
-    int64_t chunk = fields.integer({"attention_chunk_size"}, 1, kMaxContext);
+    int64_t chunk = fields.integer_or({"attention_chunk_size"}, 8192, 1, kMaxContext);
     if (chunked && chunk < context.context) {
       layer.mixer.window = int(std::min<int64_t>(chunk, 1 << 30));
       layer.mixer.chunked = true;
@@ -53,7 +54,7 @@ Layer llama4_layer(const ConfigContext& context, int index) {
     moe.shared_width = moe.width;
     add_moe(layer, context, moe);
   } else {
-    add_mlp(layer, context, fields.integer({"intermediate_size_mlp"}, 1, kMaxWidth));
+    add_mlp(layer, context, fields.integer_or({"intermediate_size_mlp"}, 16384, 1, kMaxWidth));
   }
   add_norms(layer, context, 2);
   return layer;

@@ -86,11 +86,14 @@ constexpr Mapping kMappings[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_count", "n_shared_experts"},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_weights_scale", "routed_scaling_factor"},
     {"leading_dense_block_count", "first_k_dense_replace"},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"rope.freq_base", "rope_theta"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
 };
+
+constexpr double kSoftmaxGate = 1, kSigmoidGate = 2;  // expert_gating_func
 
 class Translation {
  public:
@@ -117,7 +120,9 @@ class Translation {
   void set_rope();
   void set_gemma();
   void set_experts();
+  void set_deepseek_experts();
   void set_dense_layers();
+  bool is_mla() const { return type_ == "deepseek_v2" || type_ == "deepseek_v3"; }
 
   const GgufMetadata& metadata_;
   const std::string& where_;
@@ -229,6 +234,7 @@ void Translation::set_mla() {
   config_["v_head_dim"] = integer(newer ? "attention.value_length_mla" : "attention.value_length");
   config_.erase("head_dim");
   config_.erase("num_key_value_heads");
+  if (!config_.contains("q_lora_rank")) config_["q_lora_rank"] = nullptr;  // V2-Lite has none
 }
 
 // Which layers slide. The file's pattern is a flag for each layer, or a number n: every n-th layer
@@ -272,22 +278,35 @@ void Translation::set_windows() {
 
 void Translation::set_rope() {
   if (type_ != "gemma3_text") config_.erase("rope_local_base_freq");
+  const double dims = metadata_.number("rope.dimension_count", 0), head = field("head_dim");
+  if ((type_ == "phi3" || type_ == "glm4") && dims > 0 && head >= dims) {
+    config_["partial_rotary_factor"] = dims / head;
+  }
   std::string kind = "none";
   const json* given = own("rope.scaling.type");
   if (given && given->is_string()) kind = *given;
   const double factor =
       metadata_.number("rope.scaling.factor", metadata_.number("rope.scale_linear", 0));
   if (given == nullptr && factor > 0) kind = "linear";
-  if (kind == "none" || (factor <= 0 && kind == "linear")) return;
+  // longrope's factors are tensors.
+  if (kind == "none" || kind == "longrope" || (factor <= 0 && kind == "linear")) return;
   json scaling = {{"rope_type", kind}, {"factor", factor > 0 ? factor : 1}};
   if (kind == "yarn") {
     if (const json* context = own("rope.scaling.original_context_length")) {
       scaling["original_max_position_embeddings"] = *context;
     }
     const double magnitude = factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
-    scaling["attention_factor"] = metadata_.number("rope.scaling.attn_factor", 1) * magnitude;
+    const double given_factor = metadata_.number("rope.scaling.attn_factor", 1);
+    if (is_mla()) {
+      // DeepSeek applies yarn's magnitude to the scale of the softmax, not to rotated values.
+      scaling["attention_factor"] = given_factor;
+      scaling["mscale_all_dim"] = 10 * metadata_.number("rope.scaling.yarn_log_multiplier", 0);
+    } else {
+      scaling["attention_factor"] = given_factor * magnitude;
+    }
     scaling["beta_fast"] = metadata_.number("rope.scaling.yarn_beta_fast", 32);
     scaling["beta_slow"] = metadata_.number("rope.scaling.yarn_beta_slow", 1);
+    if (type_ == "gpt_oss") scaling["truncate"] = false;  // as it was trained
   }
   config_["rope_scaling"] = scaling;
 }
@@ -311,12 +330,32 @@ void Translation::set_gemma() {
 }
 
 void Translation::set_experts() {
-  if (type_ == "deepseek_v2" || type_ == "glm4_moe" || type_ == "dots1") {
+  if (is_mla() || type_ == "glm4_moe" || type_ == "dots1") {
     config_["n_routed_experts"] = config_.value("num_experts", json(0));
   }
   const json* normalized = own("expert_weights_norm");
-  config_["norm_topk_prob"] = normalized && normalized->is_boolean() ? *normalized : json(true);
+  const json usual = !is_mla();
+  config_["norm_topk_prob"] = normalized && normalized->is_boolean() ? *normalized : usual;
+  if (is_mla()) set_deepseek_experts();
   if (type_ == "qwen3_moe" && metadata_.has_tensors()) set_dense_layers();
+}
+
+// llama.cpp's values of what a file of DeepSeek does not say: no groups, no scale, no dense layers.
+void Translation::set_deepseek_experts() {
+  if (field("routed_scaling_factor") == 0) config_["routed_scaling_factor"] = 1.0;
+  if (!config_.contains("first_k_dense_replace")) config_["first_k_dense_replace"] = 0;
+  const double gate = metadata_.number("expert_gating_func", 0);
+  if (gate != 0 && gate != kSoftmaxGate && gate != kSigmoidGate) {
+    throw Error("{}: {}.expert_gating_func {} is not supported", where_, architecture_, gate);
+  }
+  const json* groups = own("expert_group_count");
+  const json* used = own("expert_group_used_count");
+  const bool grouped = groups && used && groups->is_number_integer() && *groups > json(1);
+  config_["n_group"] = grouped ? *groups : json(1);
+  config_["topk_group"] = grouped ? *used : json(1);
+  if (type_ == "deepseek_v2") {
+    config_["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
+  }
 }
 
 // Layers without a router have one MLP for all tokens.
@@ -335,11 +374,14 @@ json Translation::config() {
     if (const json* found = own(mapping.key)) config_[mapping.field] = scalar(mapping.key, *found);
   }
   if (type_ == "llama" && config_.value("num_experts", json(0)) != json(0)) type_ = "mixtral";
+  if (type_ == "deepseek_v2" && metadata_.number("expert_gating_func", 0) == kSigmoidGate) {
+    type_ = "deepseek_v3";
+  }
   config_["model_type"] = type_;
   config_["vocab_size"] = vocabulary();
   set_flags();
   set_heads();
-  if (type_ == "deepseek_v2") set_mla();
+  if (is_mla()) set_mla();
   set_windows();
   set_rope();
   if (type_ == "gemma2" || type_ == "gemma3_text") set_gemma();

@@ -30,8 +30,9 @@ Weights widened(Weights weights) {
   widen(weights.embed);
   widen(weights.head);
   for (LayerWeights& layer : weights.layers) {
-    for (Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up,
-                           &layer.down, &layer.router}) {
+    for (Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.q_a, &layer.kv_a, &layer.kv_b,
+                           &layer.out, &layer.gate, &layer.up, &layer.down, &layer.router,
+                           &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
       widen(*matrix);
     }
     for (auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {

@@ -41,7 +41,7 @@ inline nlohmann::json changed(const nlohmann::json& changes) {
   return config;
 }
 
-// llama, mistral, qwen2, qwen3, gemma3_text (4), gemma2, mixtral, qwen3_moe (last).
+// llama, mistral, qwen2, qwen3, gemma3_text (4), gemma2, mixtral, phi3, glm4, qwen3_moe (last).
 inline std::vector<nlohmann::json> configs() {
   const nlohmann::json gemma = {
       {"head_dim", 32}, {"sliding_window", 8}, {"tie_word_embeddings", true}};
@@ -56,6 +56,8 @@ inline std::vector<nlohmann::json> configs() {
       gemma3,
       gemma2,
       changed({{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}}),
+      changed({{"model_type", "phi3"}}),
+      changed({{"model_type", "glm4"}, {"head_dim", 32}, {"attention_bias", true}}),
       changed({{"model_type", "qwen3_moe"},
                {"head_dim", 32},
                {"num_experts", 4},
@@ -109,6 +111,29 @@ inline void stack_experts(TensorMap& tensors) {
     append(downs, down);
   }
   tensors = stacked;
+}
+
+// q above k above v, and gate above up, in one tensor each, as Phi-3 stores them.
+inline void fuse_matrices(TensorMap& tensors) {
+  const auto fuse = [&](const std::string& layer, const std::string& to,
+                        std::initializer_list<const char*> parts) {
+    Tensor all;
+    for (const char* part : parts) {
+      const Tensor& from = tensors.at(layer + part);
+      if (all.shape.empty()) all.shape = {0, from.shape[1]};
+      all.shape[0] += from.shape[0];
+      all.values.insert(all.values.end(), from.values.begin(), from.values.end());
+      tensors.erase(layer + part);
+    }
+    tensors[layer + to] = all;
+  };
+  for (int i = 0; tensors.contains("model.layers." + std::to_string(i) + ".mlp.up_proj.weight");
+       ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    fuse(layer, "self_attn.qkv_proj.weight",
+         {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
+    fuse(layer, "mlp.gate_up_proj.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
+  }
 }
 
 // `dtype` F32, F16, BF16, or any other of four bytes.

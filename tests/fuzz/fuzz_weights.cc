@@ -78,6 +78,74 @@ std::string folder_seed(const nlohmann::json& changes) {
   return seed + ridge::made::safetensors(ridge::made::tensors_of(config), "BF16");
 }
 
+nlohmann::json deepseek_changes(const char* type) {
+  return {{"model_type", type},
+          {"num_hidden_layers", 2},
+          {"q_lora_rank", 8},
+          {"kv_lora_rank", 8},
+          {"qk_nope_head_dim", 4},
+          {"qk_rope_head_dim", 8},
+          {"v_head_dim", 4},
+          {"n_routed_experts", 4},
+          {"num_experts_per_tok", 1},
+          {"n_shared_experts", 1},
+          {"moe_intermediate_size", 8},
+          {"first_k_dense_replace", 1},
+          {"n_group", 2},
+          {"topk_group", 1}};
+}
+
+struct SeedTensor {
+  std::string name;
+  const char* dtype;
+  std::vector<int64_t> shape;
+};
+
+// A folder whose layer 0 keeps its experts in `tensors`, instead of one for each.
+std::string stacked_seed(const nlohmann::json& config, const std::string& experts,
+                         std::vector<SeedTensor> tensors) {
+  for (SeedTensor& tensor : tensors) tensor.name = experts + tensor.name;
+  for (const auto& [name, tensor] : ridge::made::tensors_of(config)) {
+    if (!name.starts_with(experts)) tensors.push_back({name, "BF16", tensor.shape});
+  }
+  nlohmann::json header;
+  size_t end = 0;
+  for (const SeedTensor& tensor : tensors) {
+    size_t bytes = std::string_view(tensor.dtype) == "U8" ? 1 : 2;
+    for (const int64_t extent : tensor.shape) bytes *= size_t(extent);
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  std::string seed = config.dump();
+  seed += '\0';
+  return seed + ridge::sample::safetensors(header.dump(), end);
+}
+
+nlohmann::json experts_config(const char* type) {
+  return {{"model_type", type},       {"hidden_size", 32},        {"num_hidden_layers", 1},
+          {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"intermediate_size", 32},
+          {"vocab_size", 4},          {"head_dim", 16},           {"num_local_experts", 2},
+          {"num_experts_per_tok", 1}};
+}
+
+// MXFP4 in blocks and scales.
+std::string gpt_oss_seed() {
+  return stacked_seed(experts_config("gpt_oss"), "model.layers.0.mlp.experts.",
+                      {{"gate_up_proj_blocks", "U8", {2, 64, 1, 16}},
+                       {"gate_up_proj_scales", "U8", {2, 64, 1}},
+                       {"gate_up_proj_bias", "BF16", {2, 64}},
+                       {"down_proj_blocks", "U8", {2, 32, 1, 16}},
+                       {"down_proj_scales", "U8", {2, 32, 1}},
+                       {"down_proj_bias", "BF16", {2, 32}}});
+}
+
+// By columns.
+std::string llama4_seed() {
+  return stacked_seed(experts_config("llama4_text"), "model.layers.0.feed_forward.experts.",
+                      {{"gate_up_proj", "BF16", {2, 32, 64}}, {"down_proj", "BF16", {2, 32, 32}}});
+}
+
 std::string gguf_seed(const std::string& name, bool experts) {
   ridge::sample::Gguf file;
   file.text("general.architecture", name)
@@ -132,6 +200,16 @@ std::vector<std::string> fuzz_seeds() {
                      {"low_freq_factor", 1.0},
                      {"high_freq_factor", 4.0},
                      {"original_max_position_embeddings", 32}}}}),
+      folder_seed({{"model_type", "phi3"},
+                   {"rope_scaling",
+                    {{"type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1, 3}}}},
+                   {"max_position_embeddings", 64},
+                   {"original_max_position_embeddings", 32}}),
+      folder_seed({{"model_type", "glm4"}, {"attention_bias", true}}),
+      gpt_oss_seed(),
+      folder_seed(deepseek_changes("deepseek_v2")),
+      folder_seed(deepseek_changes("deepseek_v3")),
+      llama4_seed(),
       gguf_seed("llama", false),
       gguf_seed("llama", true),
       gguf_seed("qwen2", false)};

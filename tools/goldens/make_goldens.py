@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/data/goldens: tiny random models of every family and what transformers says of them.
 
-    python3 tools/goldens/make_goldens.py OUT          (PyTorch on a CPU, transformers, safetensors)
+    python3 tools/goldens/make_goldens.py OUT [CASE...]   (PyTorch on a CPU, transformers, safetensors)
 
 For each case a folder with config.json, model.safetensors (bf16, and every value in the float32 model
 is one that bf16 holds), expected.json (prompt, 64 greedy tokens, positions) and logits.f32 (float32,
 one row of the vocabulary for each position, of prompt and tokens together). Prompts are chosen so
 that the best logit leads the second by more than MARGIN at every step: equal tokens then mean equal
-arithmetic, not luck.
+arithmetic, not luck. gpt-oss is stored as released: its experts are MXFP4 blocks and scales.
 """
 import json
 import multiprocessing
@@ -18,6 +18,7 @@ import traceback
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 PROMPT, STEPS, MARGIN = 24, 64, 2e-3
@@ -35,6 +36,17 @@ def llama(**more):
                 rope_theta=10000.0, tie_word_embeddings=False, **more)
 
 
+def deepseek(kind, architecture, **more):
+    return dict({key: value for key, value in BASE.items() if key != "head_dim"}, model_type=kind,
+                architectures=[architecture], hidden_act="silu", rope_theta=10000.0,
+                num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16,
+                qk_rope_head_dim=8, v_head_dim=24, n_routed_experts=8, num_experts_per_tok=2,
+                n_shared_experts=2, moe_intermediate_size=32, first_k_dense_replace=1,
+                moe_layer_freq=1, tie_word_embeddings=False, attention_bias=False, **more)
+
+
+DEEPSEEK_YARN = dict(type="yarn", factor=4.0, beta_fast=32, beta_slow=1, mscale=0.8,
+                     mscale_all_dim=0.6, original_max_position_embeddings=64)
 GEMMA = dict(hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=24, rms_norm_eps=1e-6)
 
 # Each: config, and the case whose weights it shares.
@@ -69,9 +81,89 @@ CASES = {
                        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
                        mlp_only_layers=[0], decoder_sparse_step=1, norm_topk_prob=True,
                        rope_theta=10000.0), None),
+    # All contexts are below the original length: short factors.
+    "phi3": (dict(BASE, model_type="phi3", architectures=["Phi3ForCausalLM"], sliding_window=12,
+                  max_position_embeddings=512, original_max_position_embeddings=256,
+                  rope_theta=10000.0, tie_word_embeddings=False,
+                  rope_scaling=dict(type="longrope", short_factor=[1.0 + 0.1 * i for i in range(8)],
+                                    long_factor=[1.0 + 1.5 * i for i in range(8)])), None),
+    # All contexts are above the original length: long factors, on three quarters of a head.
+    "phi3-long": (dict(BASE, model_type="phi3", architectures=["Phi3ForCausalLM"],
+                       sliding_window=None, original_max_position_embeddings=16,
+                       partial_rotary_factor=0.75, rope_theta=10000.0,
+                       rope_scaling=dict(type="longrope", short_factor=[1.0] * 6,
+                                         long_factor=[1.0 + 0.7 * i for i in range(6)])), None),
+    "glm4": (dict(BASE, model_type="glm4", architectures=["Glm4ForCausalLM"], attention_bias=True,
+                  partial_rotary_factor=0.5, rope_theta=10000.0, rms_norm_eps=1.5625e-07,
+                  tie_word_embeddings=False), None),
+    "gpt-oss": (dict(BASE, model_type="gpt_oss", architectures=["GptOssForCausalLM"],
+                     intermediate_size=96, num_local_experts=4, num_experts_per_tok=2,
+                     attention_bias=True, sliding_window=12, swiglu_limit=7.0, rope_theta=150000.0,
+                     layer_types=["sliding_attention", "full_attention"],
+                     rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                       truncate=False, original_max_position_embeddings=64),
+                     tie_word_embeddings=False), None),
+    # As DeepSeek-V2-Lite: no q_lora, greedy choice.
+    "deepseek-v2": (deepseek("deepseek_v2", "DeepseekV2ForCausalLM", q_lora_rank=None,
+                             topk_method="greedy", n_group=None, topk_group=None,
+                             norm_topk_prob=False, routed_scaling_factor=1.0), None),
+    # As DeepSeek-V2: yarn with both mscales, groups of experts.
+    "deepseek-v2-yarn": (deepseek("deepseek_v2", "DeepseekV2ForCausalLM", q_lora_rank=None,
+                                  topk_method="group_limited_greedy", n_group=2, topk_group=1,
+                                  norm_topk_prob=False, routed_scaling_factor=3.0,
+                                  rope_scaling=DEEPSEEK_YARN), "deepseek-v2"),
+    "deepseek-v3": (deepseek("deepseek_v3", "DeepseekV3ForCausalLM", q_lora_rank=48,
+                             topk_method="noaux_tc", scoring_func="sigmoid", n_group=4,
+                             topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+                             rope_scaling=DEEPSEEK_YARN), None),
+    # Chunks of 32 of 88 tokens; temperature from position 16 on; the last layer has no RoPE.
+    "llama4": (dict(BASE, model_type="llama4_text", architectures=["Llama4ForCausalLM"],
+                    num_hidden_layers=4, intermediate_size=32, intermediate_size_mlp=64,
+                    num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                    use_qk_norm=True, attention_chunk_size=32, no_rope_layers=[1, 1, 1, 0],
+                    attn_temperature_tuning=True, floor_scale=16, attn_scale=0.1,
+                    rope_theta=500000.0, tie_word_embeddings=False, hidden_act="silu",
+                    rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                                      high_freq_factor=4.0,
+                                      original_max_position_embeddings=32)), None),
 }
 # Their config.json is the one transformers writes (the newest spelling of ropes), not ours.
-AS_WRITTEN = ["llama-yarn", "gemma3", "mixtral"]
+AS_WRITTEN = ["llama-yarn", "gemma3", "mixtral", "phi3-long"]
+
+FP4_LEVELS = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def mxfp4(values):
+    """Blocks of 32 inputs of [expert, input, output]: nibbles, scales, and the values they hold."""
+    experts, inputs, outputs = values.shape
+    groups = values.transpose(1, 2).reshape(experts, outputs, inputs // 32, 32)
+    exponent = torch.ceil(torch.log2(groups.abs().amax(-1) / 6))
+    scaled = groups / torch.exp2(exponent)[..., None]
+    level = (scaled.abs()[..., None] - FP4_LEVELS).abs().argmin(-1)
+    code = level + 8 * (scaled < 0)
+    held = FP4_LEVELS[level] * torch.where(scaled < 0, -1.0, 1.0) * torch.exp2(exponent)[..., None]
+    blocks = (code[..., 0::2] + 16 * code[..., 1::2]).to(torch.uint8)
+    scales = (exponent + 127).to(torch.uint8)
+    return blocks, scales, held.reshape(experts, outputs, inputs).transpose(1, 2)
+
+
+def save_gpt_oss(model, folder):
+    """As released: bf16, and MXFP4 experts."""
+    tensors = {}
+    for name, value in model.state_dict().items():
+        if name.endswith("experts.gate_up_proj") or name.endswith("experts.down_proj"):
+            tensors[name + "_blocks"], tensors[name + "_scales"], _ = mxfp4(value)
+        else:
+            tensors[name] = value.to(torch.bfloat16)
+    tensors = {name: value.contiguous() for name, value in tensors.items()}
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=[
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])
+    with open(path, "w") as file:
+        json.dump(config, file, indent=1)
 
 
 def draw_weights(model, seed):
@@ -91,9 +183,17 @@ def draw_weights(model, seed):
         elif "embed" in name or "lm_head" in name:
             # Gemma's are multiplied by sqrt(64): large ones would only ever repeat their token.
             values = noise * (0.08 if gemma else 0.3)
+        elif "experts." in name and model.config.model_type == "gpt_oss":
+            # Stored as [expert, input, output]. Gates large enough that some reach the limit of 7.
+            size = 4.0 if "gate_up" in name else 1.5
+            values = mxfp4(noise * (size / parameter.shape[1] ** 0.5))[2]
         else:
             values = noise * (1.5 / parameter.shape[-1] ** 0.5)
         parameter.data.copy_(values.to(torch.bfloat16).float())
+    for name, buffer in model.named_buffers():  # DeepSeek-V3: added to scores for the choice alone
+        if name.endswith("e_score_correction_bias"):
+            noise = torch.randn(buffer.shape, generator=generator)
+            buffer.data.copy_((noise * 0.1).to(torch.bfloat16).float())
 
 
 @torch.no_grad()
@@ -134,11 +234,14 @@ def make(arguments):
             json.dump(dict(prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], positions=POSITIONS,
                            margin=round(float(lead[0]), 6),
                            transformers=transformers.__version__), file)
-        ours = os.path.join(folder, "ours.json")
-        shutil.move(os.path.join(folder, "config.json"), ours)
-        model.to(torch.bfloat16).save_pretrained(folder)
-        if name not in AS_WRITTEN:
-            shutil.move(ours, os.path.join(folder, "config.json"))
+        if config["model_type"] == "gpt_oss":
+            save_gpt_oss(model, folder)
+        else:
+            ours = os.path.join(folder, "ours.json")
+            shutil.move(os.path.join(folder, "config.json"), ours)
+            model.to(torch.bfloat16).save_pretrained(folder)
+            if name not in AS_WRITTEN:
+                shutil.move(ours, os.path.join(folder, "config.json"))
         for extra in os.listdir(folder):
             if extra not in ("config.json", "model.safetensors", "expected.json", "logits.f32"):
                 os.remove(os.path.join(folder, extra))
@@ -151,9 +254,10 @@ def make(arguments):
 
 def main():
     root = sys.argv[1]
+    cases = sys.argv[2:] or list(CASES)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}", flush=True)
-    with multiprocessing.get_context("spawn").Pool(min(len(CASES), os.cpu_count())) as pool:
-        for line in pool.imap(make, [(name, root) for name in CASES]):
+    with multiprocessing.get_context("spawn").Pool(min(len(cases), os.cpu_count())) as pool:
+        for line in pool.imap(make, [(name, root) for name in cases]):
             print(line, flush=True)
     for name, (_, shared) in CASES.items():  # the same tensors once
         mine = os.path.join(root, name, "model.safetensors")

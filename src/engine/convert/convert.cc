@@ -108,14 +108,15 @@ class Writer {
     }
     if (interleaves(slot)) {
       for (int64_t row = 0; row < slot.rows; ++row) {
-        values[size_t(gguf_row(row, weights_.architecture.head_dim))] = (*slot.vector)[size_t(row)];
+        values[size_t(file_row(row, weights_.architecture, slot.role))] =
+            (*slot.vector)[size_t(row)];
       }
     }
     std::memcpy(to, values.data(), values.size() * sizeof(float));
   }
 
   bool interleaves(const ConstSlot& slot) const {
-    return kind_ == FileKind::gguf && gguf_interleaves(weights_.architecture, slot.role);
+    return interleaves_rows(kind_, weights_.architecture, slot.role);
   }
 
   void write(const Job& job, std::vector<float>& values) {
@@ -125,7 +126,7 @@ class Writer {
     const bool moves = interleaves(*job.slot);
     values.resize(size_t(from.columns));
     for (int64_t row = job.first; row < job.last; ++row) {
-      const int64_t target = moves ? gguf_row(row, weights_.architecture.head_dim) : row;
+      const int64_t target = moves ? file_row(row, weights_.architecture, job.slot->role) : row;
       std::byte* to = job.to + target * int64_t(stride);
       if (storage == from.storage) {
         std::memcpy(to, from.row(row), stride);
@@ -198,6 +199,8 @@ void copy_companions(const fs::path& from, const fs::path& to, Storage storage) 
     }
   }
   if (!config.contains("dtype")) config["torch_dtype"] = dtype;
+  config.erase("quantization_config");  // of an fp8 source
+  config.erase("compression_config");
   write_file((to / "config.json").string(), config.dump(2) + "\n");
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
@@ -244,6 +247,13 @@ void write_folder(const Weights& weights, Storage storage, std::vector<OutTensor
 
 Converted convert_weights(const Weights& weights, Storage storage, FileKind kind,
                           const std::string& path, const Progress& progress) {
+  const std::string& family = weights.architecture.family;
+  if (family == "phi3" || family == "glm4" || family == "gpt_oss" || family == "llama4_text") {
+    throw Error("{}: models of the family {} are not converted yet", weights.source, family);
+  }
+  if (storage == Storage::fp8) {
+    throw Error("fp8 is read from released checkpoints and not written: q8_0 has as many bits");
+  }
   std::vector<OutTensor> tensors = lay_out(weights, storage, kind);
   Converted made;
   double elements = 0, bytes = 0;

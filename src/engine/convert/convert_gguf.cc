@@ -39,13 +39,15 @@ void put_text(std::string& to, std::string_view text) {
 }
 
 uint32_t ggml_type(Storage storage) {
-  constexpr std::array<uint32_t, kStorageCount> kTypes = {0, 1, 30, 8, 2, 3, 6, 7, 12, 13, 14};
+  constexpr std::array<uint32_t, kStorageCount> kTypes = {0, 1,  30, 8,  2,  3, 6,
+                                                          7, 12, 13, 14, 39, 0};
   return kTypes[size_t(storage)];
 }
 
 // llama.cpp's general.file_type: the storage of most tensors in the file.
 uint32_t file_type(Storage storage) {
-  constexpr std::array<uint32_t, kStorageCount> kTypes = {0, 1, 32, 7, 2, 3, 8, 9, 14, 16, 18};
+  constexpr std::array<uint32_t, kStorageCount> kTypes = {0, 1,  32, 7,  2,  3, 8,
+                                                          9, 14, 16, 18, 38, 0};
   return kTypes[size_t(storage)];
 }
 
@@ -136,11 +138,27 @@ void add_tensor(std::vector<OutTensor>& tensors, const char* name, Vector values
   tensors.push_back(std::move(tensor));
 }
 
+// Latent attention in the form with one kv_b, whose heads are those of plain attention.
+constexpr std::string_view kLatentKeys[] = {
+    "deepseek2.attention.head_count_kv", "deepseek2.attention.key_length",
+    "deepseek2.attention.value_length", "deepseek2.attention.key_length_mla",
+    "deepseek2.attention.value_length_mla"};
+void write_latent_heads(GgufPairs& pairs, const Architecture& shape) {
+  pairs.integer(kLatentKeys[0], uint32_t(shape.heads));
+  pairs.integer(kLatentKeys[1], uint32_t(shape.latent.q_head()));
+  pairs.integer(kLatentKeys[2], uint32_t(shape.latent.value));
+}
+
 // Copies all metadata of the other file except the keys that describe its own data.
 void copy_pairs(GgufPairs& pairs, std::string_view file, const std::string& where,
-                std::vector<OutTensor>& tensors) {
+                const Architecture& shape, std::vector<OutTensor>& tensors) {
   const GgufHeader header = parse_gguf(file, where);
+  if (shape.latent) write_latent_heads(pairs, shape);
   for (const GgufPair& pair : header.pairs) {
+    if (std::find(std::begin(kLatentKeys), std::end(kLatentKeys), pair.key) !=
+        std::end(kLatentKeys)) {
+      continue;
+    }
     if (pair.key == "general.file_type" || pair.key == "general.quantization_version" ||
         pair.key == "general.alignment" || pair.key.starts_with("split.")) {
       continue;
@@ -158,6 +176,7 @@ std::string gguf_name(const std::string& family) {
   if (family == "mistral" || family == "mixtral") return "llama";
   if (family == "gemma3_text") return "gemma3";
   if (family == "qwen3_moe") return "qwen3moe";
+  if (family.starts_with("deepseek_v")) return "deepseek2";
   return family;
 }
 
@@ -177,9 +196,13 @@ class ConfigPairs {
     integer("embedding_length", shape_.hidden);
     integer("feed_forward_length", shape_.ffn > 0 ? shape_.ffn : shape_.expert_ffn);
     integer("attention.head_count", shape_.heads);
-    integer("attention.head_count_kv", shape_.kv_heads);
-    integer("attention.key_length", shape_.head_dim);
-    integer("attention.value_length", shape_.head_dim);
+    if (shape_.latent) {
+      write_latent();
+    } else {
+      integer("attention.head_count_kv", shape_.kv_heads);
+      integer("attention.key_length", shape_.head_dim);
+      integer("attention.value_length", shape_.head_dim);
+    }
     integer("vocab_size", shape_.vocab);
     number("attention.layer_norm_rms_epsilon", shape_.norm_eps);
     write_experts();
@@ -194,10 +217,34 @@ class ConfigPairs {
   void integer(const char* name, int value) { pairs_.integer(key(name), uint32_t(value)); }
   void number(const char* name, double value) { pairs_.number(key(name), float(value)); }
 
+  void write_latent() {
+    const LatentAttention& latent = shape_.latent;
+    write_latent_heads(pairs_, shape_);
+    integer("attention.kv_lora_rank", latent.kv_rank);
+    if (latent.q_rank > 0) integer("attention.q_lora_rank", latent.q_rank);
+  }
+
+  void write_deepseek_experts() {
+    const RouterRules& routing = shape_.routing;
+    const auto dense = std::count_if(shape_.layers.begin(), shape_.layers.end(),
+                                     [](const LayerShape& layer) { return !layer.moe; });
+    integer("leading_dense_block_count", int(dense));
+    integer("expert_feed_forward_length", shape_.expert_ffn);
+    integer("expert_shared_count", shape_.shared_ffn / shape_.expert_ffn);
+    number("expert_weights_scale", routing.scale);
+    pairs_.flag(key("expert_weights_norm"), shape_.normalize_top_k);
+    integer("expert_gating_func", routing.sigmoid ? 2 : 1);
+    if (routing.groups > 1) {
+      integer("expert_group_count", routing.groups);
+      integer("expert_group_used_count", routing.top_groups);
+    }
+  }
+
   void write_experts() {
     if (shape_.experts == 0) return;
     integer("expert_count", shape_.experts);
     integer("expert_used_count", shape_.top_k);
+    if (shape_.latent) return write_deepseek_experts();
     if (name_ == "qwen3moe") integer("expert_feed_forward_length", shape_.expert_ffn);
     if (!shape_.normalize_top_k) pairs_.flag(key("expert_weights_norm"), false);
   }
@@ -223,7 +270,7 @@ class ConfigPairs {
     const bool newer = fields_.has("rope_parameters");
     const Fields all = fields_.object(newer ? "rope_parameters" : "rope_scaling");
     const Fields scaling = all.has("full_attention") ? all.object("full_attention") : all;
-    integer("rope.dimension_count", shape_.head_dim);
+    integer("rope.dimension_count", shape_.latent ? shape_.latent.rope : shape_.head_dim);
     number("rope.freq_base", shape_.ropes[0].theta);
     if (shape_.ropes.size() > 1 && shape_.ropes[1].theta != 10000) {
       number("rope.freq_base_swa", shape_.ropes[1].theta);
@@ -262,9 +309,17 @@ class ConfigPairs {
       throw Error("{}: yarn without truncation has no place in a GGUF", scaling.where());
     }
     integer("rope.scaling.original_context_length", int(context));
-    const double usual = factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
+    const double usual = factor <= 1 || shape_.latent ? 1 : 0.1 * std::log(factor) + 1;
     const double magnitude = double(shape_.ropes[0].magnitude) / usual;
-    if (std::fabs(magnitude - 1) > 1e-6) number("rope.scaling.attn_factor", magnitude);
+    if (shape_.latent) {
+      if (std::fabs(magnitude - 1) > 1e-6) {
+        throw Error("{}: mscale other than mscale_all_dim has no place in a GGUF", scaling.where());
+      }
+      const double all = scaling.number("mscale_all_dim", 0, 1e6).value_or(0);
+      number("rope.scaling.yarn_log_multiplier", 0.1 * all);
+    } else if (std::fabs(magnitude - 1) > 1e-6) {
+      number("rope.scaling.attn_factor", magnitude);
+    }
     for (const char* each : {"beta_fast", "beta_slow"}) {
       if (auto given = scaling.number(each, 0, 1e6)) {
         pairs_.number(fmt::format("{}.rope.scaling.yarn_{}", name_, each), float(*given));
@@ -287,9 +342,9 @@ GgufPairs gguf_metadata(const Weights& weights, Storage storage, std::vector<Out
   const bool exists = fs::exists(origin, error);
   const fs::path path = origin;
   if (!exists && !embedded_model(origin).empty()) {
-    copy_pairs(pairs, embedded_model(origin), origin, tensors);
+    copy_pairs(pairs, embedded_model(origin), origin, weights.architecture, tensors);
   } else if (exists && path.extension() == ".gguf") {
-    copy_pairs(pairs, MappedFile(origin).bytes(), origin, tensors);
+    copy_pairs(pairs, MappedFile(origin).bytes(), origin, weights.architecture, tensors);
   } else {
     fs::path config = path;
     if (fs::is_directory(path, error)) config = path / "config.json";

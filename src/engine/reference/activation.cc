@@ -1,5 +1,6 @@
 #include "engine/reference/activation.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ridge::reference {
@@ -17,13 +18,22 @@ double activate(Activation activation, double x) {
       return silu(x);
     case Activation::gelu_tanh:
       return gelu_tanh(x);
+    case Activation::clamped_swiglu:
+      break;  // has no form without `up`
   }
   return x;
 }
 
+double gate_times_up(Activation activation, double gate, double up) {
+  if (activation != Activation::clamped_swiglu) return activate(activation, gate) * up;
+  const double limit = double(kSwigluLimit), slope = double(kSwigluSlope);
+  const double g = std::min(gate, limit), u = std::clamp(up, -limit, limit);
+  return g / (1 + std::exp(-slope * g)) * (u + 1);
+}
+
 void gated(Activation activation, const float* gate, const float* up, int columns, float* y) {
   for (int c = 0; c < columns; ++c) {
-    y[c] = static_cast<float>(activate(activation, double(gate[c])) * double(up[c]));
+    y[c] = static_cast<float>(gate_times_up(activation, double(gate[c]), double(up[c])));
   }
 }
 

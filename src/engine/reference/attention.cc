@@ -14,7 +14,8 @@ void attention(const AttentionRules& rules, int past, int fresh, const float* q,
   std::vector<double> weight(static_cast<size_t>(past + fresh));
   for (int t = 0; t < fresh; ++t) {
     const int position = past + t;
-    const int first = rules.window > 0 ? std::max(0, position - rules.window + 1) : 0;
+    int first = rules.window > 0 ? std::max(0, position - rules.window + 1) : 0;
+    if (rules.chunked && rules.window > 0) first = position / rules.window * rules.window;
     for (int head = 0; head < rules.heads; ++head) {
       const size_t row = (size_t(t) * size_t(rules.heads) + size_t(head)) * dim;
       const auto key_at = [&](int key) {
@@ -29,7 +30,8 @@ void attention(const AttentionRules& rules, int past, int fresh, const float* q,
         weight[size_t(key)] = s;
         max = std::max(max, s);
       }
-      double sum = 0;
+      if (rules.sinks) max = std::max(max, double(rules.sinks[head]));
+      double sum = rules.sinks ? std::exp(double(rules.sinks[head]) - max) : 0;
       for (int key = first; key <= position; ++key) {
         double& w = weight[size_t(key)];
         w = std::exp(w - max);

@@ -5,9 +5,11 @@ namespace ridge::reference {
 
 struct AttentionRules {
   int heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 1;    // multiplies q . k
-  float softcap = 0;  // c tanh(s / c) before the mask; 0: none
-  int window = 0;     // keys visible to a query, its own included; 0: all
+  float scale = 1;               // multiplies q . k
+  float softcap = 0;             // c tanh(s / c) before the mask; 0: none
+  int window = 0;                // keys visible to a query, its own included; 0: all
+  bool chunked = false;          // the window starts at its last multiple
+  const float* sinks = nullptr;  // [heads]: a logit that joins the softmax without a value
 };
 
 // q, out: [fresh][heads][head_dim]; k, v: [past + fresh][kv_heads][head_dim]. Query t is at

@@ -10,9 +10,9 @@
 namespace ridge::reference {
 
 // Logits [tokens][vocab]. Keys and values are kept unrounded. router_gaps, where given: [tokens],
-// how close the token's choice of experts was. It is the minimum over the layers of (last chosen -
-// first unchosen router logit) / root mean square of the router logits; infinity where no layer has
-// experts.
+// how close the token's choice of experts was. It is the minimum over the layers, and over the
+// choice of groups too, of (last chosen - first unchosen router logit) / root mean square of the
+// router logits; infinity where no layer has experts.
 std::vector<double> forward(const Weights& weights, std::span<const Token> tokens,
                             std::vector<double>* router_gaps = nullptr);
 

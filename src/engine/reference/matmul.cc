@@ -26,7 +26,10 @@ void multiply(const Gemm& p) {
     for (int t = 0; t < p.tokens; ++t) {
       const float* const x = p.x + t * p.x_stride;
       double sum = dot(w, x) + (p.bias ? double(p.bias[r]) : 0);
-      if (p.up) sum = activate(p.activation, sum) * dot(up, x);
+      if (p.up) {
+        const double other = dot(up, x) + (p.up_bias ? double(p.up_bias[r]) : 0);
+        sum = gate_times_up(p.activation, sum, other);
+      }
       float& y = p.y[t * p.stride + r];
       y = static_cast<float>(p.accumulate ? double(y) + sum : sum);
     }

@@ -6,7 +6,7 @@
 
 namespace ridge::reference {
 
-// One GEMM; with `up`, y = activation(w x + bias) * (up x).
+// One GEMM; with `up`, y = activation(w x + bias) * (up x + up_bias).
 struct Gemm {
   const Matrix* w = nullptr;
   const float* x = nullptr;  // x[t][c] at x + t * x_stride + c
@@ -17,6 +17,7 @@ struct Gemm {
   const float* bias = nullptr;  // [rows], added
   bool accumulate = false;      // adds to y instead of overwriting it
   const Matrix* up = nullptr;
+  const float* up_bias = nullptr;  // [rows]
   Activation activation = Activation::silu;
 };
 void multiply(const Gemm& gemm);

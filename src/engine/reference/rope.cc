@@ -7,6 +7,7 @@ namespace ridge::reference {
 void turn(float* head, const Rope& rope, int position) {
   const size_t half = rope.frequency.size();
   for (size_t i = 0; i < half; ++i) {
+    if (rope.frequency[i] == 0) continue;
     const double angle = double(position) * double(rope.frequency[i]);
     const double c = std::cos(angle) * double(rope.magnitude);
     const double s = std::sin(angle) * double(rope.magnitude);

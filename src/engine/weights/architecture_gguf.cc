@@ -20,21 +20,36 @@ void check_tensors(const GgufMetadata& metadata) {
     throw Error("{}: token_embd.weight is missing: a model needs its tensors to run",
                 metadata.where());
   }
+  const bool gpt_oss = metadata.architecture() == "gpt-oss";
   for (const char* name : {"blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.ffn_down.bias"}) {
-    if (metadata.tensor(name)) {
+    if (metadata.tensor(name) && !gpt_oss) {
       throw Error("{}: {} is not executed by the engine", metadata.where(), name);
     }
   }
 }
 
 void check_head_sizes(const Architecture& made, const GgufMetadata& metadata) {
-  for (const char* key :
-       {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
-    if (metadata.number(key, made.head_dim) != made.head_dim) {
-      throw Error("{}: {}.{} is not the head size {}, which is not executed", metadata.where(),
-                  metadata.architecture(), key, made.head_dim);
+  if (made.latent) return;  // the config was made from them
+  const auto check = [&](const char* key, int expected) {
+    if (metadata.number(key, expected) != expected) {
+      throw Error("{}: {}.{} is not {}, which is not executed", metadata.where(),
+                  metadata.architecture(), key, expected);
     }
+  };
+  check("attention.key_length", made.head_dim);
+  check("attention.value_length", made.head_dim);
+  check("rope.dimension_count", made.ropes[0].dims());
+}
+
+// The factors are tensors, which load_weights applies.
+void set_long_rope(Architecture& made, const GgufMetadata& metadata) {
+  const double original = metadata.number("rope.scaling.original_context_length", 0);
+  const double magnitude = metadata.number("rope.scaling.attn_factor", 1);
+  if (!(original >= 0 && original < 1e9) || !(magnitude >= 1e-6 && magnitude <= 1e6)) {
+    throw Error("{}: {}.rope.scaling is out of range", metadata.where(), metadata.architecture());
   }
+  made.ropes[0].original_context = int(original);
+  made.ropes[0].magnitude = float(magnitude);
 }
 
 void add_token_ids(Architecture& made, const GgufMetadata& metadata) {
@@ -63,6 +78,7 @@ Architecture architecture_from_gguf(const GgufHeader& header, const std::string&
   made.norm_plus_one = false;  // GGUF files already store 1 + w
   made.qkv_bias = metadata.tensor("blk.0.attn_q.bias") || metadata.tensor("blk.0.attn_k.bias") ||
                   metadata.tensor("blk.0.attn_v.bias");
+  if (made.family == "phi3") set_long_rope(made, metadata);
   add_token_ids(made, metadata);
   return made;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 
@@ -53,6 +54,16 @@ void scale_llama3(const Fields& scaling, std::vector<double>& frequency) {
   }
 }
 
+double yarn_context(const Fields& scaling, double max_context) {
+  return scaling.number("original_max_position_embeddings", 1, 1e12).value_or(max_context);
+}
+
+double yarn_factor(const Fields& scaling, double max_context) {
+  if (max_context <= 0 && !scaling.has("factor")) scaling.missing({"factor"});
+  return scaling.number("factor", 1e-3, kMaxFactor)
+      .value_or(max_context / yarn_context(scaling, max_context));
+}
+
 double yarn_magnitude(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
@@ -61,10 +72,9 @@ double yarn_magnitude(double factor, double mscale) {
 // attention factor.
 double scale_yarn(const Fields& scaling, double theta, double max_context,
                   std::vector<double>& frequency) {
-  const double context =
-      scaling.number("original_max_position_embeddings", 1, 1e12).value_or(max_context);
+  const double context = yarn_context(scaling, max_context);
   if (context <= 0) scaling.missing({"original_max_position_embeddings"});
-  const double factor = scaling.number("factor", 1e-3, kMaxFactor).value_or(max_context / context);
+  const double factor = yarn_factor(scaling, max_context);
   const double fast = scaling.number("beta_fast", 0, kMaxFactor).value_or(32);
   const double slow = scaling.number("beta_slow", 0, kMaxFactor).value_or(1);
   const bool truncate = scaling.flag("truncate", true);
@@ -92,16 +102,56 @@ double scale_yarn(const Fields& scaling, double theta, double max_context,
   return yarn_magnitude(factor, 1);
 }
 
+std::optional<std::string> kind_of(const Fields& scaling) {
+  const auto kind = scaling.text("rope_type");
+  return kind ? kind : scaling.text("type");
+}
+
+std::vector<float> divided(const Fields& scaling, const char* key,
+                           const std::vector<double>& frequency) {
+  if (!scaling.has(key)) scaling.missing({key});
+  const nlohmann::json& factors = scaling.json().at(key);
+  if (!factors.is_array() || factors.size() != frequency.size()) {
+    throw Error("{}: {} must be a list of {} numbers", scaling.where(), key, frequency.size());
+  }
+  std::vector<float> made;
+  for (size_t i = 0; i < frequency.size(); ++i) {
+    const double factor = factors[i].is_number() ? factors[i].get<double>() : 0;
+    if (!(factor >= 1e-3 && factor <= kMaxFactor)) {
+      throw Error("{}: {} must hold numbers from 0.001 to {}", scaling.where(), key, kMaxFactor);
+    }
+    made.push_back(float(frequency[i] / factor));
+  }
+  return made;
+}
+
+// Phi-3: one divisor per frequency, from another list where the context is longer than the original
+// one. The attention factor is that of the whole stretch in both.
+Rope long_rope(const Fields& scaling, double theta, const RopeSizes& sizes,
+               const std::vector<double>& frequency) {
+  const double original =
+      scaling.number("original_max_position_embeddings", 2, 1e9).value_or(sizes.original_context);
+  if (original <= 0) scaling.missing({"original_max_position_embeddings"});
+  const double stretch = sizes.max_context > 0
+                             ? sizes.max_context / original
+                             : scaling.number("factor", 1e-3, kMaxFactor).value_or(1);
+  const double magnitude =
+      scaling.number("attention_factor", 1e-6, kMaxFactor)
+          .value_or(stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(original)));
+  return {.frequency = divided(scaling, "short_factor", frequency),
+          .magnitude = float(magnitude),
+          .theta = theta,
+          .long_frequency = divided(scaling, "long_factor", frequency),
+          .original_context = int(original)};
+}
+
 }  // namespace
 
-Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_context) {
+Rope make_rope(const Fields& scaling, double theta, const RopeSizes& sizes) {
+  const double max_context = sizes.max_context;
   theta = scaling.number("rope_theta", 1.001, 1e15).value_or(theta);
-  if (double part = scaling.number("partial_rotary_factor", 0, 1).value_or(1); part != 1) {
-    throw Error("{}: partial_rotary_factor {} is not executed, only 1 is", scaling.where(), part);
-  }
-  auto kind = scaling.text("rope_type");
-  if (!kind) kind = scaling.text("type");
-  std::vector<double> frequency = plain_frequencies(theta, head_dim);
+  const auto kind = kind_of(scaling);
+  std::vector<double> frequency = plain_frequencies(theta, sizes.dims);
   double magnitude = 1;
   if (kind == "linear") {
     scale_linear(scaling, frequency);
@@ -109,8 +159,10 @@ Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_con
     scale_llama3(scaling, frequency);
   } else if (kind == "yarn") {
     magnitude = scale_yarn(scaling, theta, max_context, frequency);
+  } else if (kind == "longrope" || kind == "su") {
+    return long_rope(scaling, theta, sizes, frequency);
   } else if (kind && kind != "default") {
-    throw Error("{}: rope scaling \"{}\" is not executed; linear, llama3 and yarn are",
+    throw Error("{}: rope scaling \"{}\" is not executed; linear, llama3, yarn and longrope are",
                 scaling.where(), kind->substr(0, 40));
   } else if (!kind && scaling.has("factor")) {
     throw Error("{}: rope scaling has a factor but no rope_type", scaling.where());
@@ -118,6 +170,13 @@ Rope make_rope(const Fields& scaling, double theta, int head_dim, double max_con
   Rope rope{.frequency = {}, .magnitude = float(magnitude), .theta = theta};
   for (double each : frequency) rope.frequency.push_back(float(each));
   return rope;
+}
+
+double yarn_softmax_scale(const Fields& scaling, double max_context) {
+  const double all = scaling.number("mscale_all_dim", 0, kMaxFactor).value_or(0);
+  if (kind_of(scaling) != "yarn" || all == 0) return 1;
+  const double magnitude = yarn_magnitude(yarn_factor(scaling, max_context), all);
+  return magnitude * magnitude;
 }
 
 }  // namespace ridge

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "engine/weights/load_tensors.h"
@@ -35,24 +33,57 @@ void apply_rope_freqs(Architecture& architecture, Tensors& tensors, const std::s
   }
 }
 
+// longrope's divisors: short ones, and long ones for contexts longer than the original.
+void apply_rope_factors(Architecture& architecture, Tensors& tensors, const std::string& where) {
+  Rope& rope = architecture.ropes[0];
+  if (rope.original_context == 0) {
+    throw Error("{}: {}.rope.scaling.original_context_length is missing", where,
+                architecture.family);
+  }
+  const auto divided = [&](const char* name) {
+    const Vector factors = tensors.vector(name, int64_t(rope.frequency.size()), where);
+    std::vector<float> frequency = rope.frequency;
+    for (size_t i = 0; i < factors.size(); ++i) {
+      if (!(factors[i] >= 1e-3f)) throw Error("{}: {} must hold positive numbers", where, name);
+      frequency[i] = float(double(frequency[i]) / double(factors[i]));
+    }
+    return frequency;
+  };
+  rope.long_frequency = divided("rope_factors_long.weight");
+  rope.frequency = divided("rope_factors_short.weight");
+}
+
+bool is_longrope(const GgufHeader& header) {
+  return std::any_of(header.values.begin(), header.values.end(), [](const auto& entry) {
+    return entry.first.ends_with(".rope.scaling.type") && entry.second == "longrope";
+  });
+}
+
 void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
           const std::string& where) {
   std::string name = tensor_name(FileKind::gguf, architecture, slot.role, slot.layer, slot.expert);
   const bool bias = slot.role == TensorRole::q_bias || slot.role == TensorRole::k_bias ||
                     slot.role == TensorRole::v_bias;
   if (bias && !tensors.has(name)) return;  // a missing bias is zero: others of q, k, v have one
-  if (slot.vector) {
-    *slot.vector = tensors.vector(name, slot.rows, where);
-    if (gguf_interleaves(architecture, slot.role)) {
-      const Vector given = *slot.vector;
-      for (int64_t row = 0; row < slot.rows; ++row) {
-        (*slot.vector)[size_t(row)] = given[size_t(gguf_row(row, architecture.head_dim))];
-      }
-    }
+  if (is_expert_bias(slot.role)) {
+    *slot.vector =
+        tensors.stacked_vector(name, architecture.experts, slot.expert, slot.rows, where);
     return;
   }
+  if (slot.vector) {
+    *slot.vector = tensors.vector(name, slot.rows, where);
+    return;
+  }
+  if (slot.role == TensorRole::kv_b && !tensors.has(name)) return;  // see join_kv_b
   if (!is_expert(slot.role)) {
-    *slot.matrix = tensors.matrix(name, slot.rows, slot.columns, where);
+    // A gate that is missing is stored above `up`, in a tensor of the same name as `up` alone.
+    const FusedRows fused = fused_rows(FileKind::gguf, architecture, slot.role, slot.layer);
+    const std::string gate = fmt::format("blk.{}.ffn_gate.weight", slot.layer);
+    const bool separate = slot.role == TensorRole::up ? tensors.has(gate) : tensors.has(name);
+    *slot.matrix =
+        !separate && !fused.name.empty() && tensors.has(fused.name)
+            ? tensors.fused(fused.name, fused.rows, fused.first, slot.rows, slot.columns, where)
+            : tensors.matrix(name, slot.rows, slot.columns, where);
     return;
   }
   // Files from early 2024 have one tensor per expert: "blk.0.ffn_up.7.weight".
@@ -64,43 +95,57 @@ void load(const Slot& slot, const Architecture& architecture, Tensors& tensors,
                                                     slot.rows, slot.columns, where);
 }
 
-// Permutes the rows of q and k into Hugging Face's order. Whole rows move, so nothing is
-// requantized; the copy is about a tenth of a small model and a thirtieth of a large one.
-void restore_rows(Weights& weights, std::span<const Slot> slots) {
-  std::vector<Matrix*> moved;
-  size_t bytes = 0;
-  for (const Slot& slot : slots) {
-    if (!slot.matrix || !gguf_interleaves(weights.architecture, slot.role)) continue;
-    moved.push_back(slot.matrix);
-    bytes += (size_t(slot.matrix->bytes()) + 63) / 64 * 64;
-  }
-  if (moved.empty()) return;
-  const std::shared_ptr<std::byte> memory = make_memory(bytes);
-  const int64_t head_dim = weights.architecture.head_dim;
-  auto copy = [&](size_t first, size_t step) {
-    std::byte* to = memory.get();
-    for (size_t i = 0; i < moved.size(); ++i) {
-      Matrix& matrix = *moved[i];
-      const auto size = (size_t(matrix.bytes()) + 63) / 64 * 64;
-      if (i % step == first) {
-        for (int64_t row = 0; row < matrix.rows; ++row) {
-          std::memcpy(to + row * matrix.row_stride, matrix.row(gguf_row(row, head_dim)),
-                      size_t(matrix.row_stride));
-        }
-        matrix.data = to;
-      }
-      to += size;
-    }
+// Newer files of DeepSeek hold kv_b in two stacks of a matrix per head: the keys' rows transposed,
+// [kv_rank x nope], and the values', [value x kv_rank]. They become one matrix again: in bf16,
+// which rounds quantized weights once more, or in f32 where either is stored in f32 or f16.
+void join_kv_b(Weights& weights, Tensors& tensors, const std::string& where) {
+  const Architecture& shape = weights.architecture;
+  const LatentAttention& latent = shape.latent;
+  struct Halves {
+    std::vector<Matrix> keys, values;  // one per head
   };
-  const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
-  if (bytes < (size_t{4} << 20) || threads == 1) {
-    copy(0, 1);
-  } else {
-    std::vector<std::jthread> workers;
-    for (size_t t = 0; t < threads; ++t) workers.emplace_back(copy, t, threads);
+  std::vector<Matrix*> matrices;
+  std::vector<Halves> halves;
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    Matrix& kv_b = weights.layers[i].kv_b;
+    if (kv_b) continue;
+    Halves& both = halves.emplace_back();
+    for (int h = 0; h < shape.heads; ++h) {
+      both.keys.push_back(tensors.stacked(fmt::format("blk.{}.attn_k_b.weight", i), shape.heads, h,
+                                          latent.kv_rank, latent.nope, where));
+      both.values.push_back(tensors.stacked(fmt::format("blk.{}.attn_v_b.weight", i), shape.heads,
+                                            h, latent.value, latent.kv_rank, where));
+    }
+    const auto is_fine = [](const Matrix& matrix) {
+      return matrix.storage == Storage::f32 || matrix.storage == Storage::f16;
+    };
+    const bool fine = is_fine(both.keys[0]) || is_fine(both.values[0]);
+    const Storage to = fine ? Storage::f32 : Storage::bf16;
+    kv_b = {to, shape.heads * int64_t{latent.nope + latent.value}, latent.kv_rank, nullptr,
+            int64_t(storage_bytes(to, latent.kv_rank))};
+    matrices.push_back(&kv_b);
   }
-  weights.owners.push_back(memory);
-  weights.copied_bytes += double(bytes);
+  copy_matrices(weights, matrices, [&](size_t i, std::byte* to) {
+    const Matrix& kv_b = *matrices[i];
+    std::vector<float> column(size_t(latent.nope)), row(size_t(latent.kv_rank));
+    std::vector<float> keys(size_t(latent.nope) * size_t(latent.kv_rank));
+    const auto put = [&](const float* values) {
+      quantize(kv_b.storage, values, latent.kv_rank, to);
+      to += kv_b.row_stride;
+    };
+    for (size_t h = 0; h < halves[i].keys.size(); ++h) {
+      const Matrix &k = halves[i].keys[h], &v = halves[i].values[h];
+      for (int64_t c = 0; c < latent.kv_rank; ++c) {
+        dequantize(k.storage, k.row(c), latent.nope, column.data());
+        for (size_t r = 0; r < column.size(); ++r) keys[r * row.size() + size_t(c)] = column[r];
+      }
+      for (size_t r = 0; r < column.size(); ++r) put(&keys[r * row.size()]);
+      for (int64_t r = 0; r < latent.value; ++r) {
+        dequantize(v.storage, v.row(r), latent.kv_rank, row.data());
+        put(row.data());
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -120,10 +165,16 @@ Weights weights_from_gguf(std::span<const NamedBytes> pieces) {
   weights.architecture = architecture_from_gguf(header, where);
   weights.model = model_from_gguf_header(header, where);
   if (tensors.has("rope_freqs.weight")) apply_rope_freqs(weights.architecture, tensors, where);
+  if (tensors.has("rope_factors_short.weight") || tensors.has("rope_factors_long.weight")) {
+    apply_rope_factors(weights.architecture, tensors, where);
+  } else if (is_longrope(header)) {
+    throw Error("{}: rope_factors_short.weight of its longrope is missing", where);
+  }
   const std::vector<Slot> slots = make_slots(weights);
   for (const Slot& slot : slots) load(slot, weights.architecture, tensors, where);
+  if (weights.architecture.latent) join_kv_b(weights, tensors, where);
   tensors.refuse_unused("blk.");
-  restore_rows(weights, slots);
+  restore_rows(weights, FileKind::gguf, slots);
   finish_weights(weights);
   return weights;
 }

@@ -44,7 +44,35 @@ constexpr std::array<Names, size_t(TensorRole::kCount)> kNames = {{
      "block_sparse_moe.experts.{}.w3.weight"},
     {"ffn_down_exps.weight", "mlp.experts.{}.down_proj.weight",
      "block_sparse_moe.experts.{}.w2.weight"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"ffn_gate_inp.bias", "mlp.router.bias"},
+    {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
+    {"attn_q_a.weight", "self_attn.q_a_proj.weight"},
+    {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight"},
+    {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight"},
+    {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight"},
+    {"attn_kv_b.weight", "self_attn.kv_b_proj.weight"},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight"},
+    {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"},
+    {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight"},
 }};
+
+// Llama 4: "feed_forward" for "mlp", one shared expert, and a router of that name.
+std::string llama4_name(std::string name) {
+  if (!name.starts_with("mlp.")) return name;
+  name.replace(0, std::string_view("mlp").size(), "feed_forward");
+  for (const auto& [ours, theirs] :
+       {std::pair{".shared_experts.", ".shared_expert."}, {".gate.weight", ".router.weight"}}) {
+    if (const size_t at = name.find(ours); at != std::string::npos) {
+      name.replace(at, std::string_view(ours).size(), theirs);
+    }
+  }
+  return name;
+}
 
 // W is Weights or const Weights.
 template <typename W, typename S>
@@ -73,20 +101,30 @@ class Lister {
   void add(TensorRole role, V& vector, int64_t count) {
     slots_.push_back({role, layer_, -1, count, 0, nullptr, &vector});
   }
+  template <typename V>
+  void add_bias(TensorRole role, V& vector, int64_t count, int expert) {
+    slots_.push_back({role, layer_, expert, count, 0, nullptr, &vector});
+  }
 
   template <typename L>
   void add_layer(L& layer, bool moe) {
     const int64_t hidden = shape_.hidden, q = shape_.q_columns(), kv = shape_.kv_columns();
     add(TensorRole::attn_norm, layer.attn_norm, hidden);
-    add(TensorRole::q, layer.q, q, hidden);
-    add(TensorRole::k, layer.k, kv, hidden);
-    add(TensorRole::v, layer.v, kv, hidden);
-    add(TensorRole::out, layer.out, hidden, q);
+    if (shape_.latent) {
+      add_latents(layer);
+    } else {
+      add(TensorRole::q, layer.q, q, hidden);
+      add(TensorRole::k, layer.k, kv, hidden);
+      add(TensorRole::v, layer.v, kv, hidden);
+    }
+    add(TensorRole::out, layer.out, hidden, shape_.out_columns());
     if (shape_.qkv_bias) {
       add(TensorRole::q_bias, layer.q_bias, q);
       add(TensorRole::k_bias, layer.k_bias, kv);
       add(TensorRole::v_bias, layer.v_bias, kv);
     }
+    if (shape_.out_bias) add(TensorRole::out_bias, layer.out_bias, hidden);
+    if (shape_.sinks) add(TensorRole::sinks, layer.sinks, shape_.heads);
     if (shape_.qk_norm) {
       add(TensorRole::q_norm, layer.q_norm, shape_.head_dim);
       add(TensorRole::k_norm, layer.k_norm, shape_.head_dim);
@@ -98,6 +136,15 @@ class Lister {
       add_experts(TensorRole::expert_gate, layer.expert_gate, shape_.expert_ffn, hidden);
       add_experts(TensorRole::expert_up, layer.expert_up, shape_.expert_ffn, hidden);
       add_experts(TensorRole::expert_down, layer.expert_down, hidden, shape_.expert_ffn);
+      if (shape_.expert_bias) add_expert_biases(layer);
+      if (shape_.routing.correction) {
+        add(TensorRole::router_correction, layer.router_correction, shape_.experts);
+      }
+      if (shape_.shared_ffn > 0) {
+        add(TensorRole::shared_gate, layer.shared_gate, shape_.shared_ffn, hidden);
+        add(TensorRole::shared_up, layer.shared_up, shape_.shared_ffn, hidden);
+        add(TensorRole::shared_down, layer.shared_down, hidden, shape_.shared_ffn);
+      }
     } else {
       add(TensorRole::gate, layer.gate, shape_.ffn, hidden);
       add(TensorRole::up, layer.up, shape_.ffn, hidden);
@@ -106,10 +153,35 @@ class Lister {
     if (shape_.post_norms) add(TensorRole::post_mlp_norm, layer.post_mlp_norm, hidden);
   }
 
+  template <typename L>
+  void add_latents(L& layer) {
+    const LatentAttention& latent = shape_.latent;
+    const int64_t heads = shape_.heads;
+    if (latent.q_rank > 0) {
+      add(TensorRole::q_a, layer.q_a, latent.q_rank, shape_.hidden);
+      add(TensorRole::q_a_norm, layer.q_a_norm, latent.q_rank);
+    }
+    add(TensorRole::q, layer.q, shape_.q_rows(), latent.q_rank > 0 ? latent.q_rank : shape_.hidden);
+    add(TensorRole::kv_a, layer.kv_a, shape_.kv_columns(), shape_.hidden);
+    add(TensorRole::kv_a_norm, layer.kv_a_norm, latent.kv_rank);
+    add(TensorRole::kv_b, layer.kv_b, heads * (latent.nope + latent.value), latent.kv_rank);
+  }
+
   template <typename E>
   void add_experts(TensorRole role, E& experts, int64_t rows, int64_t columns) {
     assert(int(experts.size()) == shape_.experts);
     for (size_t e = 0; e < experts.size(); ++e) add(role, experts[e], rows, columns, int(e));
+  }
+
+  template <typename L>
+  void add_expert_biases(L& layer) {
+    add(TensorRole::router_bias, layer.router_bias, shape_.experts);
+    for (size_t e = 0; e < layer.expert_bias.size(); ++e) {
+      auto& bias = layer.expert_bias[e];
+      add_bias(TensorRole::expert_gate_bias, bias.gate, shape_.expert_ffn, int(e));
+      add_bias(TensorRole::expert_up_bias, bias.up, shape_.expert_ffn, int(e));
+      add_bias(TensorRole::expert_down_bias, bias.down, shape_.hidden, int(e));
+    }
   }
 
   W& weights_;
@@ -127,6 +199,10 @@ const Matrix* matrix_of(const LayerWeights& layer, const std::string& linear) {
     return experts.empty() ? nullptr : &experts[0];
   };
   const Entry entries[] = {{"q_proj", &layer.q},
+                           {"q_a_proj", &layer.q_a},
+                           {"q_b_proj", &layer.q},
+                           {"kv_a_proj_with_mqa", &layer.kv_a},
+                           {"kv_b_proj", &layer.kv_b},
                            {"k_proj", &layer.k},
                            {"v_proj", &layer.v},
                            {"o_proj", &layer.out},
@@ -134,6 +210,9 @@ const Matrix* matrix_of(const LayerWeights& layer, const std::string& linear) {
                            {"up_proj", &layer.up},
                            {"down_proj", &layer.down},
                            {"router", &layer.router},
+                           {"shared.gate_proj", &layer.shared_gate},
+                           {"shared.up_proj", &layer.shared_up},
+                           {"shared.down_proj", &layer.shared_down},
                            {"experts.gate_proj", first(layer.expert_gate)},
                            {"experts.up_proj", first(layer.expert_up)},
                            {"experts.down_proj", first(layer.expert_down)}};
@@ -144,7 +223,9 @@ const Matrix* matrix_of(const LayerWeights& layer, const std::string& linear) {
 }
 
 Format format_of(const Matrix& matrix) {
-  return format_from_name(storage_info(matrix.storage).name);
+  Format format = format_from_name(storage_info(matrix.storage).name);
+  format.bits = storage_info(matrix.storage).bits();  // of fp8: its scales counted
+  return format;
 }
 
 }  // namespace
@@ -158,6 +239,7 @@ std::vector<Slot> make_slots(Weights& weights) {
     for (auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
       experts->resize(size_t(shape.experts));
     }
+    if (shape.expert_bias) layer.expert_bias.resize(size_t(shape.experts));
   }
   return Lister<Weights, Slot>(weights).list();
 }
@@ -167,12 +249,17 @@ std::vector<ConstSlot> slots_of(const Weights& weights) {
 }
 
 bool is_norm(TensorRole role) {
-  return role == TensorRole::final_norm ||
+  return role == TensorRole::final_norm || role == TensorRole::q_a_norm ||
+         role == TensorRole::kv_a_norm ||
          (role >= TensorRole::attn_norm && role <= TensorRole::k_norm);
 }
 
 bool is_expert(TensorRole role) {
   return role >= TensorRole::expert_gate && role <= TensorRole::expert_down;
+}
+
+bool is_expert_bias(TensorRole role) {
+  return role >= TensorRole::expert_gate_bias && role <= TensorRole::expert_down_bias;
 }
 
 Storage storage_for(TensorRole role, int64_t columns, Storage wanted) {
@@ -188,22 +275,64 @@ Storage storage_for(TensorRole role, int64_t columns, Storage wanted) {
 std::string tensor_name(FileKind kind, const Architecture& architecture, TensorRole role, int layer,
                         int expert) {
   const Names& names = kNames[size_t(role)];
+  const bool gpt_oss = architecture.family == "gpt_oss";
+  if (kind == FileKind::gguf && gpt_oss && role == TensorRole::mlp_norm) {
+    return fmt::format("blk.{}.post_attention_norm.weight", layer);
+  }
   if (kind == FileKind::gguf) {
+    if (role == TensorRole::q && architecture.latent.q_rank > 0) {
+      return fmt::format("blk.{}.attn_q_b.weight", layer);
+    }
     return layer < 0 ? std::string(names.gguf) : fmt::format("blk.{}.{}", layer, names.gguf);
   }
   const bool variant =
       role == TensorRole::mlp_norm ? architecture.post_norms : architecture.family == "mixtral";
   std::string name(variant && !names.variant.empty() ? names.variant : names.hugging_face);
+  if (role == TensorRole::q && architecture.latent.q_rank > 0) name = "self_attn.q_b_proj.weight";
+  if (gpt_oss && role == TensorRole::router) name = "mlp.router.weight";
+  if (architecture.family == "llama4_text") name = llama4_name(name);
+  if (architecture.family == "glm4") {
+    if (role == TensorRole::post_attn_norm) name = "post_self_attn_layernorm.weight";
+    if (role == TensorRole::mlp_norm) name = "post_attention_layernorm.weight";
+    if (role == TensorRole::post_mlp_norm) name = "post_mlp_layernorm.weight";
+  }
   if (is_expert(role)) name = fmt::format(fmt::runtime(name), expert);
   if (role == TensorRole::head) return name;
   return layer < 0 ? "model." + name : fmt::format("model.layers.{}.{}", layer, name);
 }
 
-bool gguf_interleaves(const Architecture& architecture, TensorRole role) {
+FusedRows fused_rows(FileKind kind, const Architecture& architecture, TensorRole role, int layer) {
+  const int64_t q = architecture.q_columns(), kv = architecture.kv_columns();
+  const bool gguf = kind == FileKind::gguf;
+  const auto named = [&](std::string_view in_gguf, std::string_view in_folder) {
+    return gguf ? fmt::format("blk.{}.{}", layer, in_gguf)
+                : fmt::format("model.layers.{}.{}", layer, in_folder);
+  };
+  switch (role) {
+    case TensorRole::q:
+    case TensorRole::k:
+    case TensorRole::v:
+      return {named("attn_qkv.weight", "self_attn.qkv_proj.weight"),
+              role == TensorRole::q   ? 0
+              : role == TensorRole::k ? q
+                                      : q + kv,
+              q + 2 * kv};
+    case TensorRole::gate:
+    case TensorRole::up:
+      return {named("ffn_up.weight", "mlp.gate_up_proj.weight"),
+              role == TensorRole::gate ? 0 : architecture.ffn, 2 * int64_t{architecture.ffn}};
+    default:
+      return {};
+  }
+}
+
+bool interleaves_rows(FileKind kind, const Architecture& architecture, TensorRole role) {
   const bool rotates = role == TensorRole::q || role == TensorRole::k ||
-                       role == TensorRole::q_bias || role == TensorRole::k_bias;
+                       role == TensorRole::q_bias || role == TensorRole::k_bias ||
+                       role == TensorRole::kv_a;
   const std::string& family = architecture.family;
-  return rotates && (family == "llama" || family == "mistral" || family == "mixtral");
+  const bool llama = family == "llama" || family == "mistral" || family == "mixtral";
+  return rotates && ((kind == FileKind::gguf && llama) || architecture.interleaved_rope);
 }
 
 void set_model_formats(Weights& weights) {

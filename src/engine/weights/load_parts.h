@@ -34,6 +34,21 @@ enum class TensorRole : uint8_t {
   expert_gate,
   expert_up,
   expert_down,
+  out_bias,
+  sinks,
+  router_bias,
+  expert_gate_bias,
+  expert_up_bias,
+  expert_down_bias,
+  q_a,
+  q_a_norm,
+  kv_a,
+  kv_a_norm,
+  kv_b,
+  router_correction,
+  shared_gate,
+  shared_up,
+  shared_down,
   kCount
 };
 
@@ -55,7 +70,8 @@ std::vector<Slot> make_slots(Weights& weights);
 std::vector<ConstSlot> slots_of(const Weights& weights);  // after make_slots
 
 bool is_norm(TensorRole role);
-bool is_expert(TensorRole role);
+bool is_expert(TensorRole role);       // a matrix
+bool is_expert_bias(TensorRole role);  // a vector
 
 // The storage of a matrix when `wanted` is requested: f32 for routers. Where `columns` do not fill
 // whole blocks, llama.cpp's fallback (q4_k: q5_0, q5_k: q5_1, q6_k: q8_0), or bf16.
@@ -66,13 +82,26 @@ Storage storage_for(TensorRole role, int64_t columns, Storage wanted);
 std::string tensor_name(FileKind kind, const Architecture& architecture, TensorRole role, int layer,
                         int expert);
 
-// In GGUFs of the llama family the rows of a head are interleaved: row 2 j + s of the file is row s
-// dim / 2 + j in Weights (s: 0, 1). The other families keep Hugging Face's order.
-bool gguf_interleaves(const Architecture& architecture, TensorRole role);
-inline int64_t gguf_row(int64_t row, int64_t head_dim) {
-  const int64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
-  return head * head_dim + 2 * (within % half) + within / half;
+// In GGUFs of the llama family, and in every file of GLM-4, DeepSeek and Llama 4, the rotated rows
+// of a head are interleaved: row 2 j + s of the file is row s dims / 2 + j in Weights (s: 0, 1).
+// The other families keep the two halves apart.
+bool interleaves_rows(FileKind kind, const Architecture& architecture, TensorRole role);
+// Latent attention rotates the last rows of a query head and of kv_a, other heads begin with them.
+inline int64_t file_row(int64_t row, const Architecture& architecture, TensorRole role) {
+  const LatentAttention& latent = architecture.latent;
+  const int64_t head = latent && role == TensorRole::q ? latent.q_head() : architecture.head_dim;
+  const int64_t dims = architecture.ropes[0].dims();
+  const int64_t within = row % head - (latent ? head - dims : 0);
+  if (within < 0 || within >= dims) return row;
+  return row - within + 2 * (within % (dims / 2)) + within / (dims / 2);
 }
+
+// Where files store some matrices in one: q above k above v, gate above up.
+struct FusedRows {
+  std::string name;             // as tensor_name() gives them; empty: the role has no such form
+  int64_t first = 0, rows = 0;  // of the role's first row, and of all
+};
+FusedRows fused_rows(FileKind kind, const Architecture& architecture, TensorRole role, int layer);
 
 // Sets the formats of the model's matrices, and their bytes, from the loaded weights.
 void set_model_formats(Weights& weights);

@@ -3,7 +3,12 @@
 #include <fmt/ranges.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -44,6 +49,30 @@ Storage checked(const StoredTensor& tensor, const std::string& name,
   return *storage;
 }
 
+Vector numbers(const StoredTensor& tensor, const std::string& name, Storage storage, int64_t first,
+               int64_t count) {
+  Vector values(size_t(count), 0.0f);
+  dequantize(storage, tensor.data + storage_bytes(storage, first), count, values.data());
+  for (float value : values) {
+    if (!std::isfinite(value)) throw Error("{}: {} holds what is no number", *tensor.file, name);
+  }
+  return values;
+}
+
+// Old checkpoints store the rotary frequencies, which the config determines. Those in fp8 may store
+// scales of activations and of the KV cache, which are for engines that multiply or cache in fp8.
+constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq",
+                                          "attn_rot_embd.weight",
+                                          ".input_scale",
+                                          ".input_scale_ub",
+                                          ".activation_scale",
+                                          ".output_scale",
+                                          ".k_scale",
+                                          ".v_scale",
+                                          ".kv_scale",
+                                          ".q_scale",
+                                          ".prob_scale"};
+
 }  // namespace
 
 void Tensors::add(const std::string& name, StoredTensor tensor) {
@@ -67,6 +96,14 @@ Matrix Tensors::matrix(const std::string& name, int64_t rows, int64_t columns,
   return {storage, rows, columns, tensor.data, int64_t(storage_bytes(storage, columns))};
 }
 
+Matrix Tensors::fused(const std::string& name, int64_t all, int64_t first, int64_t rows,
+                      int64_t columns, const std::string& where) {
+  Matrix part = matrix(name, all, columns, where);
+  part.data = part.row(first);
+  part.rows = rows;
+  return part;
+}
+
 Matrix Tensors::stacked(const std::string& name, int64_t count, int64_t index, int64_t rows,
                         int64_t columns, const std::string& where) {
   const StoredTensor& tensor = find(name, where);
@@ -77,25 +114,94 @@ Matrix Tensors::stacked(const std::string& name, int64_t count, int64_t index, i
 
 Vector Tensors::vector(const std::string& name, int64_t count, const std::string& where) {
   const StoredTensor& tensor = find(name, where);
-  const Storage storage = checked(tensor, name, {count});
-  Vector values(size_t(count), 0.0f);
-  dequantize(storage, tensor.data, count, values.data());
-  for (float value : values) {
-    if (!std::isfinite(value)) throw Error("{}: {} holds what is no number", *tensor.file, name);
-  }
-  return values;
+  return numbers(tensor, name, checked(tensor, name, {count}), 0, count);
 }
 
-void Tensors::refuse_unused(std::string_view layer_prefix) const {
+Vector Tensors::stacked_vector(const std::string& name, int64_t count, int64_t index, int64_t size,
+                               const std::string& where) {
+  const StoredTensor& tensor = find(name, where);
+  return numbers(tensor, name, checked(tensor, name, {count, size}), index * size, size);
+}
+
+Vector Tensors::flat_vector(const std::string& name, int64_t count, const std::string& where) {
+  StoredTensor flat = find(name, where);
+  flat.shape = {count};
+  return numbers(flat, name, checked(flat, name, {count}), 0, count);
+}
+
+const std::byte* Tensors::bytes(const std::string& name, const std::vector<int64_t>& shape,
+                                const std::string& where) {
+  const StoredTensor& tensor = find(name, where);
+  if (tensor.shape != shape || tensor.format != "U8") {
+    throw Error("{}: {} is {} of {}, the model needs {} of U8", *tensor.file, name,
+                shape_text(tensor.shape), tensor.format, shape_text(shape));
+  }
+  return tensor.data;
+}
+
+void Tensors::refuse_unused(std::string_view layer_prefix, int layers) const {
   for (auto at = tensors_.lower_bound(layer_prefix);
        at != tensors_.end() && at->first.starts_with(layer_prefix); ++at) {
-    // Old checkpoints store the rotary frequencies, which the config determines.
-    const bool harmless =
-        at->first.ends_with("rotary_emb.inv_freq") || at->first.ends_with("attn_rot_embd.weight");
-    if (!at->second.used && !harmless) {
+    const bool harmless = std::any_of(
+        std::begin(kHarmless), std::end(kHarmless),
+        [&name = at->first](std::string_view ending) { return name.ends_with(ending); });
+    const bool beyond = std::atoi(at->first.c_str() + layer_prefix.size()) >= layers;
+    if (!at->second.used && !harmless && !beyond) {
       throw Error("{}: tensor {} has no place in this architecture", *at->second.file, at->first);
     }
   }
+}
+
+void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots) {
+  std::vector<TensorRole> roles;
+  std::vector<Matrix*> moved;
+  for (const Slot& slot : slots) {
+    if (!interleaves_rows(kind, weights.architecture, slot.role)) continue;
+    if (slot.vector) {
+      const Vector given = *slot.vector;
+      for (size_t row = 0; row < given.size(); ++row) {
+        (*slot.vector)[row] =
+            given[size_t(file_row(int64_t(row), weights.architecture, slot.role))];
+      }
+      continue;
+    }
+    roles.push_back(slot.role);
+    moved.push_back(slot.matrix);
+  }
+  copy_matrices(weights, moved, [&](size_t i, std::byte* to) {
+    const Matrix& matrix = *moved[i];
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      const int64_t from = file_row(row, weights.architecture, roles[i]);
+      std::memcpy(to + row * matrix.row_stride, matrix.row(from), size_t(matrix.row_stride));
+    }
+  });
+}
+
+void copy_matrices(Weights& weights, const std::vector<Matrix*>& matrices,
+                   const std::function<void(size_t i, std::byte* to)>& copy) {
+  if (matrices.empty()) return;
+  size_t bytes = 0;
+  std::vector<size_t> offsets;
+  for (const Matrix* matrix : matrices) {
+    offsets.push_back(bytes);
+    bytes += (size_t(matrix->bytes()) + 63) / 64 * 64;
+  }
+  const std::shared_ptr<std::byte> memory = make_memory(bytes);
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < matrices.size(); i = next++) {
+      copy(i, memory.get() + offsets[i]);
+      matrices[i]->data = memory.get() + offsets[i];
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
+    for (unsigned t = 1; t < threads && bytes > (size_t{4} << 20); ++t) workers.emplace_back(work);
+    work();
+  }
+  weights.owners.push_back(memory);
+  weights.copied_bytes += double(bytes);
 }
 
 std::shared_ptr<std::byte> make_memory(size_t bytes) {

@@ -164,6 +164,22 @@ void fill_block(SplitMix64& random, BlockQ6K& block) {
   block.d = half(uniform_scale(63) / 97.3);
 }
 
+// All codes are equally likely: the mean square of e2m1's numbers is 8.56. With a scale of 2^-7 in
+// eleven blocks of sixteen and of 2^-8 in the others that is the deviation of 0.02.
+void fill_block(SplitMix64& random, BlockMxfp4& block) {
+  block.exponent = random.next() % 16 < 11 ? 127 - 7 : 127 - 8;
+  fill_bytes(random, block.q, sizeof(block.q));
+}
+
+// Normal numbers, the largest of 128 (about 2.7 standard deviations) near 448.
+void fill_block(SplitMix64& random, BlockFp8& block) {
+  constexpr double kUnit = 448 / 2.7;
+  static const auto kTable =
+      table_of<uint8_t>([](size_t i) { return f32_to_e4m3(float(normal_table()[i] * kUnit)); });
+  block.d = float(kDeviation / kUnit);
+  fill_from(kTable, random, block.q, 128);
+}
+
 template <typename Block>
 void fill_blocks(SplitMix64& random, std::byte* to, int64_t count, int elements) {
   for (int64_t i = 0; i < count / elements; ++i) {
@@ -201,6 +217,10 @@ void fill_row(Storage storage, SplitMix64 random, std::byte* to, int64_t count) 
       return fill_blocks<BlockQ5K>(random, to, count, 256);
     case Storage::q6_k:
       return fill_blocks<BlockQ6K>(random, to, count, 256);
+    case Storage::mxfp4:
+      return fill_blocks<BlockMxfp4>(random, to, count, 32);
+    case Storage::fp8:
+      return fill_blocks<BlockFp8>(random, to, count, 128);
     case Storage::kCount:
       break;
   }
@@ -371,6 +391,27 @@ Weights random_weights_of(const nlohmann::json& config, const std::string& name,
   weights.model.name = weights.model.title = name;
   weights.architecture = architecture_from_config(config, name);
   fill_randomly(weights, name, storage, seed, threads);
+  return weights;
+}
+
+Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name) {
+  Weights weights;
+  weights.model = model_from_config(config, name);
+  weights.model.name = weights.model.title = name;
+  weights.architecture = architecture_from_config(config, name);
+  const std::vector<Slot> slots = make_slots(weights);
+  std::vector<Piece> unused;
+  place(slots, Storage::bf16, unused);
+  for (const Slot& slot : slots) {
+    if (slot.matrix) {
+      slot.matrix->data = nullptr;
+    } else {
+      slot.vector->assign(size_t(slot.rows), 1.0f);
+    }
+  }
+  weights.described_by = name;
+  weights.source = fmt::format("{}, random on the device", name);
+  finish_weights(weights);
   return weights;
 }
 

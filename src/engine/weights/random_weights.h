@@ -14,6 +14,10 @@ namespace ridge {
 Weights random_weights_of(const nlohmann::json& config, const std::string& name, Storage storage,
                           uint64_t seed, int threads);
 
+// The same model in bf16 with all its matrices absent, so that the host holds none: a CUDA runner
+// draws them on its device. No other runner takes them.
+Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name);
+
 // Random weights that are made where they are needed: the matrices of `whole` are memory that
 // nobody has touched, until make() fills a view of some rows and columns of one with the bits that
 // random_weights() has there.

@@ -3,7 +3,9 @@
 #include <array>
 #include <bit>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/error.h"
@@ -25,6 +27,8 @@ constexpr std::array<StorageInfo, kStorageCount> kInfos = {{
     {"q4_k", 256, 144},
     {"q5_k", 256, 176},
     {"q6_k", 256, 210},
+    {"mxfp4", 32, 17},
+    {"fp8", 128, 132},
 }};
 
 }  // namespace
@@ -80,6 +84,29 @@ uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 0x40);
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float e4m3_to_f32(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0 ? std::ldexp(float(mantissa), -9)
+                                        : std::ldexp(float(8 + mantissa), exponent - 10);
+  return bits & 0x80 ? -magnitude : magnitude;
+}
+
+uint8_t f32_to_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = uint8_t(bits >> 24 & 0x80);
+  uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7f;
+  if (std::bit_cast<float>(magnitude) >= kMostE4m3) return sign | 0x7e;
+  if (magnitude < 0x3c800000) {
+    // Below 2^-6: adding 2^14 rounds to a multiple of 2^-9, the subnormals' step.
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return uint8_t(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000));
+  }
+  magnitude += 0x7ffff + (magnitude >> 20 & 1);
+  return uint8_t(sign | (magnitude - 0x3c000000) >> 20);
 }
 
 namespace {
@@ -159,6 +186,23 @@ void unpack(const BlockQ6K& block, float* to) {
   }
 }
 
+void unpack(const BlockMxfp4& block, float* to) {
+  const float d = half_scale(block);
+  for (int i = 0; i < 16; ++i) {
+    to[i] = d * float(kTwiceFp4[block.q[i] & 15]);
+    to[i + 16] = d * float(kTwiceFp4[block.q[i] >> 4]);
+  }
+}
+
+void unpack(const BlockFp8& block, float* to) {
+  static const std::array<float, 256> kValues = [] {
+    std::array<float, 256> values;
+    for (int i = 0; i < 256; ++i) values[size_t(i)] = e4m3_to_f32(uint8_t(i));
+    return values;
+  }();
+  for (int i = 0; i < 128; ++i) to[i] = block.d * kValues[block.q[i]];
+}
+
 template <typename Block>
 void unpack_all(const std::byte* from, int64_t count, float* to, int elements) {
   for (int64_t i = 0; i < count / elements; ++i) {
@@ -205,6 +249,10 @@ void dequantize(Storage storage, const std::byte* from, int64_t count, float* to
       return unpack_all<BlockQ5K>(from, count, to, 256);
     case Storage::q6_k:
       return unpack_all<BlockQ6K>(from, count, to, 256);
+    case Storage::mxfp4:
+      return unpack_all<BlockMxfp4>(from, count, to, 32);
+    case Storage::fp8:
+      return unpack_all<BlockFp8>(from, count, to, 128);
     case Storage::kCount:
       break;
   }

@@ -1,7 +1,9 @@
-// Memory layout of ggml's blocks. Members need no alignment beyond the two bytes of a scale, and
-// blocks are copied out before use, so files may place them at any address.
+// Memory layout of ggml's blocks, and of fp8's. Blocks are copied out before use, so files may
+// place them at any address.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace ridge {
@@ -28,6 +30,22 @@ struct BlockQ5_1 {
   uint8_t high[4];
   uint8_t q[16];
 };
+struct BlockMxfp4 {
+  uint8_t exponent;
+  uint8_t q[16];  // as BlockQ4_0
+};
+// The numbers of e2m1, doubled: sign, two bits of exponent, one of mantissa.
+inline constexpr int8_t kTwiceFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// Half the scale of a block, for kTwiceFp4. Kernels keep it in f16, which ends at 2^16: exponents
+// above 143 count as 143, so that no weight is infinite.
+inline constexpr int kMostMxfp4Exponent = 143;
+inline float half_scale(const BlockMxfp4& block) {
+  return std::ldexp(0.5f, std::min<int>(block.exponent, kMostMxfp4Exponent) - 127);
+}
+struct BlockFp8 {
+  float d;
+  uint8_t q[128];
+};
 struct BlockQ4K {
   uint16_t d, dmin;
   uint8_t scales[12];  // eight 6-bit scales and mins, see scale_min
@@ -47,7 +65,8 @@ struct BlockQ6K {
 };
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4K) == 144);
-static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210);
+static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockMxfp4) == 17);
+static_assert(sizeof(BlockFp8) == 132);
 
 struct ScaleMin {
   uint8_t scale, min;

@@ -78,6 +78,30 @@ void pack_range(const float* from, Block& block, int steps) {
 void pack(const float* from, BlockQ4_1& block) { pack_range(from, block, 15); }
 void pack(const float* from, BlockQ5_1& block) { pack_range(from, block, 31); }
 
+// The exponent is the least with which the largest magnitude is at most 6; each element becomes the
+// nearest of e2m1's numbers.
+void pack(const float* from, BlockMxfp4& block) {
+  const float peak = std::fabs(largest(from, 32));
+  int exponent = 0;
+  if (peak > 0 && std::isfinite(peak)) {
+    std::frexp(peak / 6, &exponent);  // 2^(exponent - 1) <= peak / 6 < 2^exponent
+    if (std::ldexp(6.0f, exponent - 1) >= peak) --exponent;
+  }
+  exponent = std::clamp(exponent, -126, kMostMxfp4Exponent - 127);
+  block.exponent = uint8_t(exponent + 127);
+  const float inverse_scale = std::ldexp(2.0f, -exponent);  // of twice the numbers
+  for (int i = 0; i < 32; ++i) {
+    const float size = clamped(std::fabs(from[i]) * inverse_scale, 0, 12);
+    int code = 0;
+    for (int level = 1; level < 8; ++level) {
+      if (std::fabs(size - float(kTwiceFp4[level])) < std::fabs(size - float(kTwiceFp4[code]))) {
+        code = level;
+      }
+    }
+    put_bits(block, i, from[i] < 0 ? code | 8 : code);
+  }
+}
+
 struct Fit {
   float scale = 0, min = 0;  // x ~ scale q - min, both at least 0
 };
@@ -221,6 +245,12 @@ void pack(const float* from, BlockQ6K& block) {
   }
 }
 
+void pack(const float* from, BlockFp8& block) {
+  block.d = std::fabs(largest(from, 128)) / kMostE4m3;
+  const float id = inverse(block.d);
+  for (int i = 0; i < 128; ++i) block.q[i] = f32_to_e4m3(from[i] * id);
+}
+
 template <typename Block>
 void pack_all(const float* from, int64_t count, std::byte* to, int elements) {
   for (int64_t i = 0; i < count / elements; ++i) {
@@ -266,6 +296,10 @@ void quantize(Storage storage, const float* from, int64_t count, std::byte* to) 
       return pack_all<BlockQ5K>(from, count, to, 256);
     case Storage::q6_k:
       return pack_all<BlockQ6K>(from, count, to, 256);
+    case Storage::mxfp4:
+      return pack_all<BlockMxfp4>(from, count, to, 32);
+    case Storage::fp8:
+      return pack_all<BlockFp8>(from, count, to, 128);
     case Storage::kCount:
       break;
   }

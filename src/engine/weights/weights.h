@@ -32,6 +32,10 @@ struct Matrix {
 
 using Vector = std::vector<float>;  // norms and biases; empty: absent
 
+struct ExpertBias {
+  Vector gate, up, down;
+};
+
 struct LayerWeights {
   Vector attn_norm;  // [hidden], before attention; Gemma's + 1 is already added, here and below
   Vector post_attn_norm;  // [hidden], after attention (post_norms)
@@ -39,10 +43,20 @@ struct LayerWeights {
   Vector post_mlp_norm;   // [hidden]
   Vector q_norm, k_norm;  // [head_dim]
   Matrix q, k, v, out;    // [heads * head_dim x hidden], ..., [hidden x heads * head_dim]
-  Vector q_bias, k_bias, v_bias;
-  Matrix gate, up, down;                                    // [ffn x hidden] x 2, [hidden x ffn]
-  Matrix router;                                            // [experts x hidden]
+  // Latent attention: no k and v. q_a [q_rank x hidden] and its norm where q_rank is not 0, then
+  // q [heads * (nope + rope) x q_rank]; kv_a [kv_rank + rope x hidden], a norm of kv_rank; kv_b
+  // [heads * (nope + value) x kv_rank].
+  Matrix q_a, kv_a, kv_b;
+  Vector q_a_norm, kv_a_norm;
+  Vector q_bias, k_bias, v_bias, out_bias;
+  Vector sinks;                                // [heads]
+  Matrix gate, up, down;                       // [ffn x hidden] x 2, [hidden x ffn]
+  Matrix router;                               // [experts x hidden]
+  Vector router_bias;                          // [experts]
+  Vector router_correction;                    // [experts] (RouterRules::correction)
+  Matrix shared_gate, shared_up, shared_down;  // [shared_ffn x hidden] x 2, [hidden x shared_ffn]
   std::vector<Matrix> expert_gate, expert_up, expert_down;  // one per expert
+  std::vector<ExpertBias> expert_bias;                      // one per expert, or none
 };
 
 struct Weights {
@@ -57,7 +71,7 @@ struct Weights {
   std::string source;                    // display name: as given, or "llama-3-8b, random:1"
   std::string described_by;              // path or name of its config or metadata
   double bytes = 0;                      // of the tensors, mapped or allocated
-  double copied_bytes = 0;               // of those, copied on loading: q and k rows of a GGUF
+  double copied_bytes = 0;  // of those, copied on loading: rows in another order, fp8, experts
   std::vector<std::shared_ptr<const void>> owners;  // keeps the data alive
 };
 
@@ -65,7 +79,8 @@ struct Weights {
 // config.json, a model of the Hugging Face cache ("org/name", hub/hub_cache.h), "ridge-7m" or
 // "ridge-1m" (embedded in the program), or empty for ridge-7m.
 // Everything is checked before use: bounds, overlaps, shapes against the config. Throws Error.
-// Reads only headers and small vectors; matrices are not copied.
+// Reads only headers and small vectors; matrices are not copied, but for those that files store in
+// another form (copied_bytes).
 Weights load_weights(const std::string& name);
 // "random:SEED" weights for any model description (built-in name, config.json, folder, *.gguf):
 // standard deviation 0.02 (norms 1), with the matrices in `storage` (chosen as in convert_weights).

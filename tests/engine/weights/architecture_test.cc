@@ -128,6 +128,68 @@ TEST(Architecture, YarnRopeKeepsWhatTurnsOften) {
                   float((0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1)));
 }
 
+json phi3() {
+  return with(llama(), {{"model_type", "phi3"},
+                        {"partial_rotary_factor", 0.5},
+                        {"original_max_position_embeddings", 64},
+                        {"rope_scaling",
+                         {{"type", "longrope"},
+                          {"short_factor", {1.0, 1.5, 2.0, 2.5}},
+                          {"long_factor", {1.0, 4.0, 8.0, 16.0}}}}});
+}
+
+TEST(Architecture, Phi3RotatesAPartOfAHeadByTwoListsOfFactors) {
+  Architecture made = read(phi3());
+  ASSERT_EQ(made.head_dim, 16);
+  const Rope& rope = made.ropes[0];
+  EXPECT_EQ(rope.dims(), 8);
+  EXPECT_EQ(rope.original_context, 64);
+  const double stretch = double(made.max_context) / 64;
+  EXPECT_FLOAT_EQ(rope.magnitude, float(std::sqrt(1 + std::log(stretch) / std::log(64.0))));
+  for (size_t i = 0; i < 4; ++i) {
+    const double plain = std::pow(10000.0, -double(i) / 4);
+    EXPECT_FLOAT_EQ(rope.frequency[i], float(plain / (1 + 0.5 * double(i))));
+    EXPECT_FLOAT_EQ(rope.long_frequency[i], float(plain / (i == 0 ? 1 : std::pow(2.0, i + 1))));
+  }
+  Architecture shorter = made;
+  choose_long_ropes(shorter, 64);
+  EXPECT_EQ(shorter.ropes[0].frequency, rope.frequency);
+  EXPECT_TRUE(shorter.ropes[0].long_frequency.empty());
+  choose_long_ropes(made, 65);
+  EXPECT_FLOAT_EQ(made.ropes[0].frequency[3], float(std::pow(10000.0, -0.75) / 16));
+
+  EXPECT_NE(refusal(with(phi3(), {{"partial_rotary_factor", 0.4}})), "");  // six elements
+  EXPECT_NE(refusal(with(phi3(), {{"original_max_position_embeddings", nullptr}})), "");
+  json broken = phi3();
+  broken["rope_scaling"]["long_factor"][2] = 0;
+  EXPECT_NE(refusal(broken), "");
+}
+
+TEST(Architecture, Glm4NormsAfterItsBlocks) {
+  const Architecture made = read(with(llama(), {{"model_type", "glm4"}, {"head_dim", 16}}));
+  EXPECT_TRUE(made.post_norms && made.interleaved_rope);
+  EXPECT_FALSE(made.norm_plus_one || made.qkv_bias);
+  EXPECT_EQ(made.ropes[0].dims(), 8);
+  EXPECT_TRUE(read(with(llama(), {{"model_type", "glm4"}, {"attention_bias", true}})).qkv_bias);
+}
+
+TEST(Architecture, GptOssHasSinksBiasesAndItsOwnGate) {
+  const json config = with(llama(), {{"model_type", "gpt_oss"},
+                                     {"num_local_experts", 4},
+                                     {"num_experts_per_tok", 2},
+                                     {"head_dim", 16},
+                                     {"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const Architecture made = read(config);
+  EXPECT_TRUE(made.sinks && made.out_bias && made.qkv_bias && made.expert_bias);
+  EXPECT_TRUE(made.normalize_top_k && made.layers[1].moe);
+  EXPECT_EQ(made.activation, Activation::clamped_swiglu);
+  EXPECT_EQ(made.layers[0].window, 128);
+  EXPECT_EQ(made.layers[1].window, 0);
+  EXPECT_NE(refusal(with(config, {{"swiglu_limit", 5.0}})), "");
+  EXPECT_NE(refusal(with(config, {{"attention_bias", false}})), "");
+  EXPECT_NE(refusal(with(config, {{"quantization_config", {{"quant_method", "fp8"}}}})), "");
+}
+
 TEST(Architecture, Gemma2CapsAndAlternates) {
   const json config =
       with(llama(), {{"model_type", "gemma2"}, {"head_dim", 32}, {"sliding_window", 8}});
@@ -206,11 +268,101 @@ TEST(Architecture, ExpertsWhereTheConfigPutsThem) {
   EXPECT_EQ(mixed.ffn, 96);
 }
 
+json deepseek(const char* type) {
+  return {{"model_type", type},           {"hidden_size", 64},      {"num_hidden_layers", 4},
+          {"num_attention_heads", 4},     {"vocab_size", 256},      {"intermediate_size", 96},
+          {"q_lora_rank", nullptr},       {"kv_lora_rank", 32},     {"qk_nope_head_dim", 16},
+          {"qk_rope_head_dim", 8},        {"v_head_dim", 24},       {"n_routed_experts", 8},
+          {"num_experts_per_tok", 2},     {"n_shared_experts", 2},  {"moe_intermediate_size", 32},
+          {"first_k_dense_replace", 1},   {"n_group", 4},           {"topk_group", 2},
+          {"routed_scaling_factor", 2.5}, {"norm_topk_prob", false}};
+}
+
+TEST(Architecture, LatentAttentionHasOneRowPerToken) {
+  const Architecture made = read(deepseek("deepseek_v3"));
+  EXPECT_EQ(made.kv_heads, 1);
+  EXPECT_EQ(made.head_dim, 40);
+  EXPECT_EQ(made.cache_columns(), 40);
+  EXPECT_EQ(made.q_rows(), 4 * 24);
+  EXPECT_EQ(made.out_columns(), 4 * 24);
+  EXPECT_EQ(made.ropes[0].dims(), 8);
+  EXPECT_FLOAT_EQ(made.query_scale, float(1 / std::sqrt(24.0)));
+  EXPECT_EQ(made.shared_ffn, 64);
+  EXPECT_TRUE(made.routing.sigmoid && made.routing.correction && made.interleaved_rope);
+  EXPECT_EQ(made.routing.top_groups, 2);
+  EXPECT_FALSE(made.layers[0].moe);
+  EXPECT_TRUE(made.layers[1].moe);
+  // Yarn's magnitude at mscale_all_dim also scales the softmax.
+  const json yarn = {{"type", "yarn"},
+                     {"factor", 4.0},
+                     {"mscale", 0.8},
+                     {"mscale_all_dim", 0.6},
+                     {"original_max_position_embeddings", 64}};
+  const double all = 0.06 * std::log(4.0) + 1;
+  const Architecture scaled = read(with(deepseek("deepseek_v3"), {{"rope_scaling", yarn}}));
+  EXPECT_FLOAT_EQ(scaled.query_scale, float(all * all / std::sqrt(24.0)));
+  EXPECT_FLOAT_EQ(scaled.ropes[0].magnitude, float((0.08 * std::log(4.0) + 1) / all));
+}
+
+TEST(Architecture, DeepseekRefusals) {
+  const json v2 = deepseek("deepseek_v2"), v3 = deepseek("deepseek_v3");
+  EXPECT_EQ(refusal(v2), "");
+  EXPECT_EQ(read(v2).routing.groups, 1) << "greedy takes no groups";
+  EXPECT_EQ(read(with(v2, {{"topk_method", "group_limited_greedy"}})).routing.groups, 4);
+  json absent = v2;
+  absent.erase("q_lora_rank");
+  EXPECT_EQ(refusal(absent), "config.json: q_lora_rank is missing");
+  EXPECT_NE(refusal(with(v2, {{"topk_method", "noaux_tc"}})), "");
+  EXPECT_NE(refusal(with(v2, {{"norm_topk_prob", true}})), "");
+  EXPECT_NE(refusal(with(v3, {{"scoring_func", "softmax"}})), "");
+  EXPECT_NE(refusal(with(v3, {{"n_group", 3}})), "");
+  EXPECT_NE(refusal(with(v3, {{"topk_group", 1}, {"num_experts_per_tok", 3}})), "");
+  EXPECT_NE(refusal(with(v3, {{"kv_lora_rank", 36}})), "");
+  EXPECT_NE(refusal(with(v3, {{"kv_lora_rank", 1024}})), "");
+  EXPECT_NE(refusal(with(v3, {{"moe_layer_freq", 2}})), "");
+  EXPECT_NE(refusal(with(v3, {{"quantization_config", {{"quant_method", "awq"}}}})), "");
+}
+
+TEST(Architecture, Llama4AlternatesRopesAndExperts) {
+  const json text = with(llama(), {{"model_type", "llama4_text"},
+                                   {"num_local_experts", 4},
+                                   {"num_experts_per_tok", 1},
+                                   {"interleave_moe_layer_step", 2},
+                                   {"intermediate_size_mlp", 128},
+                                   {"attention_chunk_size", 32}});
+  const Architecture made = read(text);
+  ASSERT_EQ(made.ropes.size(), 2u);
+  EXPECT_TRUE(made.ropes[1].frequency.empty());
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(made.layers[i].rope, i == 3 ? 1 : 0);
+    EXPECT_EQ(made.layers[i].window, i == 3 ? 0 : 32);
+    EXPECT_EQ(made.layers[i].chunked, i != 3);
+    EXPECT_EQ(made.layers[i].moe, i % 2 == 1);
+  }
+  EXPECT_EQ(made.shared_ffn, 96);
+  EXPECT_EQ(made.ffn, 128);
+  EXPECT_TRUE(made.unit_qk && made.routing.scales_input && made.interleaved_rope);
+  EXPECT_FLOAT_EQ(made.temperature_floor, 8192);
+  EXPECT_FLOAT_EQ(made.temperature_scale, 0.1f);
+  EXPECT_FLOAT_EQ(read(with(text, {{"attn_temperature_tuning", 4}})).temperature_scale, 0.1f);
+  EXPECT_EQ(read(with(text, {{"attn_temperature_tuning", false}})).temperature_scale, 0);
+  const Architecture outer = read({{"model_type", "llama4"}, {"text_config", text}});
+  EXPECT_EQ(outer.family, "llama4_text");
+  EXPECT_NE(refusal(with(text, {{"no_rope_layers", {1, 0}}})), "");
+  EXPECT_NE(refusal(with(text, {{"attention_chunk_size", nullptr}})), "");
+}
+
 TEST(Architecture, RefusesWhatItDoesNotExecute) {
-  EXPECT_EQ(refusal(with(llama(), {{"model_type", "deepseek_v3"}})),
-            "config.json: deepseek_v3 is predicted, not executed; the engine runs llama, mistral, "
-            "qwen2, qwen3, gemma2, gemma3, mixtral, qwen3_moe");
+  EXPECT_EQ(refusal(with(llama(), {{"model_type", "qwen3_next"}})),
+            "config.json: qwen3_next is predicted, not executed; the engine runs llama, mistral, "
+            "qwen2, qwen3, gemma2, gemma3, mixtral, qwen3_moe, phi3, glm4, gpt_oss, deepseek_v2, "
+            "deepseek_v3, llama4");
   EXPECT_NE(refusal(with(llama(), {{"mlp_bias", true}})), "");
+  json unbounded =
+      with(llama(),
+           {{"rope_scaling", {{"rope_type", "yarn"}, {"original_max_position_embeddings", 64}}}});
+  unbounded.erase("max_position_embeddings");
+  EXPECT_NE(refusal(unbounded), "") << "yarn without a factor, and nothing to compute it from";
   EXPECT_NE(refusal(with(llama(), {{"attention_bias", true}})), "");
   EXPECT_NE(refusal(with(llama(), {{"hidden_act", "relu"}})), "");
   EXPECT_NE(refusal(with(llama(), {{"partial_rotary_factor", 0.5}})), "");
@@ -246,17 +398,29 @@ TEST(Architecture, AgreesWithThePredictorOnEveryBuiltInModel) {
     for (int i = 0; i < model.layers(); ++i) {
       const Layer& layer = model.groups[model.order[size_t(i)]].layer;
       EXPECT_EQ(made.heads, layer.mixer.heads) << name;
-      EXPECT_EQ(made.kv_heads, layer.mixer.kv_heads) << name;
-      EXPECT_EQ(made.head_dim, layer.mixer.head_dim) << name;
-      EXPECT_EQ(made.qk_norm, layer.mixer.qk_norm) << name;
+      if (made.latent) {
+        EXPECT_EQ(made.latent.kv_rank, layer.mixer.kv_rank) << name;
+        EXPECT_EQ(made.latent.q_rank, layer.mixer.q_rank) << name;
+        EXPECT_EQ(made.latent.q_head(), layer.mixer.head_dim) << name;
+        EXPECT_EQ(made.latent.value, layer.mixer.v_head_dim) << name;
+        EXPECT_EQ(made.cache_columns(), layer.mixer.kv_rank + layer.mixer.rope_dim) << name;
+      } else {
+        EXPECT_EQ(made.kv_heads, layer.mixer.kv_heads) << name;
+        EXPECT_EQ(made.head_dim, layer.mixer.head_dim) << name;
+      }
+      EXPECT_EQ(made.qk_norm || made.unit_qk, layer.mixer.qk_norm) << name;
       EXPECT_EQ(made.layers[size_t(i)].window, layer.mixer.window) << name << " " << i;
+      EXPECT_EQ(made.layers[size_t(i)].chunked, layer.mixer.chunked) << name << " " << i;
       EXPECT_EQ(made.layers[size_t(i)].moe, layer.has_moe()) << name;
+      if (!layer.has_moe()) continue;
       EXPECT_EQ(made.experts, layer.experts) << name;
       EXPECT_EQ(made.top_k, layer.top_k) << name;
+      EXPECT_EQ(made.shared_ffn > 0, layer.has(Stage::shared_in)) << name;
     }
   }
   for (const char* family :
-       {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe"}) {
+       {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe",
+        "phi3", "gpt_oss", "deepseek_v2", "llama4_text"}) {
     EXPECT_TRUE(executed.contains(family)) << family;
   }
 }
@@ -268,6 +432,33 @@ TEST(Architecture, GgufSaysTheSame) {
   EXPECT_EQ(tiny.head_dim, 16);
   EXPECT_EQ(tiny.kv_heads, 2);
   EXPECT_TRUE(tiny.tied);
+
+  sample::Gguf deepseek;
+  deepseek.text("general.architecture", "deepseek2")
+      .number("deepseek2.vocab_size", 256)
+      .number("deepseek2.block_count", 2)
+      .number("deepseek2.embedding_length", 64)
+      .number("deepseek2.feed_forward_length", 96)
+      .number("deepseek2.attention.head_count", 4)
+      .number("deepseek2.attention.kv_lora_rank", 32)
+      .number("deepseek2.attention.key_length", 24)
+      .number("deepseek2.attention.value_length", 24)
+      .number("deepseek2.rope.dimension_count", 8)
+      .number("deepseek2.leading_dense_block_count", 1)
+      .number("deepseek2.expert_count", 6)
+      .number("deepseek2.expert_used_count", 2)
+      .number("deepseek2.expert_shared_count", 1)
+      .number("deepseek2.expert_feed_forward_length", 16)
+      .tensor("token_embd.weight", {64, 256}, 1, 64 * 256 * 2);
+  const Architecture second =
+      architecture_from_gguf(parse_gguf(deepseek.bytes(), "x.gguf"), "x.gguf");
+  EXPECT_EQ(second.family, "deepseek_v2");
+  EXPECT_EQ(second.latent.q_rank, 0);
+  EXPECT_EQ(second.latent.nope, 16);
+  EXPECT_EQ(second.shared_ffn, 16);
+  EXPECT_FALSE(second.layers[0].moe);
+  EXPECT_FALSE(second.normalize_top_k);
+  EXPECT_EQ(second.routing.groups, 1);
 
   sample::Gguf gemma;
   gemma.text("general.architecture", "gemma3")

@@ -51,7 +51,9 @@ TEST(Storage, NamesAndBitsAreThoseOfTheFormats) {
   for (Storage storage : all_storages()) {
     const StorageInfo& info = storage_info(storage);
     EXPECT_EQ(storage_from_name(info.name), storage);
-    EXPECT_EQ(format_from_name(info.name).bits, info.bits()) << info.name;
+    // The predictor's fp8 counts no scales.
+    const double scales = storage == Storage::fp8 ? 32.0 / 128 : 0;
+    EXPECT_EQ(format_from_name(info.name).bits + scales, info.bits()) << info.name;
   }
   EXPECT_EQ(storage_from_name("f16"), Storage::f16);
   EXPECT_THROW(storage_from_name("q3_k"), Error);
@@ -156,6 +158,33 @@ TEST(Storage, SimpleBlocksByHand) {
   EXPECT_EQ(values[1], -2);
 }
 
+TEST(Storage, Mxfp4BlocksByHand) {
+  std::vector<uint8_t> block(17, 0);
+  block[0] = 127 + 3;  // 2^3
+  const float levels[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  for (int i = 0; i < 16; ++i) block[size_t(1 + i)] = uint8_t(i | (15 - i) << 4);
+  const auto values = unpacked(Storage::mxfp4, block);
+  ASSERT_EQ(values.size(), 32u);
+  for (size_t i = 0; i < 16; ++i) {
+    const float want = 8 * levels[i % 8] * (i < 8 ? 1.0f : -1.0f);
+    EXPECT_EQ(values[i], want) << i;
+    EXPECT_EQ(values[31 - i], want) << i;
+  }
+}
+
+// The kernels' scales are f16: larger exponents, up to the one that is no number, saturate.
+TEST(Storage, Mxfp4IsNeverInfinite) {
+  for (const int exponent : {143, 144, 200, 254, 255}) {
+    std::vector<uint8_t> block(17, 0x7f);
+    block[0] = uint8_t(exponent);
+    for (const float value : unpacked(Storage::mxfp4, block)) {
+      EXPECT_EQ(std::fabs(value), 6 * 0x1p16f) << exponent;
+    }
+  }
+  const std::vector<float> large(32, 1e30f);
+  EXPECT_EQ(unpacked(Storage::mxfp4, packed(Storage::mxfp4, large))[0], 6 * 0x1p16f);
+}
+
 // The first four scales lie in the low six bits of bytes 0..3, their mins in 4..7; of the last
 // four, the low bits lie in 8..11 (scale, then min) and the two high bits on top of the others.
 TEST(Storage, KBlocksByHand) {
@@ -250,6 +279,32 @@ TEST(Storage, RoundTripErrorsAreSmallOnAverage) {
   EXPECT_LT(relative_rms(Storage::q4_k, from), relative_rms(Storage::q4_1, from));
   EXPECT_LT(relative_rms(Storage::q5_k, from), relative_rms(Storage::q5_1, from));
   EXPECT_LT(relative_rms(Storage::q6_k, from), 0.020);
+  EXPECT_LT(relative_rms(Storage::mxfp4, from), 0.15);
+  // A relative step of 2^-3 to 2^-4 of each number.
+  EXPECT_LT(relative_rms(Storage::fp8, from), 0.030);
+}
+
+TEST(Storage, E4m3RoundsToTheNearest) {
+  for (int code = 0; code < 256; ++code) {
+    const float value = e4m3_to_f32(uint8_t(code));
+    if ((code & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value));
+      continue;
+    }
+    EXPECT_EQ(f32_to_e4m3(value), code);
+    if ((code & 0x7f) >= 0x7e) continue;
+    // Half way to the next number: the even code. A little less or more: the nearer one.
+    const float next = e4m3_to_f32(uint8_t(code + 1)), middle = (value + next) / 2;
+    EXPECT_EQ(f32_to_e4m3(middle), code + code % 2) << code;
+    EXPECT_EQ(f32_to_e4m3(std::nextafter(middle, value)), code);
+    EXPECT_EQ(f32_to_e4m3(std::nextafter(middle, next)), code + 1);
+  }
+  EXPECT_EQ(e4m3_to_f32(0x01), 0x1p-9f);
+  EXPECT_EQ(e4m3_to_f32(0x08), 0x1p-6f);
+  EXPECT_EQ(e4m3_to_f32(0xfe), -448);
+  EXPECT_EQ(f32_to_e4m3(1e9f), 0x7e);
+  EXPECT_EQ(f32_to_e4m3(-std::numeric_limits<float>::infinity()), 0xfe);
+  EXPECT_EQ(f32_to_e4m3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
 }
 
 TEST(Storage, ShiftedAndFlatNumbersSurvive) {
@@ -260,6 +315,7 @@ TEST(Storage, ShiftedAndFlatNumbersSurvive) {
     for (float value : unpacked(storage, packed(storage, flat))) {
       EXPECT_NEAR(value, -0.5f, 0.005f) << storage_info(storage).name;
     }
+    if (storage == Storage::mxfp4) continue;  // no format for numbers that are all alike
     EXPECT_LT(relative_rms(storage, normal(256 * 8, 3, 0.05f)), 0.07) << storage_info(storage).name;
   }
 }
@@ -274,7 +330,8 @@ TEST(Storage, NumbersThatAreNoneDoNotTrap) {
 }
 
 TEST(Storage, QuantizingWhatWasUnpackedGivesItBack) {
-  for (Storage storage : {Storage::f16, Storage::bf16, Storage::q8_0, Storage::q4_0}) {
+  for (Storage storage :
+       {Storage::f16, Storage::bf16, Storage::q8_0, Storage::q4_0, Storage::mxfp4, Storage::fp8}) {
     const auto once = unpacked(storage, packed(storage, normal(4096, 4)));
     const auto twice = unpacked(storage, packed(storage, once));
     for (size_t i = 0; i < once.size(); ++i) {

@@ -99,6 +99,163 @@ TEST(Weights, StackedExpertsAreViewsToo) {
   EXPECT_EQ(made::values(weights.layers[1].expert_down[2]), down);
 }
 
+// Llama 4 stores a layer's experts by columns, gate left of up, inside a model that sees.
+TEST(Weights, ExpertsByColumnsBecomeRows) {
+  const json text = made::changed({{"model_type", "llama4_text"},
+                                   {"head_dim", 16},
+                                   {"intermediate_size", 40},
+                                   {"num_local_experts", 3},
+                                   {"num_experts_per_tok", 1}});
+  const auto separate = made::tensors_of(text);
+  made::TensorMap tensors;
+  for (const auto& [name, tensor] : separate) {
+    const std::string own = "language_model." + name;
+    const size_t at = own.find("experts.");
+    if (at == std::string::npos) {
+      tensors[own] = tensor;
+      continue;
+    }
+    const bool down = name.ends_with("down_proj.weight"), up = name.ends_with("up_proj.weight");
+    const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    const int64_t stride = down ? rows : 2 * rows, expert = std::stoi(own.substr(at + 8));
+    made::Tensor& to = tensors[own.substr(0, at + 8) + (down ? "down_proj" : "gate_up_proj")];
+    to.shape = {3, columns, stride};
+    to.values.resize(size_t(3 * columns * stride));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        to.values[size_t((expert * columns + c) * stride + r + (up && !down ? rows : 0))] =
+            tensor.values[size_t(r * columns + c)];
+      }
+    }
+  }
+  const std::string file = made::safetensors(tensors, "F32");
+  const NamedBytes shard{file, "x"};
+  const Weights weights = weights_from_safetensors(
+      {{"model_type", "llama4"}, {"text_config", text}}, "config.json", {&shard, 1});
+  const LayerWeights& layer = weights.layers[1];
+  const std::string name = "model.layers.1.feed_forward.experts.2.";
+  EXPECT_EQ(made::values(layer.expert_gate[2]), separate.at(name + "gate_proj.weight").values);
+  EXPECT_EQ(made::values(layer.expert_up[2]), separate.at(name + "up_proj.weight").values);
+  EXPECT_EQ(made::values(layer.expert_down[2]), separate.at(name + "down_proj.weight").values);
+}
+
+TEST(Weights, FurtherTokenHeadsOfDeepseekAreSkipped) {
+  const json config = {
+      {"model_type", "deepseek_v3"}, {"hidden_size", 32},     {"num_hidden_layers", 2},
+      {"num_attention_heads", 2},    {"vocab_size", 40},      {"intermediate_size", 32},
+      {"q_lora_rank", 16},           {"kv_lora_rank", 16},    {"qk_nope_head_dim", 8},
+      {"qk_rope_head_dim", 8},       {"v_head_dim", 8},       {"n_routed_experts", 4},
+      {"num_experts_per_tok", 1},    {"n_shared_experts", 1}, {"moe_intermediate_size", 16},
+      {"first_k_dense_replace", 1},  {"n_group", 2},          {"topk_group", 1}};
+  auto tensors = made::tensors_of(config);
+  EXPECT_EQ(message(config, made::safetensors(tensors, "BF16")), "");
+  tensors["model.layers.2.eh_proj.weight"] = {{32, 64}, std::vector<float>(32 * 64)};
+  EXPECT_EQ(message(config, made::safetensors(tensors, "BF16")), "");
+  tensors["model.layers.1.eh_proj.weight"] = {{32, 64}, std::vector<float>(32 * 64)};
+  EXPECT_EQ(
+      message(config, made::safetensors(tensors, "BF16")),
+      "x.safetensors: tensor model.layers.1.eh_proj.weight has no place in this architecture");
+}
+
+// Phi-3 stores q above k above v, and gate above up.
+TEST(Weights, FusedMatricesAreCut) {
+  const json config = made::changed({{"model_type", "phi3"}});
+  const auto separate = made::tensors_of(config);
+  auto tensors = separate;
+  made::fuse_matrices(tensors);
+  const std::string file = made::safetensors(tensors, "F32");
+  const NamedBytes shard{file, "x"};
+  const Weights weights = weights_from_safetensors(config, "config.json", {&shard, 1});
+  const LayerWeights& layer = weights.layers[1];
+  const auto values = [&](const char* name) { return separate.at(name).values; };
+  EXPECT_EQ(made::values(layer.q), values("model.layers.1.self_attn.q_proj.weight"));
+  EXPECT_EQ(made::values(layer.k), values("model.layers.1.self_attn.k_proj.weight"));
+  EXPECT_EQ(made::values(layer.v), values("model.layers.1.self_attn.v_proj.weight"));
+  EXPECT_EQ(made::values(layer.gate), values("model.layers.1.mlp.gate_proj.weight"));
+  EXPECT_EQ(made::values(layer.up), values("model.layers.1.mlp.up_proj.weight"));
+  tensors.at("model.layers.0.self_attn.qkv_proj.weight").shape = {64, 128};
+  EXPECT_EQ(message(config, made::safetensors(tensors, "F32")),
+            "x.safetensors: model.layers.0.self_attn.qkv_proj.weight is 64 x 128, the model needs "
+            "128 x 64");
+}
+
+// GLM-4 rotates neighbours, and the first half of a head only.
+TEST(Weights, InterleavedRowsAreRestored) {
+  const json config =
+      made::changed({{"model_type", "glm4"}, {"head_dim", 16}, {"attention_bias", true}});
+  const auto tensors = made::tensors_of(config);
+  const std::string file = made::safetensors(tensors, "F32");
+  const NamedBytes shard{file, "x"};
+  const Weights weights = weights_from_safetensors(config, "config.json", {&shard, 1});
+  const auto stored = tensors.at("model.layers.0.self_attn.k_proj.weight").values;
+  const auto bias = tensors.at("model.layers.0.self_attn.k_proj.bias").values;
+  const auto found = made::values(weights.layers[0].k);
+  for (size_t row = 0; row < 32; ++row) {
+    // Of 16 rows the first 8 are rotated: row 4 s + j comes from row 2 j + s.
+    const size_t within = row % 16, from = within < 8 ? within % 4 * 2 + within / 4 : within;
+    EXPECT_EQ(found[row * 64 + 5], stored[(row - within + from) * 64 + 5]) << row;
+    EXPECT_EQ(weights.layers[0].k_bias[row], bias[row - within + from]) << row;
+  }
+  EXPECT_EQ(made::values(weights.layers[0].v),
+            tensors.at("model.layers.0.self_attn.v_proj.weight").values);
+  EXPECT_EQ(weights.layers[1].post_mlp_norm,
+            tensors.at("model.layers.1.post_mlp_layernorm.weight").values);
+}
+
+// A one-layer Phi-3 with hidden 64, as llama.cpp writes it.
+sample::Gguf tiny_phi3_gguf() {
+  sample::Gguf file;
+  file.text("general.architecture", "phi3")
+      .number("phi3.block_count", 1)
+      .number("phi3.embedding_length", 64)
+      .number("phi3.feed_forward_length", 96)
+      .number("phi3.context_length", 128)
+      .number("phi3.attention.head_count", 4)
+      .number("phi3.attention.head_count_kv", 2)
+      .number("phi3.rope.dimension_count", 12)
+      .number("phi3.rope.scaling.original_context_length", 32);
+  file.tensor("token_embd.weight", {64, 3}, 1, 64 * 3 * 2);
+  file.tensor("blk.0.attn_qkv.weight", {64, 128}, 0, 64 * 128 * 4);
+  file.tensor("blk.0.attn_output.weight", {64, 64}, 8, 64 * 64 / 32 * 34);
+  file.tensor("blk.0.ffn_up.weight", {64, 192}, 0, 64 * 192 * 4);
+  file.tensor("blk.0.ffn_down.weight", {96, 64}, 2, 96 * 64 / 32 * 18);
+  file.tensor("blk.0.attn_norm.weight", {64}, 0, 64 * 4);
+  file.tensor("blk.0.ffn_norm.weight", {64}, 0, 64 * 4);
+  file.tensor("output_norm.weight", {64}, 0, 64 * 4);
+  file.tensor("rope_factors_long.weight", {6}, 0, 24);
+  file.tensor("rope_factors_short.weight", {6}, 0, 24);
+  return file;
+}
+
+TEST(Weights, Phi3GgufsAreCutAndScaled) {
+  std::string file = tiny_phi3_gguf().bytes();
+  EXPECT_EQ(gguf_message(file), "x.gguf: rope_factors_long.weight must hold positive numbers");
+  const GgufHeader header = parse_gguf(file, "x");
+  const auto put = [&](const char* tensor, size_t index, float value) {
+    std::memcpy(&file[header.tensors.at(tensor).offset + 4 * index], &value, 4);
+  };
+  for (size_t i = 0; i < 6; ++i) {
+    put("rope_factors_long.weight", i, 8);
+    put("rope_factors_short.weight", i, 2);
+  }
+  put("blk.0.attn_qkv.weight", 64 * 64 + 3, 5);  // k[0][3]
+  put("blk.0.attn_qkv.weight", 96 * 64 + 4, 6);  // v[0][4]
+  put("blk.0.ffn_up.weight", 1, 7);              // gate[0][1]
+  put("blk.0.ffn_up.weight", 96 * 64 + 2, 8);    // up[0][2]
+  const NamedBytes piece{file, "x.gguf"};
+  const Weights weights = weights_from_gguf({&piece, 1});
+  const LayerWeights& layer = weights.layers[0];
+  EXPECT_EQ(made::values(layer.k)[3], 5);
+  EXPECT_EQ(made::values(layer.v)[4], 6);
+  EXPECT_EQ(made::values(layer.gate)[1], 7);
+  EXPECT_EQ(made::values(layer.up)[2], 8);
+  const Rope& rope = weights.architecture.ropes[0];
+  EXPECT_EQ(rope.dims(), 12);
+  EXPECT_EQ(rope.original_context, 32);
+  EXPECT_FLOAT_EQ(rope.frequency[0], 0.5f);
+  EXPECT_FLOAT_EQ(rope.long_frequency[0], 0.125f);
+}
+
 TEST(Weights, PrefixesOfMultimodalModelsAreFound) {
   const json config = made::configs()[4];
   ASSERT_EQ(config.at("model_type"), "gemma3_text");
