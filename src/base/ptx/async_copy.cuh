@@ -59,13 +59,24 @@ __device__ inline void cp_async_bulk_prefetch_l2(const void* from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// cp.async of the calling thread: 16 bytes that bypass L1, or 4 bytes. wait_all covers the calling
-// thread's copies only.
+// cp.async of the calling thread: 16 bytes that bypass L1, or 4 bytes. The waits cover the calling
+// thread's copies only: all of them, or all but those of its kPending latest groups.
 __device__ inline void cp_async_16(uint32_t to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from) : "memory");
 }
 __device__ inline void cp_async_16(void* to, const void* from) {
   cp_async_16(shared_address(to), from);
+}
+// Zeros where not `valid`; nothing is read then.
+__device__ inline void cp_async_16(uint32_t to_shared, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ inline void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 __device__ inline void cp_async_4(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)

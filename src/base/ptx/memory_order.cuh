@@ -1,4 +1,5 @@
-// Global memory accesses with a memory order, at the scope of the device.
+// Global memory accesses with a memory order, at the scope of the device or of the system: other
+// devices and the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,6 +16,14 @@ __device__ inline float ld_relaxed(const float* from) {
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
   return value;
 }
+__device__ inline unsigned long long ld_relaxed(const unsigned long long* from) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ inline void st_relaxed(unsigned long long* to, unsigned long long value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
 __device__ inline unsigned ld_acquire(const unsigned* from) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
@@ -22,6 +31,15 @@ __device__ inline unsigned ld_acquire(const unsigned* from) {
 }
 __device__ inline void st_release(unsigned* to, unsigned value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+__device__ inline unsigned ld_acquire_system(const unsigned* from) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ inline void st_release_system(unsigned* to, unsigned value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
 // Adds 1. Writes that precede it in this thread, or in its block before a barrier, are visible to

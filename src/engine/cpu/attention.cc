@@ -20,22 +20,34 @@ struct Plans {
   AttentionScratch partials;
 };
 
+// Rows of a job. Where all heads share one KV head, a step of few tokens has a few dozen rows:
+// every thread gets some, although each then reads the same keys.
+int job_rows(const AttentionRules& rules, const LayerCache& cache,
+             std::span<const AttentionSlice> slices, int threads) {
+  if (cache.latent_dim == 0) return kMaxRows;
+  int rows = 0;
+  for (const AttentionSlice& slice : slices)
+    rows = std::min(rows + slice.fresh, kMaxRows * threads);
+  constexpr int kLeast = 6;  // of a register tile
+  return std::clamp((rows * rules.heads + threads - 1) / threads, kLeast, kMaxRows);
+}
+
 // Lists the longest jobs of a slice first: the last jobs to start are then short, and the threads
 // finish together.
 void list_jobs(const AttentionRules& rules, const LayerCache& cache,
-               std::span<const AttentionSlice> slices, std::vector<AttentionJob>& jobs) {
+               std::span<const AttentionSlice> slices, int most, std::vector<AttentionJob>& jobs) {
   jobs.clear();
   const int group = rules.heads / cache.kv_heads;
   for (const AttentionSlice& slice : slices) {
     const int rows = slice.fresh * group;
-    const int blocks = (rows + kMaxRows - 1) / kMaxRows;
+    const int blocks = (rows + most - 1) / most;
     for (int block = blocks - 1; block >= 0; --block) {
       AttentionJob job;
       job.slice = &slice;
-      job.row = block * kMaxRows;
-      job.rows = std::min(kMaxRows, rows - job.row);
+      job.row = block * most;
+      job.rows = std::min(most, rows - job.row);
       const int first_position = slice.past + job.row / group;
-      job.begin = rules.window > 0 ? std::max(0, first_position - rules.window + 1) : 0;
+      job.begin = rules.first_key(first_position);
       job.end = slice.past + (job.row + job.rows - 1) / group + 1;
       for (job.kv_head = 0; job.kv_head < cache.kv_heads; ++job.kv_head) jobs.push_back(job);
     }
@@ -43,7 +55,7 @@ void list_jobs(const AttentionRules& rules, const LayerCache& cache,
 }
 
 // Splits every job into spans, each with memory for a partial result.
-void cut_into_spans(int head_dim, Plans& plans) {
+void cut_into_spans(int value_dim, Plans& plans) {
   plans.spans.clear();
   plans.first_span.clear();
   size_t floats = 0;
@@ -54,14 +66,14 @@ void cut_into_spans(int head_dim, Plans& plans) {
       part.begin = std::max(job.begin, span);
       part.end = std::min(job.end, span + kSpan);
       plans.spans.push_back(part);
-      floats += state_floats(size_t(job.rows), head_dim);
+      floats += state_floats(size_t(job.rows), value_dim);
     }
   }
   plans.first_span.push_back(static_cast<int>(plans.spans.size()));
   float* at = plans.partials.reserve(floats);
   for (AttentionJob& part : plans.spans) {
     part.partial = at;
-    at += state_floats(size_t(part.rows), head_dim);
+    at += state_floats(size_t(part.rows), value_dim);
   }
 }
 
@@ -91,11 +103,13 @@ void merge_jobs(ThreadTeam& team, const AttentionCall& call, const Plans& plans)
 void attention(ThreadTeam& team, const AttentionRules& rules, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride) {
-  assert(cache.page_tokens % kKeyGroup == 0 && cache.head_dim % 8 == 0 && cache.head_dim <= 512);
+  assert(cache.page_tokens % kKeyGroup == 0);
+  assert(cache.head_dim % 8 == 0 && cache.head_dim <= kMaxHeadDim);
+  assert(cache.latent_dim % 8 == 0 && cache.latent_dim <= cache.head_dim);
   assert(rules.heads % cache.kv_heads == 0);
   thread_local Plans plans;
   const AttentionCall call{rules, cache, q, q_stride, out, out_stride};
-  list_jobs(rules, cache, slices, plans.jobs);
+  list_jobs(rules, cache, slices, job_rows(rules, cache, slices, team.size()), plans.jobs);
   const bool few = plans.jobs.size() < size_t(kJobsPerThread * team.size());
   const bool is_long = std::any_of(plans.jobs.begin(), plans.jobs.end(), [](const auto& job) {
     return job.begin / kSpan != (job.end - 1) / kSpan;
@@ -104,7 +118,7 @@ void attention(ThreadTeam& team, const AttentionRules& rules, const LayerCache& 
     run_jobs(team, call, plans.jobs);
     return;
   }
-  cut_into_spans(cache.head_dim, plans);
+  cut_into_spans(cache.value_dim(), plans);
   run_jobs(team, call, plans.spans);
   merge_jobs(team, call, plans);
 }

@@ -17,15 +17,19 @@ inline constexpr int kKeyGroup = 16;
 //   keys    [page][kv head][token in page / 16][head_dim][token % 16]
 // A vector of keys therefore holds one element of several keys, and q . k needs no transpose and no
 // sums across lanes. int8 has one scale per (page, kv head, token): x = scale q. head_dim is a
-// multiple of 8, at most 512.
+// multiple of 8, at most kMaxHeadDim. Latent attention keeps no values: they are the first
+// latent_dim elements of the keys, and the output has so many elements per head.
+inline constexpr int kMaxHeadDim = 1024;
 struct LayerCache {
   KvStorage storage = KvStorage::f16;
   int kv_heads = 0, head_dim = 0, page_tokens = 0;
+  int latent_dim = 0;  // a multiple of 8; 0: values of head_dim elements in `v`
   std::byte* k = nullptr;
   std::byte* v = nullptr;
   float* k_scale = nullptr;  // int8 only: [page][kv head][token in page]
   float* v_scale = nullptr;
 
+  int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
   size_t vector_bytes() const {
     const size_t element = storage == KvStorage::int8 ? 1 : storage == KvStorage::f32 ? 4 : 2;
     return size_t(head_dim) * element;
@@ -41,13 +45,22 @@ struct AttentionSlice {
 
 struct AttentionRules {  // per layer
   int heads = 0;
-  float scale = 1;    // multiplies q . k
-  float softcap = 0;  // 0: none
-  int window = 0;     // 0: no sliding window
+  float scale = 1;               // multiplies q . k
+  float softcap = 0;             // 0: none
+  int window = 0;                // 0: no sliding window
+  bool chunked = false;          // the window starts at its last multiple
+  const float* sinks = nullptr;  // [heads]: a logit that joins the softmax without a value
+
+  // The first key that a query at `position` sees.
+  int first_key(int position) const {
+    if (window <= 0) return 0;
+    return chunked ? position / window * window : position < window ? 0 : position - window + 1;
+  }
 };
 
 // Applies RMSNorm per head to q and k where q_norm / k_norm are given, then RoPE (in place, f32),
-// and writes k and v to the cache. q has `q_stride` floats per row, k and v `kv_stride`.
+// and writes k and v to the cache. q has `q_stride` floats per row, k and v `kv_stride`. Of a
+// latent cache, k_norm has latent_dim elements, RoPE rotates those behind them, and there is no v.
 struct RopeStore {
   float* q = nullptr;
   float* k = nullptr;
@@ -58,6 +71,9 @@ struct RopeStore {
   const float* k_norm = nullptr;
   float norm_eps = 1e-5f;
   const Rope* rope = nullptr;
+  bool unit = false;  // divides q and k by their root mean square after RoPE
+  // Multiplies q at position p by 1 + scale ln(1 + floor((p + 1) / floor)).
+  float temperature_scale = 0, temperature_floor = 1;
 };
 void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& cache,
                     std::span<const AttentionSlice> slices);

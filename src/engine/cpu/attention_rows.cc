@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cfloat>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -35,15 +36,13 @@ struct Sight {
 Sight sight_of(const AttentionCall& call, const AttentionJob& job, int row) {
   const int group = call.rules.heads / call.cache.kv_heads;
   const int position = job.slice->past + (job.row + row) / group;
-  const int window = call.rules.window;
-  return {window > 0 ? std::max(0, position - window + 1) : 0, position + 1};
+  return {call.rules.first_key(position), position + 1};
 }
 
-// Offset of a row's query and of its output, in floats from the start of a row of q.
-size_t head_offset(const AttentionCall& call, const AttentionJob& job, int row) {
+// The query head of a row.
+size_t head_of(const AttentionCall& call, const AttentionJob& job, int row) {
   const int group = call.rules.heads / call.cache.kv_heads;
-  const int head = job.kv_head * group + (job.row + row) % group;
-  return size_t(head) * size_t(call.cache.head_dim);
+  return size_t(job.kv_head * group + (job.row + row) % group);
 }
 int64_t token_of(const AttentionCall& call, const AttentionJob& job, int row) {
   const int group = call.rules.heads / call.cache.kv_heads;
@@ -53,15 +52,15 @@ int64_t token_of(const AttentionCall& call, const AttentionJob& job, int row) {
 struct Room {  // a job's scratch
   float* q;    // [rows][padded dim], multiplied by the scale
   float* k;    // [tile / 16][dim][16]
-  float* v;    // [tile][padded dim]
+  float* v;    // [tile][padded value_dim]
   float* s;    // [rows][tile]: scores, then weights
   RowState span, total;
 };
 
-Room make_room(AttentionScratch& scratch, int rows, int head_dim) {
+Room make_room(AttentionScratch& scratch, int rows, int head_dim, int value_dim) {
   const auto n = size_t(rows), dim = size_t(padded(head_dim));
   float* at =
-      scratch.reserve(n * dim + 2 * kTile * dim + n * kTile + 2 * state_floats(n, head_dim));
+      scratch.reserve(n * dim + 2 * kTile * dim + n * kTile + 2 * state_floats(n, value_dim));
   Room room;
   const auto take = [&](size_t floats) {
     float* taken = at;
@@ -72,22 +71,22 @@ Room make_room(AttentionScratch& scratch, int rows, int head_dim) {
   room.k = take(kTile * dim);
   room.v = take(kTile * dim);
   room.s = take(n * kTile);
-  room.span = state_at(take(state_floats(n, head_dim)), n, head_dim);
-  room.total = state_at(take(state_floats(n, head_dim)), n, head_dim);
+  room.span = state_at(take(state_floats(n, value_dim)), n, value_dim);
+  room.total = state_at(take(state_floats(n, value_dim)), n, value_dim);
   return room;
 }
 
-void clear(const RowState& state, int rows, int head_dim) {
+void clear(const RowState& state, int rows, int value_dim) {
   std::fill_n(state.max, rows, kNothing);
   std::fill_n(state.sum, size_t(rows) * kSumLanes, 0.0f);
-  std::fill_n(state.out, size_t(rows) * size_t(padded(head_dim)), 0.0f);
+  std::fill_n(state.out, size_t(rows) * size_t(padded(value_dim)), 0.0f);
 }
 
 void pack_queries(const AttentionCall& call, const AttentionJob& job, float* to) {
   const int dim = call.cache.head_dim;
   for (int row = 0; row < job.rows; ++row) {
     const float* from =
-        call.q + token_of(call, job, row) * call.q_stride + head_offset(call, job, row);
+        call.q + token_of(call, job, row) * call.q_stride + head_of(call, job, row) * size_t(dim);
     for (int d = 0; d < dim; ++d) to[row * padded(dim) + d] = from[d] * call.rules.scale;
   }
 }
@@ -114,7 +113,9 @@ void find_tile(const AttentionCall& call, const AttentionJob& job, int tile, int
         (page * size_t(cache.kv_heads) + size_t(job.kv_head)) * size_t(cache.page_tokens) +
         size_t(position % cache.page_tokens);
     found.keys[g] = reinterpret_cast<const T*>(cache.k) + token * size_t(cache.head_dim);
-    found.values[g] = reinterpret_cast<const T*>(cache.v) + token * size_t(cache.head_dim);
+    if (cache.latent_dim == 0) {
+      found.values[g] = reinterpret_cast<const T*>(cache.v) + token * size_t(cache.head_dim);
+    }
     if constexpr (sizeof(T) == 1) {
       std::memcpy(found.key_scale + g * kKeyGroup, cache.k_scale + token, kKeyGroup * 4);
       std::memcpy(found.value_scale + g * kKeyGroup, cache.v_scale + token, kKeyGroup * 4);
@@ -135,6 +136,7 @@ struct TileWork {
   void rows_meet(int tile, int end, Streams<typename Stored::T> keys,
                  Streams<typename Stored::T> values, const Softening& soft) const {
     const int dim = call.cache.head_dim, stride = padded(dim);
+    const int value_dim = call.cache.value_dim(), out_stride = padded(value_dim);
     const int blocks = (job.rows + kRowTile - 1) / kRowTile;
     for (int block = 0; block < blocks; ++block) {
       const int first = job.rows * block / blocks, past = job.rows * (block + 1) / blocks;
@@ -155,8 +157,8 @@ struct TileWork {
       for (int r = 0; r < rows; ++r) {
         weigh(soft, s + r * kTile, max[r], rescale[r], room.span.sum + (first + r) * kSumLanes);
       }
-      mix<Stored>(rows, s, values, see_begin, see_end, rescale, dim, room.span.out + first * stride,
-                  stride);
+      mix<Stored>(rows, s, values, see_begin, see_end, rescale, value_dim,
+                  room.span.out + first * out_stride, out_stride);
       keys.ahead = nullptr;  // the first block has prefetched the next tile
       values.ahead = nullptr;
     }
@@ -166,14 +168,16 @@ struct TileWork {
   // values and reading them back, so at most two blocks of rows do it.
   bool is_direct() const {
     // A head that does not fill whole vectors is padded in scratch: the memory after the last row
-    // of the cache may not be readable.
-    return job.rows <= 2 * kRowTile && call.cache.head_dim % kLanes == 0;
+    // of the cache may not be readable. Values that are keys are transposed there.
+    return call.cache.latent_dim == 0 && job.rows <= 2 * kRowTile &&
+           call.cache.head_dim % kLanes == 0;
   }
 
   void run(int tile, int end, const CacheTile<T>& found, const CacheTile<T>* next) const {
     const Softening soft{call.rules.softcap, sizeof(T) == 1 ? found.key_scale : nullptr,
                          sizeof(T) == 1 ? found.value_scale : nullptr};
-    const int dim = call.cache.head_dim, stride = padded(dim);
+    const int dim = call.cache.head_dim, value_dim = call.cache.value_dim();
+    const int stride = padded(value_dim);
     if (is_direct()) {
       rows_meet<From>(tile, end, {found.keys, next ? next->keys : nullptr, 0},
                       {found.values, next ? next->values : nullptr, dim}, soft);
@@ -187,8 +191,12 @@ struct TileWork {
       widen<From>(found.keys[g], kKeyGroup * dim, k);
       keys[g] = k;
       float* v = room.v + g * kKeyGroup * stride;
-      for (int i = 0; i < std::min(last - g * kKeyGroup, kKeyGroup); ++i) {
-        widen<From>(found.values[g] + i * dim, dim, v + i * stride);
+      if (call.cache.latent_dim > 0) {
+        transpose_keys(k, value_dim, v, stride);
+      } else {
+        for (int i = 0; i < std::min(last - g * kKeyGroup, kKeyGroup); ++i) {
+          widen<From>(found.values[g] + i * dim, dim, v + i * stride);
+        }
       }
       values[g] = v;
     }
@@ -208,19 +216,26 @@ struct TileWork {
   }
 };
 
-// Writes a row's result, out / sum. Zeros are written as positive zeros.
+// Writes a row's result, out / sum. Zeros are written as positive zeros. A sink adds to the sum
+// alone.
 void finish(const AttentionCall& call, const AttentionJob& job, int row, const RowState& state,
             int state_row) {
-  const int dim = call.cache.head_dim;
+  const int dim = call.cache.value_dim();
+  const size_t head = head_of(call, job, row);
   const float* from = state.out + state_row * padded(dim);
-  float* to = call.out + token_of(call, job, row) * call.out_stride + head_offset(call, job, row);
-  divide(from, dim, lanes_sum(state.sum + state_row * kSumLanes), to);
+  float* to = call.out + token_of(call, job, row) * call.out_stride + head * size_t(dim);
+  float sum = lanes_sum(state.sum + state_row * kSumLanes);
+  if (call.rules.sinks) {
+    const float sink = call.rules.sinks[head];
+    sum += float(std::exp(std::min(double(sink) - double(state.max[state_row]), 80.0)));
+  }
+  divide(from, dim, sum, to);
 }
 
 template <class From>
 void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
-  const int dim = call.cache.head_dim;
-  Room room = make_room(scratch, job.rows, dim);
+  const int dim = call.cache.value_dim();
+  Room room = make_room(scratch, job.rows, call.cache.head_dim, dim);
   if (job.partial != nullptr) room.span = state_at(job.partial, size_t(job.rows), dim);
   pack_queries(call, job, room.q);
   bool first = true;
@@ -259,7 +274,7 @@ void attend_best(const AttentionCall& call, const AttentionJob& job, AttentionSc
 }
 
 void merge_best(const AttentionCall& call, const AttentionJob* first, int count, int row) {
-  const int dim = call.cache.head_dim;
+  const int dim = call.cache.value_dim();
   const RowState total = state_at(first->partial, size_t(first->rows), dim);
   for (int i = 1; i < count; ++i) {
     merge(state_at(first[i].partial, size_t(first->rows), dim), row, total, row, padded(dim));
@@ -277,10 +292,10 @@ namespace ridge::cpu {
 HWY_EXPORT(attend_best);
 HWY_EXPORT(merge_best);
 
-RowState state_at(float* memory, size_t rows, int head_dim) {
+RowState state_at(float* memory, size_t rows, int value_dim) {
   RowState state;
   state.out = memory;
-  state.sum = state.out + rows * size_t(padded(head_dim));
+  state.sum = state.out + rows * size_t(padded(value_dim));
   state.max = state.sum + rows * kSumLanes;
   return state;
 }

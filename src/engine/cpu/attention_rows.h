@@ -17,20 +17,20 @@ inline constexpr int kMaxRows = 96;   // of a job: 16 register tiles of 6, 8 of 
 inline constexpr int kSumLanes = 16;  // lanes of the running sum: those of the widest vector
 
 // Rounds up so that every row consists of whole vectors.
-constexpr int padded(int head_dim) { return (head_dim + kSumLanes - 1) / kSumLanes * kSumLanes; }
+constexpr int padded(int dim) { return (dim + kSumLanes - 1) / kSumLanes * kSumLanes; }
 
 // The online softmax of some rows: out = sum over keys of exp(s - max) v, and sum = sum over keys
 // of exp(s - max), spread over lanes. A row that has processed no key has max == kNothing.
 struct RowState {
   float* max = nullptr;  // [rows]
   float* sum = nullptr;  // [rows][kSumLanes]
-  float* out = nullptr;  // [rows][padded head_dim]
+  float* out = nullptr;  // [rows][padded value_dim]
 };
-constexpr size_t state_floats(size_t rows, int head_dim) {
+constexpr size_t state_floats(size_t rows, int value_dim) {
   // max takes the space of a vector.
-  return rows * size_t(kSumLanes + kSumLanes + padded(head_dim));
+  return rows * size_t(kSumLanes + kSumLanes + padded(value_dim));
 }
-RowState state_at(float* memory, size_t rows, int head_dim);
+RowState state_at(float* memory, size_t rows, int value_dim);
 
 // Rows [row, row + rows) of a slice's queries for one KV head, over the keys [begin, end). Rows are
 // counted over tokens and the heads that share the KV head: row = token * group + head in group.

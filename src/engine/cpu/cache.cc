@@ -16,6 +16,7 @@ LayerCache shape_of(const Architecture& shape, const RunnerOptions& options) {
   cache.kv_heads = shape.kv_heads;
   cache.head_dim = shape.head_dim;
   cache.page_tokens = options.page_tokens;
+  cache.latent_dim = shape.latent.kv_rank;
   return cache;
 }
 
@@ -24,9 +25,12 @@ size_t scales_of(const LayerCache& cache, int pages) {
   return size_t(pages) * size_t(cache.kv_heads) * size_t(cache.page_tokens);
 }
 
-// Total over the keys and values of all layers; at least 1.
+// Keys and values, or the latents that are both.
+size_t sides(const Architecture& shape) { return shape.latent ? 1 : 2; }
+
+// Total over the sides of all layers; at least 1.
 size_t all_sides(size_t one, const Architecture& shape) {
-  return std::max<size_t>(2 * one * size_t(shape.layer_count()), 1);
+  return std::max<size_t>(sides(shape) * one * size_t(shape.layer_count()), 1);
 }
 
 }  // namespace
@@ -42,11 +46,12 @@ Cache::Cache(const Architecture& shape, const RunnerOptions& options, int pages)
   }
   LayerCache cache = shape_of(shape, options);
   for (int l = 0; l < shape.layer_count(); ++l) {
-    cache.k = memory_.as<std::byte>() + 2 * size_t(l) * side_bytes_;
-    cache.v = cache.k + side_bytes_;
+    const size_t first = sides(shape) * size_t(l), last = first + sides(shape) - 1;
+    cache.k = memory_.as<std::byte>() + first * side_bytes_;
+    cache.v = memory_.as<std::byte>() + last * side_bytes_;
     if (scales_ > 0) {
-      cache.k_scale = scale_memory_.as<float>() + 2 * size_t(l) * scales_;
-      cache.v_scale = cache.k_scale + scales_;
+      cache.k_scale = scale_memory_.as<float>() + first * scales_;
+      cache.v_scale = scale_memory_.as<float>() + last * scales_;
     }
     layers_.push_back(cache);
   }

@@ -5,9 +5,10 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/elementwise.cc"  // this file, once per target
 // clang-format off
@@ -126,6 +127,35 @@ void norm(ThreadTeam& team, const float* x, int64_t x_stride, int tokens, int co
   });
 }
 
+double sigmoid(float x) { return 1 / (1 + std::exp(-double(x))); }
+
+// Experts outside the best groups get scores below all others.
+void keep_best_groups(const RouterRules& routing, std::vector<double>& scores) {
+  constexpr double kLeast = -std::numeric_limits<double>::infinity();
+  const size_t each = scores.size() / size_t(routing.groups);
+  thread_local std::vector<double> groups;
+  groups.clear();
+  for (size_t at = 0; at < scores.size(); at += each) {
+    double best = kLeast, second = kLeast;
+    for (size_t e = at; e < at + each; ++e) {
+      second = std::max(second, std::min(best, scores[e]));
+      best = std::max(best, scores[e]);
+    }
+    groups.push_back(best + (routing.correction && each > 1 ? second : 0));
+  }
+  for (int left = routing.groups - routing.top_groups; left > 0; --left) {
+    // The worst, the later among equals.
+    size_t worst = groups.size();
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (!std::isnan(groups[g]) && (worst == groups.size() || groups[g] <= groups[worst]))
+        worst = g;
+    }
+    if (worst == groups.size()) return;
+    groups[worst] = std::numeric_limits<double>::quiet_NaN();
+    std::fill_n(scores.begin() + std::ptrdiff_t(worst * each), each, kLeast);
+  }
+}
+
 }  // namespace
 
 void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int columns,
@@ -170,25 +200,34 @@ void soft_cap(ThreadTeam& team, float* x, int64_t count, float cap) {
 }
 
 void choose_experts(const float* logits, int experts, int top_k, bool normalize, int32_t* chosen,
-                    float* weight) {
+                    float* weight, const RouterRules& routing, const float* correction) {
   assert(top_k > 0 && top_k <= experts);
-  const float max = *std::max_element(logits, logits + experts);
-  double total = 0;
-  for (int e = 0; e < experts; ++e) total += std::exp(double(logits[e] - max));
-  double kept = 0;
+  thread_local std::vector<double> scores;  // it grows to the largest router and is kept
+  scores.assign(logits, logits + experts);
+  for (int e = 0; correction && e < experts; ++e) {
+    scores[size_t(e)] = sigmoid(logits[e]) + double(correction[e]);
+  }
+  if (routing.top_groups < routing.groups) keep_best_groups(routing, scores);
   for (int i = 0; i < top_k; ++i) {
     int best = -1;
     for (int e = 0; e < experts; ++e) {
       if (std::find(chosen, chosen + i, e) != chosen + i) continue;
-      if (best < 0 || logits[e] > logits[best]) best = e;
+      if (best < 0 || scores[size_t(e)] > scores[size_t(best)]) best = e;
     }
     chosen[i] = best;
-    const double probability = std::exp(double(logits[best] - max)) / total;
-    weight[i] = float(probability);
-    kept += probability;
   }
-  if (!normalize) return;
-  for (int i = 0; i < top_k; ++i) weight[i] = float(double(weight[i]) / kept);
+  const float max = *std::max_element(logits, logits + experts);
+  double total = 0, kept = 0;
+  for (int e = 0; !routing.sigmoid && e < experts; ++e) total += std::exp(double(logits[e] - max));
+  for (int i = 0; i < top_k; ++i) {
+    const float logit = logits[chosen[i]];
+    const double share = routing.sigmoid ? sigmoid(logit) : std::exp(double(logit - max)) / total;
+    weight[i] = float(share);
+    kept += share;
+  }
+  for (int i = 0; i < top_k; ++i) {
+    weight[i] = float(double(weight[i]) / (normalize ? kept : 1) * double(routing.scale));
+  }
 }
 
 }  // namespace ridge::cpu

@@ -22,9 +22,11 @@ void embed(ThreadTeam& team, const Matrix& table, const int32_t* tokens, int cou
            float* x, int64_t stride);
 // x = c tanh(x / c), in place.
 void soft_cap(ThreadTeam& team, float* x, int64_t count, float cap);
-// Selects the experts of each token: softmax over the router's logits in f32, then the top_k
-// largest (ties: the lower index first). With `normalize` their weights are scaled to sum to 1.
+// Selects the experts of a token: the top_k largest of the router's logits (ties: the lower index
+// first), weighted by the softmax over all. With `normalize` their weights are scaled to sum to 1.
+// `routing` changes the choice and the weights; `correction` is its bias per expert, or null.
 void choose_experts(const float* logits, int experts, int top_k, bool normalize, int32_t* chosen,
-                    float* weight);
+                    float* weight, const RouterRules& routing = {},
+                    const float* correction = nullptr);
 
 }  // namespace ridge::cpu

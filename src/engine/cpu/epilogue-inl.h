@@ -94,11 +94,22 @@ HWY_INLINE V activate(D d, V x, Activation activation) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(z))));
 }
 
+// gpt-oss: both clamped, g sigmoid(1.702 g) (u + 1).
+template <class D, class V>
+HWY_INLINE V gate_times_up(D d, V gate, V up, Activation activation) {
+  if (activation != Activation::clamped_swiglu) return hn::Mul(activate(d, gate, activation), up);
+  const V limit = hn::Set(d, kSwigluLimit), one = hn::Set(d, 1.0f);
+  const V g = hn::Min(gate, limit), u = hn::Max(hn::Min(up, limit), hn::Neg(limit));
+  const V z = hn::Max(hn::Mul(hn::Set(d, kSwigluSlope), g), hn::Set(d, -87.0f));
+  const V glu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Neg(z))));
+  return hn::Mul(glu, hn::Add(u, one));
+}
+
 // Processes all groups of a token before the next token: the tokens' rows of y are far apart.
 inline void finish(const Epilogue& e) {
   const hn::CappedTag<float, kGroup> d;
   const size_t lanes = hn::Lanes(d);
-  alignas(64) float rest[kGroup] = {}, rest_bias[kGroup] = {};
+  alignas(64) float rest[kGroup] = {}, rest_bias[kGroup] = {}, rest_up[kGroup] = {};
   for (int t = 0; t < e.tokens; ++t) {
     for (int first = 0; first < e.rows; first += kGroup) {
       const int rows = std::min(kGroup, e.rows - first);
@@ -108,11 +119,17 @@ inline void finish(const Epilogue& e) {
       const float* bias = e.bias ? e.bias + first : nullptr;
       if (!whole && e.accumulate) std::copy_n(y, rows, rest);
       if (!whole && bias) bias = std::copy_n(bias, rows, rest_bias) - rows;
+      const float* up_bias = e.up_bias ? e.up_bias + first : nullptr;
+      if (!whole && up_bias) up_bias = std::copy_n(up_bias, rows, rest_up) - rows;
       const int64_t at = first / kGroup * e.group_stride + t * kGroup;
       for (size_t r = 0; r < kGroup; r += lanes) {
         auto v = hn::Load(d, e.sums + at + r);
         if (bias) v = hn::Add(v, hn::LoadU(d, bias + r));
-        if (e.up) v = hn::Mul(activate(d, v, e.activation), hn::Load(d, e.up + at + r));
+        if (e.up) {
+          auto up = hn::Load(d, e.up + at + r);
+          if (up_bias) up = hn::Add(up, hn::LoadU(d, up_bias + r));
+          v = gate_times_up(d, v, up, e.activation);
+        }
         if (e.accumulate) v = hn::Add(hn::LoadU(d, to + r), v);
         hn::StoreU(v, d, to + r);
       }

@@ -1,5 +1,7 @@
 #include "engine/cpu/matmul.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -13,10 +15,10 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int kMaxStreamTokens = 8;  // see MatmulKernel::stream_tokens
 // Groups of 16 rows in a work item of prefill. Activations move from L3 to L2 once for all 64 rows
 // (f32: 2 x 64 / 4 B = 32 operations a byte), and small matrices still have work for every thread.
-constexpr int kTurnGroups = 4;
+// Tiles outrun that: see turn_groups().
+constexpr int kTurnGroups = 4, kMostTurnGroups = 8;
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
@@ -47,25 +49,26 @@ struct Input::Room {
   uint16_t* bf16;
   InputBlock* blocks;
   int16_t* pairs;
-  int max_tokens;
+  int64_t max_tokens;
   int64_t max_columns;
 };
 
 // Access for the kernels to the private members of PackedMatrix and Input.
 struct MatmulAccess {
-  static const MatmulKernel& kernel(const PackedMatrix& w) {
-    return matmul_kernels().of(w.view_.storage);
+  static const MatmulKernel& kernel(const PackedMatrix& w, int tokens) {
+    const MatmulKernels& kernels = matmul_kernels();
+    return w.invariant_ ? kernels.of(w.view_.storage) : kernels.of(w.view_.storage, tokens);
   }
   static WeightView weights(const PackedMatrix& w) {
     const Layout layout = static_cast<Layout>(w.layout_);
     if (layout == Layout::plain) return {w.view_.data, w.view_.row_stride, w.rows_, w.columns_};
-    return {w.packed_.get(), group_bytes(layout, w.columns_), w.rows_, w.columns_};
+    return {w.packed_.get(), group_bytes(layout, w.columns_), w.rows_, w.columns_, true};
   }
   static double group_cost(const PackedMatrix& w) {  // bytes
     const WeightView view = weights(w);
     return double(view.stride) * (static_cast<Layout>(w.layout_) == Layout::plain ? kGroup : 1);
   }
-  static InputView input(const Input& x) {
+  static InputView input(const Input& x, int64_t first) {
     const Input::Room& room = *x.room_;
     InputView view;
     view.f32 = room.f32;
@@ -76,15 +79,16 @@ struct MatmulAccess {
     view.blocks_stride = x.columns_ / kBlock | 1;
     view.pairs = room.pairs;
     view.pairs_stride = odd_lines(x.columns_, 2);
+    view.f32 += first * view.f32_stride;
+    view.bf16 += first * view.bf16_stride;
+    view.blocks += first * view.blocks_stride;
+    view.pairs += first * view.pairs_stride;
     return view;
   }
 };
 
-PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team)
-    : rows_(matrix.rows),
-      columns_(matrix.columns),
-      input_kind_(matmul_kernels().of(matrix.storage).input),
-      view_(matrix) {
+PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team, bool invariant)
+    : rows_(matrix.rows), columns_(matrix.columns), invariant_(invariant), view_(matrix) {
   const Layout layout = layout_of(matrix.storage);
   layout_ = static_cast<int>(layout);
   if (layout == Layout::plain) return;
@@ -99,6 +103,10 @@ PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team)
   packed_ = std::move(packed);
 }
 
+InputKind PackedMatrix::input_kind(int tokens) const {
+  return MatmulAccess::kernel(*this, tokens).input;
+}
+
 double PackedMatrix::repacked_bytes() const {
   if (!packed_) return 0;
   return double(group_count(rows_)) * double(group_bytes(static_cast<Layout>(layout_), columns_));
@@ -109,8 +117,8 @@ std::span<const std::byte> PackedMatrix::memory() const {
   return {view_.data, static_cast<size_t>(rows_ * view_.row_stride)};
 }
 
-Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
-  const int64_t tokens = std::max(1, max_tokens), columns = round_up(max_columns, kPad);
+Input::Input(int64_t max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
+  const int64_t tokens = std::max<int64_t>(1, max_tokens), columns = round_up(max_columns, kPad);
   // Untouched memory costs nothing, and activation types that no matrix reads are not touched.
   const int64_t f32 = tokens * odd_lines(columns, 4) * 4;
   const int64_t bf16 = tokens * odd_lines(columns, 2) * 2;
@@ -128,9 +136,10 @@ Input::Input(int max_tokens, int64_t max_columns) : room_(std::make_unique<Room>
 
 Input::~Input() = default;
 
-void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
-                std::span<const InputKind> kinds) {
-  assert(tokens <= room_->max_tokens && columns <= room_->max_columns);
+void Input::set_parts(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
+                      int64_t step, int parts, std::span<const InputKind> kinds) {
+  const int64_t rows = int64_t{tokens} * parts;
+  assert(rows <= room_->max_tokens && columns <= room_->max_columns);
   tokens_ = tokens;
   columns_ = columns;
   stride_ = stride;
@@ -138,10 +147,10 @@ void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, in
   bool wanted[3] = {};
   for (const InputKind kind : kinds) wanted[static_cast<int>(kind)] = true;
   const MatmulKernels& kernels = matmul_kernels();
-  const InputView view = MatmulAccess::input(*this);
+  const InputView view = MatmulAccess::input(*this, 0);
   const int64_t padded = round_up(columns, kPad);
   const auto convert = [&](int64_t t) {
-    const float* const row = x + t * stride;
+    const float* const row = x + t % tokens * stride + t / tokens * step;
     if (wanted[static_cast<int>(InputKind::f32)]) {
       kernels.plain.input.copy(row, columns, padded, room_->f32 + t * view.f32_stride);
     }
@@ -154,14 +163,13 @@ void Input::set(ThreadTeam& team, const float* x, int64_t stride, int tokens, in
     }
   };
   // About a microsecond of work costs less than synchronizing the threads.
-  if (tokens * columns <= (8 << 10)) {
-    for (int t = 0; t < tokens; ++t) convert(t);
+  if (rows * columns <= (8 << 10)) {
+    for (int64_t t = 0; t < rows; ++t) convert(t);
     return;
   }
   team.run([&](int index) {
-    const int first = int(int64_t{tokens} * index / team.size());
-    const int last = int(int64_t{tokens} * (index + 1) / team.size());
-    for (int t = first; t < last; ++t) convert(t);
+    const int64_t last = rows * (index + 1) / team.size();
+    for (int64_t t = rows * index / team.size(); t < last; ++t) convert(t);
   });
 }
 
@@ -178,24 +186,44 @@ struct Job {
   double group_cost;
 };
 
+int tokens_of(const Gemm& gemm) { return gemm.tokens > 0 ? gemm.tokens : gemm.x->tokens(); }
+
 Job make_job(const Gemm& gemm) {
   Job job;
   job.gemm = &gemm;
-  job.kernel = &MatmulAccess::kernel(*gemm.w);
+  job.tokens = tokens_of(gemm);
+  job.kernel = &MatmulAccess::kernel(*gemm.w, job.tokens);
   job.w = MatmulAccess::weights(*gemm.w);
-  job.x = MatmulAccess::input(*gemm.x);
-  job.tokens = gemm.x->tokens();
+  job.x = MatmulAccess::input(*gemm.x, gemm.first);
   job.groups = group_count(gemm.w->rows());
   job.group_cost = MatmulAccess::group_cost(*gemm.w);
   job.up_kernel = nullptr;
   if (gemm.up) {
     assert(gemm.up->rows() == gemm.w->rows() && gemm.up->columns() == gemm.w->columns());
-    job.up_kernel = &MatmulAccess::kernel(*gemm.up);
+    job.up_kernel = &MatmulAccess::kernel(*gemm.up, job.tokens);
     job.up = MatmulAccess::weights(*gemm.up);
     job.group_cost += MatmulAccess::group_cost(*gemm.up);
   }
   return job;
 }
+
+// The kernels' begin() and end() around their use by a thread. Those of a gate and its up
+// projection are the same wherever they have any.
+class KernelScope {
+ public:
+  explicit KernelScope(const Job& job)
+      : kernel_(job.kernel->begin || !job.up_kernel ? *job.kernel : *job.up_kernel) {
+    if (kernel_.begin) kernel_.begin();
+  }
+  ~KernelScope() {
+    if (kernel_.end) kernel_.end();
+  }
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+
+ private:
+  const MatmulKernel& kernel_;
+};
 
 void finish_groups(const Job& job, int64_t first, int64_t last, int token, int tokens,
                    const float* sums, const float* up, int64_t group_stride) {
@@ -207,6 +235,7 @@ void finish_groups(const Job& job, int64_t first, int64_t last, int token, int t
   e.rows = static_cast<int>(std::min(last * kGroup, job.w.rows) - row);
   e.tokens = tokens;
   e.bias = gemm.bias ? gemm.bias + row : nullptr;
+  e.up_bias = gemm.up_bias ? gemm.up_bias + row : nullptr;
   e.accumulate = gemm.accumulate;
   e.sums = sums;
   e.up = gemm.up ? up : nullptr;
@@ -215,31 +244,46 @@ void finish_groups(const Job& job, int64_t first, int64_t last, int token, int t
   matmul_kernels().plain.finish(e);
 }
 
-// Computes groups [first, last) for few tokens. Gate and up alternate, so that both stream.
+// Whether the GEMM reads its weights as it multiplies, or unpacks them into panels first. Several
+// slices of tokens must find a group's weights in the L2, of which most CPUs have 1 MB or more.
+bool streams(const Job& job) {
+  constexpr double kMostCached = 512 << 10;
+  if (job.tokens > kStreamSlice && job.group_cost > kMostCached) return false;
+  return job.tokens <= job.kernel->stream_tokens &&
+         (!job.up_kernel || job.tokens <= job.up_kernel->stream_tokens);
+}
+
+// Computes groups [first, last) of a small-M GEMM. Gate and up alternate, so that both stream. More
+// than kStreamSlice tokens are cut into equal slices, of which all but the first find the group's
+// weights in the L2.
 void stream_groups(const Job& job, int64_t first, int64_t last) {
-  alignas(64) float sums[kMaxStreamTokens * kGroup], up[kMaxStreamTokens * kGroup];
+  alignas(64) float sums[kStreamSlice * kGroup], up[kStreamSlice * kGroup];
+  const int slices = (job.tokens + kStreamSlice - 1) / kStreamSlice;
+  const int each = (job.tokens + slices - 1) / slices;
   for (int64_t g = first; g < last; ++g) {
-    job.kernel->stream(job.w, g, job.x, 0, job.tokens, sums);
-    if (job.up_kernel) job.up_kernel->stream(job.up, g, job.x, 0, job.tokens, up);
-    finish_groups(job, g, g + 1, 0, job.tokens, sums, up, 0);
+    for (int token = 0; token < job.tokens; token += each) {
+      const int tokens = std::min(each, job.tokens - token);
+      job.kernel->stream(job.w, g, job.x, token, tokens, sums);
+      if (job.up_kernel) job.up_kernel->stream(job.up, g, job.x, token, tokens, up);
+      finish_groups(job, g, g + 1, token, tokens, sums, up, 0);
+    }
   }
 }
 
 // Scratch of a thread: the unpacked panel of one chunk, and sums[g][t][16].
 struct Scratch {
   alignas(64) std::byte panel[kScratchBytes];
-  alignas(64) float sums[2][kTurnGroups * kTokenBlock * kGroup];
+  alignas(64) float sums[2][kMostTurnGroups * kTokenBlock * kGroup];
 };
 
 // Prefetches part `part` of `parts` of the memory that unpack(w, group, column) will read. Without
 // the prefetch, unpacking would stall on memory.
 void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t group, int64_t column,
                     int part, int parts) {
-  const bool packed = kernel.input == InputKind::int8;
   const int64_t bytes = w.stride * std::min<int64_t>(kernel.chunk, w.columns - column) / w.columns;
   const int64_t start = w.stride * column / w.columns;
-  const int64_t rows = packed ? 1 : std::min<int64_t>(kGroup, w.rows - group * kGroup);
-  const std::byte* const from = w.data + group * (packed ? 1 : kGroup) * w.stride + start;
+  const int64_t rows = w.packed ? 1 : std::min<int64_t>(kGroup, w.rows - group * kGroup);
+  const std::byte* const from = w.data + group * (w.packed ? 1 : kGroup) * w.stride + start;
   const int64_t lines = bytes / 64 + 1;
   for (int64_t i = rows * lines * part / parts; i < rows * lines * (part + 1) / parts; ++i) {
     __builtin_prefetch(from + i / lines * w.stride + i % lines * 64, 0, 2);
@@ -249,9 +293,11 @@ void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t gro
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
                      float* sums) {
-  constexpr int kSlice = 24;  // tokens between two batches of prefetches
-  const int slices = (tokens + kSlice - 1) / kSlice;
-  std::fill_n(sums, (last - first) * kTokenBlock * kGroup, 0.0f);
+  const int slice_tokens = 2 * kernel.token_tile;  // between two batches of prefetches
+  const int slices = (tokens + slice_tokens - 1) / slice_tokens;
+  for (int64_t g = 0; g < last - first; ++g) {
+    std::fill_n(sums + g * kTokenBlock * kGroup, tokens * kGroup, 0.0f);
+  }
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
     for (int64_t g = first; g < last; g += kernel.panel_groups) {
       const int count = static_cast<int>(std::min<int64_t>(kernel.panel_groups, last - g));
@@ -265,25 +311,33 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
       const int64_t next_column = turn_ends ? column + kernel.chunk : column;
       float* const group_sums = sums + (g - first) * kTokenBlock * kGroup;
       for (int slice = 0; slice < slices; ++slice) {
-        const int t = slice * kSlice;
+        const int t = slice * slice_tokens;
         for (int i = 0; i < kernel.panel_groups && next + i < last && next_column < w.columns;
              ++i) {
           prefetch_panel(kernel, w, next + i, next_column, slice, slices);
         }
         kernel.multiply(panel, panel_stride, count, column, w.columns, x, token + t,
-                        std::min(kSlice, tokens - t), group_sums + t * kGroup);
+                        std::min(slice_tokens, tokens - t), group_sums + t * kGroup);
       }
     }
   }
 }
 
-void panel_groups(const Job& job, int64_t first, int64_t last, Scratch& scratch) {
+// Blocks of tokens, about equal, as small as both kernels need them.
+int token_block(const Job& job) {
   int most = job.kernel->token_block;
   if (job.up_kernel) most = std::min(most, job.up_kernel->token_block);
   const int blocks = (job.tokens + most - 1) / most;
-  const int each = static_cast<int>(round_up((job.tokens + blocks - 1) / blocks, 12));
-  for (int token = 0; token < job.tokens; token += each) {
-    const int tokens = std::min(each, job.tokens - token);
+  return std::min(
+      most, static_cast<int>(round_up((job.tokens + blocks - 1) / blocks, job.kernel->token_tile)));
+}
+
+// Groups [first, last) for tokens [begin, end).
+void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int end,
+                  Scratch& scratch) {
+  const int each = token_block(job);
+  for (int token = begin; token < end; token += each) {
+    const int tokens = std::min(each, end - token);
     multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
                     scratch.sums[0]);
     if (job.up_kernel) {
@@ -308,22 +362,41 @@ void stream_share(std::span<const Job> jobs, int index, int threads) {
     };
     const int64_t first = index == 0 ? 0 : boundary(index);
     const int64_t last = index == threads - 1 ? job.groups : boundary(index + 1);
+    const KernelScope scope(job);
     stream_groups(job, first, last);
     start += double(job.groups) * job.group_cost;
   }
 }
 
-// Work items of kTurnGroups groups; each thread takes the next item when it is free.
-void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next) {
+// Where rows alternate under one block of tokens, its activations stay in the L2 up to this size.
+// Larger ones come from the L3 for every item: then items have more rows, as long as there are two
+// for each thread.
+int turn_groups(const Job& job, int64_t token_blocks, int threads) {
+  constexpr int64_t kStays = 1 << 20;
+  const bool stays = int64_t{token_block(job)} * job.w.columns * 2 <= kStays;
+  if (!job.kernel->tokens_outer || stays) return kTurnGroups;
+  return job.groups / kMostTurnGroups * token_blocks >= 2 * threads ? kMostTurnGroups : kTurnGroups;
+}
+
+// Work items of some groups, for all tokens or, where the kernel wants that, for a block of them;
+// each thread takes the next item when it is free.
+void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next, int threads) {
   static_assert(kScratchBytes >= 2 * kPanelBytes);
   Scratch scratch;
   int64_t start = 0;
   int64_t turn = next.fetch_add(1, std::memory_order_relaxed);
   for (const Job& job : jobs) {
-    const int64_t turns = (job.groups + kTurnGroups - 1) / kTurnGroups;
+    const int each = job.kernel->tokens_outer ? token_block(job) : job.tokens;
+    const int64_t token_blocks = (job.tokens + each - 1) / each;
+    const int rows_each = turn_groups(job, token_blocks, threads);
+    const int64_t of_rows = (job.groups + rows_each - 1) / rows_each;
+    const int64_t turns = of_rows * token_blocks;
+    const KernelScope scope(job);
     while (turn < start + turns) {
-      const int64_t first = (turn - start) * kTurnGroups;
-      panel_groups(job, first, std::min(first + kTurnGroups, job.groups), scratch);
+      const int64_t first = (turn - start) % of_rows * rows_each;
+      const int token = static_cast<int>((turn - start) / of_rows) * each;
+      panel_groups(job, first, std::min(first + rows_each, job.groups), token,
+                   std::min(token + each, job.tokens), scratch);
       turn = next.fetch_add(1, std::memory_order_relaxed);
     }
     start += turns;
@@ -337,33 +410,29 @@ void multiply(ThreadTeam& team, std::span<const Gemm> gemms) {
   for (; gemms.size() > kMost; gemms = gemms.subspan(kMost)) {
     multiply(team, gemms.first(kMost));
   }
-  Job jobs[kMost];
-  size_t count = 0;
-  bool few = true;
+  Job streamed[kMost], panelled[kMost];
+  size_t streamed_count = 0, panelled_count = 0;
   for (const Gemm& gemm : gemms) {
-    if (gemm.x->tokens() == 0 || gemm.w->rows() == 0) continue;
-    jobs[count] = make_job(gemm);
-    const Job& job = jobs[count++];
-    few &= job.tokens <= job.kernel->stream_tokens &&
-           (!job.up_kernel || job.tokens <= job.up_kernel->stream_tokens);
+    if (tokens_of(gemm) == 0 || gemm.w->rows() == 0) continue;
+    const Job job = make_job(gemm);
+    (streams(job) ? streamed[streamed_count++] : panelled[panelled_count++]) = job;
   }
-  if (count == 0) return;
-  const std::span<const Job> all(jobs, count);
+  if (streamed_count + panelled_count == 0) return;
   std::atomic<int64_t> next = 0;
   team.run([&](int index) {
-    if (few) {
-      stream_share(all, index, team.size());
-    } else {
-      panel_share(all, next);
-    }
+    if (streamed_count > 0) stream_share({streamed, streamed_count}, index, team.size());
+    if (panelled_count > 0) panel_share({panelled, panelled_count}, next, team.size());
   });
 }
 
-std::string kernel_name(Storage storage) {
+std::string kernel_name(Storage storage, bool invariant) {
   const MatmulKernels& kernels = matmul_kernels();
   const bool plain = layout_of(storage) == Layout::plain;
-  return std::string(plain ? kernels.plain.isa : kernels.blocks.isa) + " " +
-         kernels.of(storage).name;
+  const MatmulKernel &few = kernels.of(storage), &many = kernels.of(storage, kTiledTokens);
+  const std::string name =
+      fmt::format("{} {}", plain ? kernels.plain.isa : kernels.blocks.isa, few.name);
+  if (invariant || &many == &few) return name;
+  return fmt::format("{}, from {} tokens {} {}", name, kTiledTokens, kernels.plain.isa, many.name);
 }
 
 }  // namespace ridge::cpu

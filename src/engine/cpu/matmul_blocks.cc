@@ -7,7 +7,8 @@
 
 #include "engine/cpu/matmul_kernels.h"
 
-#define HWY_DISABLED_TARGETS (HWY_SSE4 | HWY_AVX3_DL)  // as in matmul_plain.cc
+#define HWY_DISABLED_TARGETS /* as in matmul_plain.cc */ \
+  (HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #if defined(__x86_64__)
 #define HWY_BASELINE_TARGETS HWY_SSSE3
 #endif
@@ -15,6 +16,8 @@
 #define HWY_TARGET_INCLUDE "engine/cpu/matmul_blocks.cc"  // this file, once per target
 #include <hwy/foreach_target.h>                           // must come before highway.h
 #include <hwy/highway.h>
+
+#include "base/highway_targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
@@ -56,7 +59,7 @@ HWY_EXPORT(get_own_blocks);
 
 std::vector<BlockKernels> block_kernels() {
   std::vector<BlockKernels> all;
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {  // best first
+  for_each_target(HWY_TARGETS, HWY_STATIC_TARGET, [&]([[maybe_unused]] int64_t target) {
 #if HWY_ARCH_X86
     if (target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni")) {
       all.push_back(avx3_vnni::get_own_blocks("AVX3_VNNI"));
@@ -65,12 +68,8 @@ std::vector<BlockKernels> block_kernels() {
       all.push_back(avx2_vnni::get_own_blocks("AVX2_VNNI"));
     }
 #endif
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     all.push_back(HWY_DYNAMIC_DISPATCH(get_own_blocks)());
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
   return all;
 }
 

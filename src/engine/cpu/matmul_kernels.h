@@ -1,11 +1,16 @@
 // The contract between the GEMM driver (matmul.cc) and the kernels of each instruction
-// set (matmul_plain.cc, matmul_blocks.cc).
+// set (matmul_plain.cc, matmul_blocks.cc, matmul_amx.h).
 //
 // All kernels work on groups of 16 rows and leave raw sums as sums[token][16]. The order of a sum
 // is fixed by the columns, the storage and the instruction set:
 //   plain  per chunk of columns, lane l of one vector sums columns l, l + lanes, ...; the lanes are
 //          added up in a fixed tree, and the chunks in order;
-//   block  per block of 32 (q6: 16), an exact integer, scaled and added in f32, blocks in order.
+//   fp8    the same, with one vector for each block of 128 columns, scaled and added to the
+//   chunk's; tiles  per 32 columns, the sums of the even and of the odd ones, added to the sum
+//   (AMX); block  per block of 32 (q6: 16), an exact integer, scaled and added in f32, blocks in
+//   order.
+// Many tokens of a block format go through tiles where the CPU has them (MatmulKernels::of): other
+// roundings than those of few tokens, unless the matrix is to be invariant.
 #pragma once
 
 #include <cstdint>
@@ -46,16 +51,23 @@ inline constexpr int64_t kPad = 32;  // the widest vector: 32 elements of bf16
 
 struct WeightView {
   const std::byte* data = nullptr;
-  int64_t stride = 0;  // bytes of a row (plain) or of a group (blocks)
+  int64_t stride = 0;  // bytes of a row (plain) or of a group (packed)
   int64_t rows = 0, columns = 0;
+  bool packed = false;  // as pack.h has it
 };
 
 // Tokens per block: weights are unpacked once for all of them, while their activations of one chunk
 // of columns stay in 270 KB of the L2: 132 tokens of f32 or bf16 (2 KB each), 264 of int8 (1 KB
 // each; 2 KB with pairs). Multiples of 12, so that tiles of 2, 3, 4 and 6 tokens divide them.
-inline constexpr int kTokenBlock = 264;         // the maximum
-inline constexpr int kPanelBytes = 20 << 10;    // one unpacked group of a block format
-inline constexpr int kScratchBytes = 40 << 10;  // largest panel: at most 16 x 528 floats, 2 groups
+inline constexpr int kTokenBlock = 264;       // the maximum
+inline constexpr int kStreamSlice = 12;       // tokens of a call of `stream`, at most
+inline constexpr int kPanelBytes = 20 << 10;  // one unpacked group of a block format
+inline constexpr int kScratchBytes =
+    40 << 10;  // largest panel: 16 x 528 floats and fp8's scales, 2 groups
+
+using StreamGroup = void (*)(const WeightView& w, int64_t group, const InputView& x, int token,
+                             int tokens, float* sums);
+using UnpackPanel = void (*)(const WeightView& w, int64_t group, int64_t column, std::byte* panel);
 
 struct MatmulKernel {
   const char* name = "";
@@ -63,13 +75,17 @@ struct MatmulKernel {
   int chunk = 0;         // columns of a panel
   int panel_groups = 1;  // groups that `multiply` processes together
   int token_block = kTokenBlock / 2;
-  int stream_tokens = 8;  // largest token count for which `stream` is faster
+  int token_tile = 12;        // blocks of tokens are multiples of it
+  bool tokens_outer = false;  // all rows for one block of tokens, then for the next
+  int stream_tokens = 8;      // largest token count for which `stream` is faster
+  // A thread calls `begin` before it calls the others, and `end` when it is done. Null: nothing.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
   // sums = w x, for few tokens. Weights are used directly as they are loaded.
-  void (*stream)(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
-                 float* sums) = nullptr;
+  StreamGroup stream = nullptr;
   // Unpacks the weights of columns [column, column + chunk) for `multiply`. Null: `multiply` reads
   // the packed weights.
-  void (*unpack)(const WeightView& w, int64_t group, int64_t column, std::byte* panel) = nullptr;
+  UnpackPanel unpack = nullptr;
   // sums += panel x for 1 .. panel_groups groups, panel_stride bytes apart; group g's sums start at
   // sums + g kTokenBlock 16. `columns` is the matrix's column count. Without unpack the panels are
   // the packed groups.
@@ -87,7 +103,8 @@ struct Epilogue {
   bool accumulate = false;
   const float* sums = nullptr;  // [group][token][16]
   const float* up = nullptr;    // the same for the up projection of a gated MLP
-  int64_t group_stride = 0;     // floats between the sums of two groups
+  const float* up_bias = nullptr;
+  int64_t group_stride = 0;  // floats between the sums of two groups
   Activation activation = Activation::silu;
 };
 
@@ -100,22 +117,40 @@ struct InputKernels {
 
 struct PlainKernels {
   const char* isa = "";
-  MatmulKernel f32, f16, bf16;
+  MatmulKernel f32, f16, bf16, fp8;
   InputKernels input;
   void (*finish)(const Epilogue& epilogue) = nullptr;
 };
 struct BlockKernels {
   const char* isa = "";
-  MatmulKernel of[kLayoutCount];  // by Layout; the entry of plain is unused
-  bool pairs = false;             // some kernel reads InputView::pairs
+  MatmulKernel of[kLayoutCount];                // by Layout; the entry of plain is unused
+  StreamGroup stream_ahead[kLayoutCount] = {};  // the same sums with prefetches, for some CPUs
+  UnpackPanel bf16[kLayoutCount] = {};  // to pairs of bf16, as tiles read them (matmul_amx.h)
+  bool pairs = false;                   // some kernel reads InputView::pairs
 };
+
+// bf16 by AMX tiles (matmul_amx.h); only where amx_is_usable().
+MatmulKernel amx_kernel();
+
+// From so many tokens on tiles are faster than integer dot products, although they need the weights
+// unpacked to bf16 (by prototypes on an Emerald Rapids).
+inline constexpr int kTiledTokens = 24;
 
 struct MatmulKernels {
   PlainKernels plain;
   BlockKernels blocks;
-  const char* isa = "";  // "AVX3_BF16"
+  const char* isa = "";              // "AVX3_BF16"
+  MatmulKernel tiled[kLayoutCount];  // block formats by tiles; without any: no `multiply`
+  // For any number of tokens: their sums are the same bits.
   const MatmulKernel& of(Storage storage) const;
+  // The fastest one.
+  const MatmulKernel& of(Storage storage, int tokens) const;
 };
+
+// The same with BlockKernels::stream_ahead.
+MatmulKernels with_prefetches(MatmulKernels kernels);
+// The same with tiles, whose kernel for bf16 is given, for block formats too.
+MatmulKernels with_tiles(MatmulKernels kernels, const MatmulKernel& tiles);
 
 // The kernels that this CPU supports, best first. Each list has every compiled target once and is
 // never empty.
@@ -123,10 +158,9 @@ std::vector<PlainKernels> plain_kernels();
 std::vector<BlockKernels> block_kernels();
 const std::vector<MatmulKernels>& all_matmul_kernels();
 
-// The kernels in use: the best ones, unless a test or benchmark chooses others (an index into
-// all_matmul_kernels()). A PackedMatrix and an Input may only be used with the kernels they were
-// made with.
+// The kernels in use: the best ones, unless a test or benchmark chooses others, which must outlive
+// their use. A PackedMatrix and an Input may only be used with the kernels they were made with.
 const MatmulKernels& matmul_kernels();
-void choose_matmul_kernels(int index);
+void choose_matmul_kernels(const MatmulKernels& kernels);
 
 }  // namespace ridge::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "engine/weights/storage_blocks.h"
@@ -113,6 +114,14 @@ void get_q6_k(const std::byte* row, int64_t block, Block& to) {
   to.scale[1] = f32_to_f16(d * source.scales[2 * g + 1]);
 }
 
+// Powers of two from 2^-24 to 2^15 are exact in f16: an exponent below 104 is not, and no released
+// model has one.
+void get_mxfp4(const std::byte* row, int64_t block, Block& to) {
+  const auto source = read<BlockMxfp4>(row + block * int64_t{sizeof(BlockMxfp4)});
+  to.scale[0] = f32_to_f16(half_scale(source));
+  std::memcpy(to.q, source.q, 16);
+}
+
 using Get = void (*)(const std::byte* row, int64_t block, Block& to);
 
 Get get_of(Storage storage) {
@@ -131,6 +140,8 @@ Get get_of(Storage storage) {
       return get_q5_k;
     case Storage::q6_k:
       return get_q6_k;
+    case Storage::mxfp4:
+      return get_mxfp4;
     default:
       return get_q8_0;
   }
@@ -154,6 +165,8 @@ Layout layout_of(Storage storage) {
       return Layout::q5_min;
     case Storage::q6_k:
       return Layout::q6;
+    case Storage::mxfp4:
+      return Layout::fp4;
     default:
       return Layout::plain;
   }

@@ -20,8 +20,12 @@ namespace ridge::cpu {
 inline constexpr int kGroup = 16;  // rows
 inline constexpr int kBlock = 32;  // columns
 
-enum class Layout : uint8_t { plain, q4, q4_min, q5, q5_min, q6, q8 };
-inline constexpr int kLayoutCount = 7;
+enum class Layout : uint8_t { plain, q4, q4_min, q5, q5_min, q6, q8, fp4 };
+inline constexpr int kLayoutCount = 8;
+
+// fp4: what a nibble stands for, twice the number of e2m1 plus the layout's offset of 16.
+inline constexpr uint8_t kFp4Levels[16] = {16, 17, 18, 19, 20, 22, 24, 28,
+                                           16, 15, 14, 13, 12, 10, 8,  4};
 
 struct LayoutInfo {
   int value_bits;         // bits of the integers' range
@@ -47,6 +51,8 @@ inline constexpr LayoutInfo layout_info(Layout layout) {
       return {5, 8, 32, true, 0};
     case Layout::q6:
       return {6, 8, 16, false, 32};
+    case Layout::fp4:
+      return {5, 4, 32, false, 16};
     default:
       return {8, 8, 32, false, 128};
   }

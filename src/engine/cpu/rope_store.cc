@@ -25,8 +25,8 @@ using Words = hn::Rebind<uint32_t, Floats>;
 using Ints = hn::Rebind<int32_t, Floats>;
 using V = hn::Vec<Floats>;
 inline constexpr int kLanes = int(hn::MaxLanes(Floats()));
-inline constexpr int kMaxHeadDim = 512;
 
+// x / rms(x), times the weights where there are any.
 void normalize(float* x, int dim, const float* weight, float eps) {
   const Floats d;
   V squares = hn::Zero(d);
@@ -38,7 +38,7 @@ void normalize(float* x, int dim, const float* weight, float eps) {
   const V factor = hn::Set(d, 1 / std::sqrt(mean + eps));
   for (int i = 0; i < dim; i += kLanes) {
     const V v = hn::Mul(hn::LoadU(d, x + i), factor);
-    hn::StoreU(hn::Mul(v, hn::LoadU(d, weight + i)), d, x + i);
+    hn::StoreU(weight ? hn::Mul(v, hn::LoadU(d, weight + i)) : v, d, x + i);
   }
 }
 
@@ -141,6 +141,12 @@ void store(KvStorage storage, const float* x, int dim, int step, std::byte* to, 
   for (int i = 0; i < dim; ++i) std::memcpy(to + 2 * i * step, halves + i, 2);
 }
 
+float temperature_at(const RopeStore& what, int position) {
+  if (what.temperature_scale == 0) return 1;
+  const double floors = std::floor((position + 1) / double(what.temperature_floor));
+  return float(1 + double(what.temperature_scale) * std::log1p(floors));
+}
+
 // Processes the query heads of one KV head, its key and its value, for one token. `turns` holds the
 // cosines, then the sines.
 void rope_store_token(const RopeStore& what, const LayerCache& cache, const AttentionSlice& slice,
@@ -148,16 +154,20 @@ void rope_store_token(const RopeStore& what, const LayerCache& cache, const Atte
   const int dim = cache.head_dim, half = int(what.rope->frequency.size());
   const int group = what.heads / cache.kv_heads;
   const int64_t row = slice.first + token;
+  const int position = slice.past + token, rotated = cache.latent_dim;  // the first rotated element
+  const float temperature = temperature_at(what, position);
   float* q = what.q + row * what.q_stride + int64_t(kv_head) * group * dim;
   for (int head = 0; head < group; ++head, q += dim) {
     if (what.q_norm) normalize(q, dim, what.q_norm, what.norm_eps);
-    rotate(q, half, turns, turns + half);
+    rotate(q + rotated, half, turns, turns + half);
+    if (what.unit) normalize(q, dim, nullptr, what.norm_eps);
+    for (int i = 0; temperature != 1 && i < dim; ++i) q[i] *= temperature;
   }
   float* k = what.k + row * what.kv_stride + int64_t(kv_head) * dim;
-  if (what.k_norm) normalize(k, dim, what.k_norm, what.norm_eps);
-  rotate(k, half, turns, turns + half);
+  if (what.k_norm) normalize(k, rotated > 0 ? rotated : dim, what.k_norm, what.norm_eps);
+  rotate(k + rotated, half, turns, turns + half);
+  if (what.unit) normalize(k, dim, nullptr, what.norm_eps);
 
-  const int position = slice.past + token;
   const auto page = size_t(slice.pages[size_t(position / cache.page_tokens)]);
   const auto in_page = size_t(position % cache.page_tokens), group_of_keys = size_t(kKeyGroup);
   const size_t head_start =
@@ -169,6 +179,7 @@ void rope_store_token(const RopeStore& what, const LayerCache& cache, const Atte
         cache.k + (head_start + in_page / group_of_keys * group_of_keys) * bytes +
             in_page % group_of_keys * element,
         scaled ? cache.k_scale + at : nullptr);
+  if (rotated > 0) return;
   store(cache.storage, what.v + row * what.kv_stride + int64_t(kv_head) * dim, dim, 1,
         cache.v + at * bytes, scaled ? cache.v_scale + at : nullptr);
 }
@@ -230,8 +241,9 @@ class Turns {
           float* turns = values.data() + token * 2 * half;
           for (size_t i = 0; i < half; ++i) {
             const double angle = double(positions[token]) * double(frequency[i]);
-            turns[i] = float(std::cos(angle) * double(magnitude));
-            turns[half + i] = float(std::sin(angle) * double(magnitude));
+            const double size = frequency[i] == 0 ? 1 : double(magnitude);
+            turns[i] = float(std::cos(angle) * size);
+            turns[half + i] = float(std::sin(angle) * size);
           }
         }
       };
@@ -253,8 +265,8 @@ void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& c
     throw Error("a page of the KV cache holds a multiple of {} tokens, not {}", +kKeyGroup,
                 cache.page_tokens);
   }
-  assert(cache.head_dim % 8 == 0 && cache.head_dim <= 512);
-  assert(2 * what.rope->frequency.size() <= size_t(cache.head_dim));
+  assert(cache.head_dim % 8 == 0 && cache.head_dim <= kMaxHeadDim);
+  assert(what.rope->dims() + cache.latent_dim <= cache.head_dim);
   thread_local Turns all_turns;
   const float* turns = all_turns.of(team, *what.rope, slices);
   const size_t turns_stride = 2 * what.rope->frequency.size();

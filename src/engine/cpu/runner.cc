@@ -7,13 +7,16 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/mapped_buffer.h"
 #include "engine/account/profile.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cache.h"
 #include "engine/cpu/elementwise.h"
+#include "engine/cpu/experts.h"
 #include "engine/cpu/matmul.h"
+#include "engine/cpu/packed_layer.h"
 #include "engine/cpu/read_rate.h"
+#include "engine/cpu/rows.h"
+#include "engine/ranks/micro_batches.h"
 #include "engine/ranks/rank_grid.h"
 #include "engine/sampling/logits.h"
 #include "engine/sampling/sampled_steps.h"
@@ -21,38 +24,24 @@
 namespace ridge {
 namespace {
 
+using cpu::GatedMlp;
 using cpu::Gemm;
 using cpu::Input;
 using cpu::InputKind;
+using cpu::PackedLayer;
 using cpu::PackedMatrix;
+using cpu::Rows;
 
-struct Expert {
-  PackedMatrix gate, up, down;
-};
+// Micro-batches of a pipeline. Up to about 8 tokens a step takes as long as reading the weights,
+// then in proportion to its tokens (a 1.1B in bf16 on two cores of a Zen 4: 62 ms for 8, 109 for
+// 16, 211 for 32). With AMX reading the weights takes longest up to about 70 tokens: steps are cut
+// too early there.
+double turn_time(double tokens) { return std::max(1.0, tokens / 8); }
 
-struct PackedLayer {
-  PackedMatrix q, k, v, out, gate, up, down, router;
-  std::vector<Expert> experts;
-};
-
-// Rows of floats for the largest step, aligned to cache lines.
-class Rows {
- public:
-  Rows(int rows, int64_t columns)
-      : columns_(columns), buffer_(size_t(std::max(rows, 1)) * size_t(columns) * sizeof(float)) {
-    if (!buffer_) throw Error("no memory for activations of {} x {} floats", rows, columns);
-  }
-  float* data() const { return buffer_.as<float>(); }
-  float* row(int64_t r) const { return data() + r * columns_; }
-  int64_t stride() const { return columns_; }
-
- private:
-  int64_t columns_;
-  MappedBuffer buffer_;
-};
+const float* floats_of(const Vector& vector) { return vector.empty() ? nullptr : vector.data(); }
 
 int widest(const Architecture& a) {
-  return std::max({a.hidden, a.q_columns(), a.ffn, a.expert_ffn});
+  return std::max({a.hidden, a.out_columns(), a.latent.q_rank, a.ffn, a.shared_ffn});
 }
 
 class CpuRunner final : public Runner {
@@ -68,23 +57,25 @@ class CpuRunner final : public Runner {
         q_(options.max_tokens, shape().q_columns()),
         k_(options.max_tokens, shape().kv_columns()),
         v_(options.max_tokens, shape().kv_columns()),
-        mixed_(options.max_tokens, shape().q_columns()),
-        inner_(options.max_tokens, std::max(shape().ffn, shape().expert_ffn)),
+        mixed_(options.max_tokens, shape().out_columns()),
+        q_latent_(options.max_tokens, shape().latent.q_rank),
+        q_heads_(options.max_tokens, shape().latent ? shape().q_rows() : 0),
+        mixed_latent_(options.max_tokens, shape().heads * shape().latent.kv_rank),
+        inner_(options.max_tokens, std::max(shape().ffn, shape().shared_ffn)),
         block_(options.max_tokens, shape().hidden),
-        gathered_(shape().experts > 0 ? options.max_tokens : 1, shape().hidden),
         expert_sum_(shape().experts > 0 && is_cut() ? options.max_tokens : 1, shape().hidden),
         input_(options.max_tokens, widest(shape())),
         inner_input_(options.max_tokens, widest(shape())),
+        head_input_(shape().latent ? int64_t{options.max_tokens} * shape().heads : 1,
+                    std::max(shape().latent.nope, shape().latent.kv_rank)),
+        experts_(shape(), options.max_tokens, team_),
         logits_(options.logit_rows(), std::max<int64_t>(weights_.head.rows, 1)),
         sampled_(options.logit_rows()) {
     options_.threads = team_.size();
     options_.team = shared_team_;
     pack();
     slices_.reserve(size_t(options.max_sequences));
-    chosen_.resize(size_t(options.max_tokens) * size_t(std::max(shape().top_k, 1)));
-    chosen_weight_.resize(chosen_.size());
-    router_logits_.resize(size_t(options.max_tokens) * size_t(std::max(shape().experts, 1)));
-    expert_rows_.reserve(size_t(options.max_tokens));
+    head_gemms_.reserve(size_t(shape().heads));
     token_ids_.reserve(size_t(options.max_tokens));
   }
 
@@ -94,15 +85,17 @@ class CpuRunner final : public Runner {
   double repacked_bytes() const override { return repacked_; }
   std::string device() const override {
     return fmt::format("CPU, {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s",
-                       cpu::kernel_name(weights_.layers.front().q.storage));
+                       cpu::kernel_name(weights_.layers.front().q.storage, options_.invariant));
   }
   Plan plan() const override {
     Plan plan;
     constexpr const char* kFormats[] = {"fp32", "fp16", "bf16", "int8"};  // indexed by KvStorage
     plan.kv = format_from_name(kFormats[static_cast<int>(options_.kv)]);
     plan.page_tokens = options_.page_tokens;
-    // Block formats are multiplied as integers.
-    if (layers_.front().out.input_kind() == InputKind::int8) plan.activations = DType::int8;
+    // Block formats are multiplied as integers, in large steps perhaps as bf16.
+    if (layers_.front().out.input_kind(options_.max_tokens) == InputKind::int8) {
+      plan.activations = DType::int8;
+    }
     return plan;
   }
 
@@ -114,11 +107,10 @@ class CpuRunner final : public Runner {
     if (links == nullptr || links->grid.pp == 1) {
       run_slices(batch, clock);
     } else {
-      // Micro-batches: while one stage runs one of them, the stage before it runs the next.
-      const size_t parts = std::min(size_t(links->grid.pp), batch.size());
-      for (size_t p = 0; p < parts; ++p) {
-        const size_t first = p * batch.size() / parts, end = (p + 1) * batch.size() / parts;
-        run_slices(batch.subspan(first, end - first), clock);
+      size_t first = 0;
+      for (const int end : micro_batch_ends(batch, links->grid.pp, turn_time)) {
+        run_slices(batch.subspan(first, size_t(end) - first), clock);
+        first = size_t(end);
       }
     }
     sampled_.begin_step();
@@ -143,7 +135,14 @@ class CpuRunner final : public Runner {
   int lay_out(std::span<const Slice> batch);
   void run_slices(std::span<const Slice> batch, OperatorClock& clock);
   void attend(int l, int tokens, OperatorClock& clock);
+  void project(int l, int tokens, OperatorClock& clock);
+  void project_latents(int l, int tokens, OperatorClock& clock);
+  // y[t] of a head = w[head] x[t] of that head, for heads `x_step` and `y_step` floats apart.
+  void multiply_heads(const std::vector<PackedMatrix>& w, const Rows& x, int64_t x_step,
+                      const Rows& y, int64_t y_step, int tokens);
   void mlp(int l, int tokens, OperatorClock& clock);
+  void gate_up(const GatedMlp& mlp, int ffn, int tokens);
+  void shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock);
   void experts(int l, int tokens, OperatorClock& clock);
   void head(std::span<const Slice> batch, OperatorClock& clock);
   // The sum of all ranks' partial sums, of so many rows.
@@ -163,13 +162,19 @@ class CpuRunner final : public Runner {
   // x += w y. Where the architecture has post-norms, w y is normed before the add. Where ranks
   // share the layer, w y is a partial sum; `reduce` names the operator that adds them up.
   void add_block(const PackedMatrix& w, const Input& y, const Vector& post_norm, int tokens,
-                 const char* reduce, OperatorClock& clock) {
+                 const char* reduce, OperatorClock& clock, const Vector& bias = {}) {
     if (post_norm.empty() && !is_cut()) {
-      const Gemm gemm{.w = &w, .x = &y, .y = x_.data(), .stride = x_.stride(), .accumulate = true};
+      const Gemm gemm{.w = &w,
+                      .x = &y,
+                      .y = x_.data(),
+                      .stride = x_.stride(),
+                      .bias = floats_of(bias),
+                      .accumulate = true};
       cpu::multiply(team_, {&gemm, 1});
       return;
     }
-    const Gemm gemm{.w = &w, .x = &y, .y = block_.data(), .stride = block_.stride()};
+    const Gemm gemm{
+        .w = &w, .x = &y, .y = block_.data(), .stride = block_.stride(), .bias = floats_of(bias)};
     cpu::multiply(team_, {&gemm, 1});
     if (is_cut()) all_reduce(block_, tokens, reduce, clock);
     if (post_norm.empty()) {
@@ -189,58 +194,35 @@ class CpuRunner final : public Runner {
   std::vector<PackedLayer> layers_;
   PackedMatrix head_;
   double repacked_ = 0;
-  Rows x_, normed_, q_, k_, v_, mixed_, inner_, block_, gathered_, expert_sum_;
-  Input input_, inner_input_;
+  Rows x_, normed_, q_, k_, v_, mixed_;
+  Rows q_latent_, q_heads_, mixed_latent_;  // latent attention: before and after the latent space
+  Rows inner_, block_, expert_sum_;
+  Input input_, inner_input_, head_input_;
+  std::vector<Gemm> head_gemms_;
+  cpu::Experts experts_;
   Rows logits_;
   int logit_rows_ = 0;  // of the last step
   SampledSteps sampled_;
   std::vector<cpu::AttentionSlice> slices_;
   std::vector<Token> token_ids_;
-  std::vector<int32_t> chosen_;
-  std::vector<float> chosen_weight_, router_logits_;
-  std::vector<int> expert_rows_;
   Profile* profile_ = nullptr;
 };
 
 void CpuRunner::pack() {
-  const auto pack_one = [&](const Matrix& matrix) {
-    PackedMatrix packed = matrix ? PackedMatrix(matrix, team_) : PackedMatrix();
-    repacked_ += packed.repacked_bytes();
-    return packed;
-  };
-  layers_.resize(weights_.layers.size());
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const LayerWeights& from = weights_.layers[l];
-    PackedLayer& to = layers_[l];
-    to.q = pack_one(from.q);
-    to.k = pack_one(from.k);
-    to.v = pack_one(from.v);
-    to.out = pack_one(from.out);
-    to.gate = pack_one(from.gate);
-    to.up = pack_one(from.up);
-    to.down = pack_one(from.down);
-    to.router = pack_one(from.router);
-    for (size_t e = 0; e < from.expert_gate.size(); ++e) {
-      to.experts.push_back({pack_one(from.expert_gate[e]), pack_one(from.expert_up[e]),
-                            pack_one(from.expert_down[e])});
-    }
+  for (const LayerWeights& layer : weights_.layers) {
+    layers_.push_back(cpu::pack_layer(layer, shape(), options_.invariant, team_, weights_.owners));
+    repacked_ += layers_.back().repacked_bytes;
   }
-  head_ = pack_one(weights_.head);
+  if (weights_.head) head_ = PackedMatrix(weights_.head, team_, options_.invariant);
+  repacked_ += head_.repacked_bytes();
 }
 
 double CpuRunner::read_rate() {
   std::vector<std::span<const std::byte>> parts;
-  const auto add = [&](const PackedMatrix& matrix) {
-    if (matrix) parts.push_back(matrix.memory());
-  };
   for (const PackedLayer& layer : layers_) {
-    for (const PackedMatrix* matrix :
-         {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up, &layer.down}) {
-      add(*matrix);
-    }
-    for (const Expert& expert : layer.experts) add(expert.gate), add(expert.up), add(expert.down);
+    for (const std::span<const std::byte> part : layer.memory()) parts.push_back(part);
   }
-  add(head_);
+  if (head_) parts.push_back(head_.memory());
   return cpu::read_rate(team_, parts);
 }
 
@@ -297,42 +279,131 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
   const LayerShape& layer = shape().layers[size_t(l)];
-  const auto bias = [](const Vector& v) { return v.empty() ? nullptr : v.data(); };
-
+  const LatentAttention& latent = shape().latent;
   clock.begin("attn_norm");
   norm(w.attn_norm, tokens);
-  clock.begin("qkv");
-  set_input(input_, normed_, tokens,
-            {packed.q.input_kind(), packed.k.input_kind(), packed.v.input_kind()});
-  const Gemm gemms[] = {
-      {.w = &packed.q, .x = &input_, .y = q_.data(), .stride = q_.stride(), .bias = bias(w.q_bias)},
-      {.w = &packed.k, .x = &input_, .y = k_.data(), .stride = k_.stride(), .bias = bias(w.k_bias)},
-      {.w = &packed.v, .x = &input_, .y = v_.data(), .stride = v_.stride(), .bias = bias(w.v_bias)},
-  };
-  cpu::multiply(team_, gemms);
-
+  if (latent) {
+    project_latents(l, tokens, clock);
+  } else {
+    project(l, tokens, clock);
+  }
   clock.begin("rope_cache");
+  const Rope& rope = shape().ropes[size_t(layer.rope)];
+  const bool rotates = !rope.frequency.empty();
   const cpu::RopeStore what{.q = q_.data(),
                             .k = k_.data(),
                             .v = v_.data(),
                             .q_stride = q_.stride(),
                             .kv_stride = k_.stride(),
                             .heads = shape().heads,
-                            .q_norm = bias(w.q_norm),
-                            .k_norm = bias(w.k_norm),
-                            .norm_eps = shape().norm_eps,
-                            .rope = &shape().ropes[size_t(layer.rope)]};
+                            .q_norm = floats_of(w.q_norm),
+                            .k_norm = floats_of(latent ? w.kv_a_norm : w.k_norm),
+                            .norm_eps = latent ? latent.norm_eps : shape().norm_eps,
+                            .rope = &rope,
+                            .unit = shape().unit_qk && rotates,
+                            .temperature_scale = rotates ? 0 : shape().temperature_scale,
+                            .temperature_floor = shape().temperature_floor};
   cpu::rope_and_store(team_, what, cache_.layer(l), slices_);
+  if (latent) {
+    // A head's q . k is the same sum whether its key is made from the latent, or its query is
+    // multiplied by what would make it.
+    clock.begin("mla_up_kv");
+    multiply_heads(packed.absorb, q_heads_, latent.q_head(), q_, shape().head_dim, tokens);
+  }
 
   clock.begin("attention");
-  const cpu::AttentionRules rules{shape().heads, shape().query_scale, shape().attention_softcap,
-                                  layer.window};
-  cpu::attention(team_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed_.data(),
-                 mixed_.stride());
+  const cpu::AttentionRules rules{.heads = shape().heads,
+                                  .scale = shape().query_scale,
+                                  .softcap = shape().attention_softcap,
+                                  .window = layer.window,
+                                  .chunked = layer.chunked,
+                                  .sinks = floats_of(w.sinks)};
+  const Rows& mixed = latent ? mixed_latent_ : mixed_;
+  cpu::attention(team_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed.data(),
+                 mixed.stride());
+  if (latent) {
+    clock.begin("mla_up_kv");
+    multiply_heads(packed.expand, mixed_latent_, latent.kv_rank, mixed_, latent.value, tokens);
+  }
 
   clock.begin("out");
-  set_input(input_, mixed_, tokens, {packed.out.input_kind()});
-  add_block(packed.out, input_, w.post_attn_norm, tokens, "attn_all_reduce", clock);
+  set_input(input_, mixed_, tokens, {packed.out.input_kind(tokens)});
+  add_block(packed.out, input_, w.post_attn_norm, tokens, "attn_all_reduce", clock, w.out_bias);
+}
+
+void CpuRunner::project(int l, int tokens, OperatorClock& clock) {
+  const LayerWeights& w = weights_.layers[size_t(l)];
+  const PackedLayer& packed = layers_[size_t(l)];
+  clock.begin("qkv");
+  set_input(
+      input_, normed_, tokens,
+      {packed.q.input_kind(tokens), packed.k.input_kind(tokens), packed.v.input_kind(tokens)});
+  const Gemm gemms[] = {
+      {.w = &packed.q,
+       .x = &input_,
+       .y = q_.data(),
+       .stride = q_.stride(),
+       .bias = floats_of(w.q_bias)},
+      {.w = &packed.k,
+       .x = &input_,
+       .y = k_.data(),
+       .stride = k_.stride(),
+       .bias = floats_of(w.k_bias)},
+      {.w = &packed.v,
+       .x = &input_,
+       .y = v_.data(),
+       .stride = v_.stride(),
+       .bias = floats_of(w.v_bias)},
+  };
+  cpu::multiply(team_, gemms);
+}
+
+// The rows that the cache holds, and the queries: what RoPE rotates of them lies behind the room
+// for the part in the latent space.
+void CpuRunner::project_latents(int l, int tokens, OperatorClock& clock) {
+  const LayerWeights& w = weights_.layers[size_t(l)];
+  const PackedLayer& packed = layers_[size_t(l)];
+  const LatentAttention& latent = shape().latent;
+  clock.begin("mla_down");
+  set_input(
+      input_, normed_, tokens,
+      {packed.kv_a.input_kind(tokens), (packed.q_a ? packed.q_a : packed.q).input_kind(tokens)});
+  const Gemm down[] = {
+      {.w = &packed.kv_a, .x = &input_, .y = k_.data(), .stride = k_.stride()},
+      {.w = &packed.q_a, .x = &input_, .y = q_latent_.data(), .stride = q_latent_.stride()}};
+  cpu::multiply(team_, std::span(down).first(packed.q_a ? 2 : 1));
+  if (packed.q_a) {
+    cpu::rms_norm(team_, q_latent_.data(), q_latent_.stride(), tokens, latent.q_rank,
+                  w.q_a_norm.data(), latent.norm_eps, q_latent_.data(), q_latent_.stride());
+    clock.begin("mla_up_q");
+    set_input(input_, q_latent_, tokens, {packed.q.input_kind(tokens)});
+  } else {
+    clock.begin("qkv");
+  }
+  const Gemm up{.w = &packed.q, .x = &input_, .y = q_heads_.data(), .stride = q_heads_.stride()};
+  cpu::multiply(team_, {&up, 1});
+  for (int t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < shape().heads; ++h) {
+      std::memcpy(q_.row(t) + h * shape().head_dim + latent.kv_rank,
+                  q_heads_.row(t) + h * latent.q_head() + latent.nope,
+                  size_t(latent.rope) * sizeof(float));
+    }
+  }
+}
+
+void CpuRunner::multiply_heads(const std::vector<PackedMatrix>& w, const Rows& x, int64_t x_step,
+                               const Rows& y, int64_t y_step, int tokens) {
+  head_input_.set_parts(team_, x.data(), x.stride(), tokens, w[0].columns(), x_step, int(w.size()),
+                        std::array{w[0].input_kind(tokens)});
+  head_gemms_.clear();
+  for (size_t h = 0; h < w.size(); ++h) {
+    head_gemms_.push_back({.w = &w[h],
+                           .x = &head_input_,
+                           .first = int(h) * tokens,
+                           .y = y.data() + int64_t(h) * y_step,
+                           .stride = y.stride()});
+  }
+  cpu::multiply(team_, head_gemms_);
 }
 
 void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
@@ -341,80 +412,52 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   clock.begin("mlp_norm");
   norm(w.mlp_norm, tokens);
   clock.begin("gate_up");
-  set_input(input_, normed_, tokens, {packed.gate.input_kind(), packed.up.input_kind()});
-  const Gemm gemm{.w = &packed.gate,
-                  .x = &input_,
-                  .y = inner_.data(),
-                  .stride = shape().ffn,
-                  .up = &packed.up,
-                  .activation = shape().activation};
-  cpu::multiply(team_, {&gemm, 1});
+  gate_up(packed.mlp, shape().ffn, tokens);
   clock.begin("down");
   inner_input_.set(team_, inner_.data(), shape().ffn, tokens, shape().ffn,
-                   std::array{packed.down.input_kind()});
-  add_block(packed.down, inner_input_, w.post_mlp_norm, tokens, "mlp_all_reduce", clock);
+                   std::array{packed.mlp.down.input_kind(tokens)});
+  add_block(packed.mlp.down, inner_input_, w.post_mlp_norm, tokens, "mlp_all_reduce", clock);
 }
 
-// Runs one expert after the other over the tokens routed to it. A token's experts are added in the
-// order of their index, independent of the rest of the batch. Where ranks share the experts, each
-// adds up what it has of them.
+// inner = activation(gate x) * (up x), of the normed x.
+void CpuRunner::gate_up(const GatedMlp& mlp, int ffn, int tokens) {
+  set_input(input_, normed_, tokens, {mlp.gate.input_kind(tokens), mlp.up.input_kind(tokens)});
+  const Gemm gemm{.w = &mlp.gate,
+                  .x = &input_,
+                  .y = inner_.data(),
+                  .stride = ffn,
+                  .up = &mlp.up,
+                  .activation = shape().activation};
+  cpu::multiply(team_, {&gemm, 1});
+}
+
+// The MLP that every token passes beside its experts.
+void CpuRunner::shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock) {
+  const GatedMlp& shared = layers_[size_t(l)].shared;
+  clock.begin("shared_gate_up");
+  gate_up(shared, shape().shared_ffn, tokens);
+  clock.begin("shared_down");
+  inner_input_.set(team_, inner_.data(), shape().shared_ffn, tokens, shape().shared_ffn,
+                   std::array{shared.down.input_kind(tokens)});
+  const Gemm down{.w = &shared.down,
+                  .x = &inner_input_,
+                  .y = sum.data(),
+                  .stride = sum.stride(),
+                  .accumulate = true};
+  cpu::multiply(team_, {&down, 1});
+}
+
+// Where ranks share the experts, each adds up what it has of them.
 void CpuRunner::experts(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
-  const int top_k = shape().top_k, count = shape().experts;
   clock.begin("mlp_norm");
   norm(w.mlp_norm, tokens);
-  clock.begin("router");
-  set_input(input_, normed_, tokens, {packed.router.input_kind()});
-  const Gemm route{.w = &packed.router, .x = &input_, .y = router_logits_.data(), .stride = count};
-  cpu::multiply(team_, {&route, 1});
-  clock.begin("route");
-  for (int t = 0; t < tokens; ++t) {
-    cpu::choose_experts(&router_logits_[size_t(t) * size_t(count)], count, top_k,
-                        shape().normalize_top_k, &chosen_[size_t(t) * size_t(top_k)],
-                        &chosen_weight_[size_t(t) * size_t(top_k)]);
-  }
+  experts_.route(packed, w, normed_, tokens, clock);
   const Rows& sum = is_cut() ? expert_sum_ : x_;
   if (is_cut()) std::fill_n(sum.data(), int64_t{tokens} * sum.stride(), 0.0f);
-  for (int e = 0; e < count; ++e) {
-    if (!packed.experts[size_t(e)].gate) continue;  // another rank's
-    expert_rows_.clear();
-    for (int t = 0; t < tokens; ++t) {
-      const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
-      if (std::find(experts_of_t, experts_of_t + top_k, e) != experts_of_t + top_k) {
-        expert_rows_.push_back(t);
-      }
-    }
-    if (expert_rows_.empty()) continue;
-    const int rows = static_cast<int>(expert_rows_.size());
-    const Expert& expert = packed.experts[size_t(e)];
-    clock.begin("expert_gate_up");
-    for (int r = 0; r < rows; ++r) {
-      std::memcpy(gathered_.row(r), normed_.row(expert_rows_[size_t(r)]),
-                  size_t(shape().hidden) * sizeof(float));
-    }
-    set_input(input_, gathered_, rows, {expert.gate.input_kind(), expert.up.input_kind()});
-    const Gemm up{.w = &expert.gate,
-                  .x = &input_,
-                  .y = inner_.data(),
-                  .stride = shape().expert_ffn,
-                  .up = &expert.up,
-                  .activation = shape().activation};
-    cpu::multiply(team_, {&up, 1});
-    clock.begin("expert_down");
-    inner_input_.set(team_, inner_.data(), shape().expert_ffn, rows, shape().expert_ffn,
-                     std::array{expert.down.input_kind()});
-    const Gemm down{
-        .w = &expert.down, .x = &inner_input_, .y = block_.data(), .stride = block_.stride()};
-    cpu::multiply(team_, {&down, 1});
-    for (int r = 0; r < rows; ++r) {
-      const int t = expert_rows_[size_t(r)];
-      const int32_t* experts_of_t = &chosen_[size_t(t) * size_t(top_k)];
-      const auto place = std::find(experts_of_t, experts_of_t + top_k, e) - experts_of_t;
-      const float weight = chosen_weight_[size_t(t) * size_t(top_k) + size_t(place)];
-      for (int c = 0; c < shape().hidden; ++c) sum.row(t)[c] += weight * block_.row(r)[c];
-    }
-  }
+  if (shape().shared_ffn > 0) shared_expert(l, tokens, sum, clock);
+  experts_.run(packed, w, normed_, sum, clock);
   if (!is_cut()) return;
   all_reduce(sum, tokens, "mlp_all_reduce", clock);
   cpu::add_rows(team_, sum.data(), sum.stride(), tokens, shape().hidden, x_.data(), x_.stride());
@@ -434,7 +477,7 @@ void CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
     row += batch[s].logits;
   }
   clock.begin("lm_head");
-  set_input(input_, normed_, rows, {head_.input_kind()});
+  set_input(input_, normed_, rows, {head_.input_kind(rows)});
   float* to = logits_.row(logit_rows_);
   const Gemm gemm{.w = &head_, .x = &input_, .y = to, .stride = logits_.stride()};
   cpu::multiply(team_, {&gemm, 1});
@@ -448,6 +491,13 @@ void CpuRunner::head(std::span<const Slice> batch, OperatorClock& clock) {
 
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options) {
   if (options.kv == KvStorage::fp8) throw Error("the CPU's KV cache is f32, f16, bf16 or int8");
+  const int head_dim = weights.architecture.head_dim;
+  if (head_dim % 8 != 0 || head_dim > cpu::kMaxHeadDim) {
+    throw Error(
+        "{}: heads of {} elements are not executed on the CPU, only multiples of 8 up to {}",
+        weights.source, head_dim, cpu::kMaxHeadDim);
+  }
+  choose_long_ropes(weights.architecture, options.longest());
   return std::make_unique<CpuRunner>(std::move(weights), options);
 }
 

@@ -3,21 +3,28 @@
 
 #include <array>
 
-// SSSE3, SSE4 and the finer AVX-512 flavours have the same loads, stores and FMAs as those kept.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+// SSSE3, SSE4 and the finer flavours of AVX-512 and SVE have the same loads, stores and FMAs as
+// those kept.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "measure/cpu/kernels.cc"  // this file, once per target
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "base/highway_targets.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ridge {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using Floats = hn::ScalableTag<float>;
-using Words = hn::ScalableTag<uint32_t>;
+// At most 64 bytes, of which kStep floats are eight vectors: SVE may have more.
+template <typename T>
+using Lanes = hn::CappedTag<T, 64 / sizeof(T)>;
+using Floats = Lanes<float>;
+using Words = Lanes<uint32_t>;
 
 // The compiler must assume that the arrays change between two passes.
 HWY_INLINE void keep_passes_apart() { asm volatile("" ::: "memory"); }
@@ -134,7 +141,7 @@ void triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
 // still fit the 16 registers of AVX2.
 template <typename T>
 double fma(long repeats) {
-  const hn::ScalableTag<T> d;
+  const Lanes<T> d;
   volatile T half_in = T{0.5}, one_in = T{1};  // not known to the compiler
   const auto half = hn::Set(d, half_in), one = hn::Set(d, one_in);
   // Each chain starts elsewhere: equal chains are one chain to the compiler, which then runs it
@@ -169,8 +176,6 @@ const char* isa_name() {
   switch (HWY_TARGET) {
     case HWY_AVX3:
       return "AVX-512";
-    case HWY_NEON:
-      return "NEON";
     default:
       return hwy::TargetName(HWY_TARGET);
   }
@@ -208,13 +213,8 @@ double KernelSet::fma64_ops() const {
 const std::vector<KernelSet>& kernel_sets() {
   static const std::vector<KernelSet> sets = [] {
     std::vector<KernelSet> all;
-    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {  // best first
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      all.push_back(HWY_DYNAMIC_DISPATCH(get_set)());
-    }
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for_each_target(HWY_TARGETS, HWY_STATIC_TARGET,
+                    [&](int64_t) { all.push_back(HWY_DYNAMIC_DISPATCH(get_set)()); });
     return all;
   }();
   return sets;

@@ -13,7 +13,7 @@ namespace ridge {
 inline constexpr size_t kStep = 128;
 
 struct KernelSet {
-  std::string isa;  // "AVX-512", "AVX2", "SSE2", "NEON"
+  std::string isa;  // "AVX-512", "AVX2", "SSE2", "SVE", "NEON"
   int vector_bytes;
 
   // Sum of the bit patterns of all floats, modulo 2^32, over all repeats: proves every load.

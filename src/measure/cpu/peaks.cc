@@ -42,7 +42,8 @@ std::vector<Reading> measure_peaks(ThreadTeam& team, const Sampling& sampling, d
                                    std::vector<std::string>& missing) {
   std::vector<Reading> found;
   for (const KernelSet& set : kernel_sets()) {
-    if (set.vector_bytes < 32 && kernel_sets().size() > 1) continue;  // SSE2 where there is more
+    // SSE2 and NEON where there is more.
+    if (set.vector_bytes < std::min(32, kernel_sets().front().vector_bytes)) continue;
     progress("peaks " + set.isa);
     found.push_back(measure_one(team, sampling, clock, "peak.fp64." + set.isa, set.fma64_ops(),
                                 set.fma64, set.isa));

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "base/highway_targets.h"
 #include "engine/cpu/attention.h"
 #include "engine/reference/attention.h"
 #include "engine/weights/storage.h"
@@ -21,16 +22,10 @@ namespace ridge::cpu::testing {
 // Runs `body` once for every instruction set this CPU has.
 template <typename Body>
 void on_every_target(const Body& body) {
-  const auto use = [](int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  };
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+  for_each_target(HWY_TARGETS, HWY_STATIC_TARGET, [&](int64_t target) {
     SCOPED_TRACE(hwy::TargetName(target));
-    use(target);
     body();
-  }
-  use(0);
+  });
 }
 
 inline std::vector<float> normals(size_t count, uint32_t seed, float deviation = 1) {
@@ -68,6 +63,11 @@ struct Setting {
   int heads = 4, kv_heads = 2, head_dim = 64, page_tokens = 16;
   int window = 0;
   float softcap = 0;
+  const float* sinks = nullptr;  // [heads]
+  bool chunked = false;
+  int latent_dim = 0;  // 0: values of their own
+
+  int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 
 // A cache for sequences of given lengths. Pages lie in random order; what was never written is NaN.
@@ -89,6 +89,7 @@ class Cache {
     layer_.kv_heads = setting.kv_heads;
     layer_.head_dim = setting.head_dim;
     layer_.page_tokens = page_tokens;
+    layer_.latent_dim = setting.latent_dim;
     const auto bytes = static_cast<size_t>(total) * layer_.page_bytes();
     k_.assign(bytes, std::byte{0xff});
     v_.assign(bytes, std::byte{0xff});
@@ -98,7 +99,7 @@ class Cache {
     layer_.k = k_.data();
     layer_.v = v_.data();
     layer_.k_scale = k_scale_.data();
-    layer_.v_scale = v_scale_.data();
+    layer_.v_scale = setting.latent_dim > 0 ? k_scale_.data() : v_scale_.data();
   }
   const LayerCache& layer() const { return layer_; }
   std::span<const int> pages(size_t sequence) const { return pages_[sequence]; }
@@ -124,7 +125,12 @@ struct Sequence {  // all its tokens; a test feeds them in parts
 };
 
 inline AttentionRules rules_of(const Setting& s) {
-  return {s.heads, 1 / std::sqrt(static_cast<float>(s.head_dim)), s.softcap, s.window};
+  return {.heads = s.heads,
+          .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
+          .softcap = s.softcap,
+          .window = s.window,
+          .chunked = s.chunked,
+          .sinks = s.sinks};
 }
 
 // One part of a step: tokens [past, past + fresh) of sequence `of`.
@@ -134,7 +140,8 @@ struct Part {
 };
 
 // Stores the parts' keys and values and attends, rows in the order of the parts, in buffers with
-// room between rows. Results go to `results[sequence]` ([length][heads][dim]). A rope of no turns.
+// room between rows. Results go to `results[sequence]` ([length][heads][value dim]). A rope of no
+// turns.
 inline void step(ThreadTeam& team, const Setting& s, const Cache& cache,
                  const std::vector<Sequence>& sequences, const std::vector<Part>& parts,
                  std::vector<std::vector<float>>& results) {
@@ -142,6 +149,7 @@ inline void step(ThreadTeam& team, const Setting& s, const Cache& cache,
   constexpr float kSentinel = 12345;
   const int q_columns = s.heads * s.head_dim, kv_columns = s.kv_heads * s.head_dim;
   const int q_stride = q_columns + kGap, kv_stride = kv_columns + kGap;
+  const int out_columns = s.heads * s.value_dim();
   int rows = 0;
   std::vector<AttentionSlice> slices;
   for (const Part& part : parts) {
@@ -166,7 +174,7 @@ inline void step(ThreadTeam& team, const Setting& s, const Cache& cache,
     std::copy_n(from.v.begin() + token * kv_columns, kv_columns, v.begin() + row * kv_stride);
   });
   Rope still;
-  still.frequency.assign(static_cast<size_t>(s.head_dim / 2), 0);
+  still.frequency.assign(static_cast<size_t>((s.head_dim - s.latent_dim) / 2), 0);
   RopeStore store;
   store.q = q.data();
   store.k = k.data();
@@ -181,14 +189,16 @@ inline void step(ThreadTeam& team, const Setting& s, const Cache& cache,
   for (int i = 0; i < kGap; ++i) EXPECT_EQ(out[static_cast<size_t>(i)], kSentinel);
   each_row([&](size_t of, int token, int row) {
     const float* from = out.data() + kGap + row * q_stride;
-    std::copy_n(from, q_columns, results[of].begin() + token * q_columns);
-    for (int i = 0; i < kGap; ++i) EXPECT_EQ(from[q_columns + i], kSentinel);
+    std::copy_n(from, out_columns, results[of].begin() + token * out_columns);
+    for (int i = 0; i < kGap; ++i) EXPECT_EQ(from[out_columns + i], kSentinel);
   });
 }
 
 inline std::vector<std::vector<float>> room_for(const std::vector<Sequence>& sequences) {
   std::vector<std::vector<float>> results;
-  for (const Sequence& sequence : sequences) results.emplace_back(sequence.q.size(), std::nanf(""));
+  for (const Sequence& sequence : sequences) {
+    results.emplace_back(sequence.q.size(), std::nanf(""));  // of latents more than enough
+  }
   return results;
 }
 
@@ -214,10 +224,18 @@ inline void expect_as_defined(const Setting& s, const Sequence& sequence,
     round_as(s.storage, rounded.k.data() + i, s.head_dim);
     round_as(s.storage, rounded.v.data() + i, s.head_dim);
   }
+  if (s.latent_dim > 0) rounded.v = rounded.k;
   const AttentionRules rules = rules_of(s);
   std::vector<float> expected(result.size());
-  reference::attention({s.heads, s.kv_heads, s.head_dim, rules.scale, s.softcap, s.window}, 0,
-                       sequence.length, rounded.q.data(), rounded.k.data(), rounded.v.data(),
+  reference::attention({.heads = s.heads,
+                        .kv_heads = s.kv_heads,
+                        .head_dim = s.head_dim,
+                        .scale = rules.scale,
+                        .softcap = s.softcap,
+                        .window = s.window,
+                        .chunked = s.chunked,
+                        .sinks = s.sinks},
+                       0, sequence.length, rounded.q.data(), rounded.k.data(), rounded.v.data(),
                        expected.data());
   double largest_v = 0, longest_q = 0, longest_k = 0;
   for (const float v : rounded.v) largest_v = std::max(largest_v, std::fabs(double(v)));
@@ -237,8 +255,10 @@ inline void expect_as_defined(const Setting& s, const Sequence& sequence,
                        (2 * (s.head_dim + 4) * products + 2 * std::min(sequence.length, 1024) + 64 +
                         sequence.length / 100.0);
   double worst = 0;
-  for (size_t i = 0; i < result.size(); ++i) {
-    const double error = std::fabs(double(result[i]) - double(expected[i]));
+  const auto rows = size_t(sequence.length) * size_t(s.heads), columns = size_t(s.value_dim());
+  for (size_t i = 0; i < rows * columns; ++i) {
+    const size_t of = i / columns * size_t(s.head_dim) + i % columns;
+    const double error = std::fabs(double(result[i]) - double(expected[of]));
     if (!(error <= worst)) worst = error;  // NaN too
   }
   EXPECT_LE(worst, bound);

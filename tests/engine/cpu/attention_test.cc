@@ -70,6 +70,46 @@ TEST(CpuAttention, IsAsDefinedForWindowsAndSoftcaps) {
   });
 }
 
+TEST(CpuAttention, IsAsDefinedForChunks) {
+  ThreadTeam team(2);
+  on_every_target([&] {
+    for (const int window : {1, 7, 16, 64, 100, 1000}) {
+      SCOPED_TRACE(window);
+      check(team, {.window = window, .chunked = true}, 180);
+    }
+  });
+  check(team, {.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 1500, .chunked = true}, 3200);
+}
+
+// One row per token is key and, but for its end, value.
+TEST(CpuAttention, IsAsDefinedForLatents) {
+  ThreadTeam team(2);
+  on_every_target([&] {
+    for (const auto& [head_dim, latent_dim] :
+         {std::pair{40, 32}, {48, 24}, {80, 64}, {576, 512}, {1024, 960}}) {
+      SCOPED_TRACE(head_dim);
+      check(team, {.heads = 5, .kv_heads = 1, .head_dim = head_dim, .latent_dim = latent_dim}, 70);
+    }
+    for (const KvStorage storage : {KvStorage::f32, KvStorage::bf16, KvStorage::int8}) {
+      SCOPED_TRACE(int(storage));
+      check(team, {.storage = storage, .heads = 4, .kv_heads = 1, .head_dim = 72, .latent_dim = 64},
+            90);
+    }
+  });
+  check(team, {.heads = 2, .kv_heads = 1, .head_dim = 24, .latent_dim = 16}, 2100);
+}
+
+// A sink below, among and far above the scores; across spans too.
+TEST(CpuAttention, IsAsDefinedWithSinks) {
+  ThreadTeam team(2);
+  const float sinks[] = {-20, 0.5f, 3, 60};
+  on_every_target([&] {
+    check(team, {.sinks = sinks}, 90);
+    check(team, {.window = 12, .sinks = sinks}, 90);
+    check(team, {.sinks = sinks}, 2100);
+  });
+}
+
 TEST(CpuAttention, IsAsDefinedAcrossSpans) {
   ThreadTeam team(2);
   const Setting s{.heads = 2, .kv_heads = 1, .head_dim = 16};
@@ -102,13 +142,19 @@ class SameBits : public ::testing::TestWithParam<KvStorage> {};
 TEST_P(SameBits, InOneChunkOrMany) {
   on_every_target([&] {
     for (const int window : {0, 37}) {
-      const Setting s{.storage = GetParam(), .heads = 6, .kv_heads = 2, .window = window};
-      ThreadTeam team(2);
-      const Sequence sequence(s, 203, 3);
-      const auto once = whole(team, s, sequence, 203);
-      for (const int chunk : {1, 7, 16, 64, 100}) {
-        SCOPED_TRACE(chunk);
-        expect_same_bits(once, whole(team, s, sequence, chunk));
+      const Setting plain{.storage = GetParam(), .heads = 6, .kv_heads = 2, .window = window};
+      Setting latents{.storage = GetParam(), .heads = 6, .kv_heads = 1, .head_dim = 72};
+      latents.window = window;
+      latents.chunked = window > 0;
+      latents.latent_dim = 56;
+      for (const Setting& s : {plain, latents}) {
+        ThreadTeam team(2);
+        const Sequence sequence(s, 203, 3);
+        const auto once = whole(team, s, sequence, 203);
+        for (const int chunk : {1, 7, 16, 64, 100}) {
+          SCOPED_TRACE(chunk);
+          expect_same_bits(once, whole(team, s, sequence, chunk));
+        }
       }
     }
   });

@@ -134,6 +134,30 @@ TEST(CpuElementwise, ChoosesExperts) {
   EXPECT_NEAR(weight[2], std::exp(2) / (2 * std::exp(3) + std::exp(2)), 1e-7);
 }
 
+// Groups of two. By their best, {3, 1} and {2, -1} lead; by their two best after the correction,
+// the first and the last do.
+TEST(CpuElementwise, ChoosesExpertsOfTheBestGroups) {
+  const std::vector<float> logits{1, 3, 2, -1, 0, 1.5f};
+  const std::vector<float> correction{0, 0, -0.5f, 0, 0.3f, 0.2f};
+  std::vector<int32_t> chosen(3);
+  std::vector<float> weight(3);
+  RouterRules rules{.groups = 3, .top_groups = 2, .scale = 4};
+  choose_experts(logits.data(), 6, 3, false, chosen.data(), weight.data(), rules);
+  EXPECT_EQ(chosen, (std::vector<int32_t>{1, 2, 0}));
+  double total = 0;
+  for (const float l : logits) total += std::exp(double(l));
+  EXPECT_NEAR(weight[1], 4 * std::exp(2) / total, 1e-6);
+
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  rules.sigmoid = rules.correction = true;
+  choose_experts(logits.data(), 6, 3, true, chosen.data(), weight.data(), rules, correction.data());
+  EXPECT_EQ(chosen, (std::vector<int32_t>{5, 1, 4}));
+  // The correction is no part of the weights.
+  const double sum = sigmoid(1.5) + sigmoid(3) + sigmoid(0);
+  EXPECT_NEAR(weight[0], 4 * sigmoid(1.5) / sum, 1e-6);
+  EXPECT_NEAR(weight[2], 4 * sigmoid(0) / sum, 1e-6);
+}
+
 TEST(CpuElementwise, ChoosesExpertsOfExtremeLogits) {
   const std::vector<float> logits{-1e30f, 1e30f, 0, 88};
   std::vector<int32_t> chosen(4);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "engine/cpu/matmul_amx.h"
 #include "engine/cpu/matmul_kernels.h"
 #include "engine/reference/activation.h"
 #include "engine/reference/matmul.h"
@@ -125,12 +126,14 @@ double magnitude(const Matrix& m, int64_t row, const float* x) {
 
 // Against the reference on the rounded activations what remains is f32's rounding: each sum passes
 // at most `depth` roundings of 2^-24 (plain: 512 / 4 lanes, or 1024 / 32 of bf16 pairs twice, then
-// the lanes' tree and the chunks; blocks: three a block). K formats round their scales to f16.
-double relative_bound(Storage storage, int64_t columns) {
+// the lanes' tree and the chunks; blocks: three a block). K formats round their scales to f16. In
+// tiles, the weights of block formats are rounded to bf16.
+double relative_bound(Storage storage, int64_t columns, InputKind kind) {
   const double eps = std::ldexp(1, -24);
   if (layout_of(storage) == Layout::plain) return eps * (128 + 8 + double(columns) / 512 + 1);
   const bool k = storage == Storage::q4_k || storage == Storage::q5_k || storage == Storage::q6_k;
-  return eps * (3 * double(columns) / 32 + 8) + (k ? std::ldexp(1, -11) : 0);
+  return eps * (3 * double(columns) / 32 + 18) + (k ? std::ldexp(1, -11) : 0) +
+         (kind == InputKind::bf16 ? std::ldexp(1, -9) : 0);
 }
 
 struct Case {
@@ -167,7 +170,7 @@ void check(const Case& c, ThreadTeam& team, std::mt19937& random) {
   const auto bias = normal(static_cast<size_t>(c.rows), random);
   const PackedMatrix packed(matrix.view, team);
   Input input(c.tokens, c.columns);
-  const InputKind kind = packed.input_kind();
+  const InputKind kind = packed.input_kind(c.tokens);
   input.set(team, x.data(), c.columns, c.tokens, c.columns, {&kind, 1});
   Output out = make_output(c.rows, c.tokens, 3);
   const Gemm gemm{.w = &packed,
@@ -193,7 +196,7 @@ void check(const Case& c, ThreadTeam& team, std::mt19937& random) {
     for (int64_t r = 0; r < c.rows; ++r) {
       const double all =
           magnitude(matrix.view, r, rounded.data() + static_cast<size_t>(t) * columns);
-      const double bound = relative_bound(c.storage, c.columns) * (all + 16);
+      const double bound = relative_bound(c.storage, c.columns, kind) * (all + 16);
       ASSERT_NEAR(out.get(t, r), want.get(t, r), bound)
           << storage_info(c.storage).name << ' ' << c.rows << 'x' << c.columns << " token " << t
           << " of " << c.tokens << " row " << r;
@@ -201,10 +204,21 @@ void check(const Case& c, ThreadTeam& team, std::mt19937& random) {
   }
 }
 
+// All kernels of this CPU, and the best of them with modelled tiles.
+const std::vector<MatmulKernels>& tested_kernels() {
+  static const std::vector<MatmulKernels> all = [] {
+    std::vector<MatmulKernels> kernels = all_matmul_kernels();
+    kernels.push_back(with_tiles(kernels[0], AmxKernel<ModelTiles>::kernel()));
+    kernels.back().isa = "ModelledTiles";
+    return kernels;
+  }();
+  return all;
+}
+
 class Matmul : public testing::TestWithParam<int> {
  protected:
-  void SetUp() override { choose_matmul_kernels(GetParam()); }
-  void TearDown() override { choose_matmul_kernels(0); }
+  void SetUp() override { choose_matmul_kernels(tested_kernels()[size_t(GetParam())]); }
+  void TearDown() override { choose_matmul_kernels(all_matmul_kernels()[0]); }
   std::mt19937 random_{7};
 };
 
@@ -226,7 +240,8 @@ TEST_P(Matmul, AgreesWithTheReference) {
   }
 }
 
-// Tokens alone or together, one thread or two, all rows or some: the same bits.
+// Tokens alone or together, one thread or two, all rows or some: the same bits of what is
+// invariant.
 TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
   ThreadTeam one(1), two(2);
   for (int s = 0; s < kStorageCount; ++s) {
@@ -235,8 +250,8 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
     const TestMatrix matrix = make_matrix(storage, rows, columns, random_);
     const int tokens = 37;
     const auto x = normal(static_cast<size_t>(columns * tokens), random_);
-    const PackedMatrix packed(matrix.view, two);
-    const InputKind kind = packed.input_kind();
+    const PackedMatrix packed(matrix.view, two, true);
+    const InputKind kind = packed.input_kind(tokens);
     Input input(tokens, columns);
     const auto run = [&](ThreadTeam& team, int first, int count, Output& out) {
       input.set(team, x.data() + first * columns, columns, count, columns, {&kind, 1});
@@ -256,7 +271,7 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
     Matrix part = matrix.view;
     part.data = part.row(3);
     part.rows = 21;
-    const PackedMatrix some(part, one);
+    const PackedMatrix some(part, one, true);
     Output rows_only = make_output(part.rows, tokens);
     input.set(one, x.data(), columns, tokens, columns, {&kind, 1});
     const Gemm gemm{.w = &some, .x = &input, .y = rows_only.at(), .stride = rows_only.stride};
@@ -269,27 +284,77 @@ TEST_P(Matmul, SumsDoNotDependOnTheirCompany) {
   }
 }
 
+// Experts: GEMMs over ranges of one input, of few tokens and of many, in one call. The same bits as
+// each of them alone.
+TEST_P(Matmul, RangesOfAnInputRunTogether) {
+  ThreadTeam team(2);
+  const int ranges[] = {1, 40, 3, 8, 9, 1, 26};
+  int tokens = 0;
+  for (const int range : ranges) tokens += range;
+  const int64_t rows = 50, columns = 512;
+  for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::fp8}) {
+    const auto x = normal(static_cast<size_t>(columns * tokens), random_);
+    std::vector<TestMatrix> matrices;
+    std::vector<PackedMatrix> packed;
+    std::vector<InputKind> kinds;
+    for (const int range : ranges) {
+      matrices.push_back(make_matrix(storage, rows, columns, random_));
+      packed.emplace_back(matrices.back().view, team);
+      kinds.push_back(packed.back().input_kind(range));
+    }
+    Input all(tokens, columns), one(tokens, columns);
+    all.set(team, x.data(), columns, tokens, columns, kinds);
+    Output together = make_output(rows, tokens), apart = make_output(rows, tokens);
+    std::vector<Gemm> gemms;
+    int first = 0;
+    for (size_t i = 0; i < std::size(ranges); ++i) {
+      gemms.push_back({.w = &packed[i],
+                       .x = &all,
+                       .first = first,
+                       .tokens = ranges[i],
+                       .y = together.at() + first * together.stride,
+                       .stride = together.stride});
+      one.set(team, x.data() + first * columns, columns, ranges[i], columns, {&kinds[i], 1});
+      const Gemm alone{.w = &packed[i],
+                       .x = &one,
+                       .y = apart.at() + first * apart.stride,
+                       .stride = apart.stride};
+      multiply(team, {&alone, 1});
+      first += ranges[i];
+    }
+    multiply(team, gemms);
+    EXPECT_EQ(together.y, apart.y) << storage_info(storage).name;
+  }
+}
+
 // y = act(g) u: an error e_g of g counts |act'| <= 1.13 times, an error of u |act(g)| <= |g| times;
 // the exponential and the division add a few 2^-24 of the result.
 TEST_P(Matmul, GatedProducts) {
   ThreadTeam team(2);
-  for (const Storage storage : {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_k}) {
-    for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
-      for (const int tokens : {1, 20}) {
+  for (const Storage storage :
+       {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_k, Storage::mxfp4, Storage::fp8}) {
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu_tanh, Activation::clamped_swiglu}) {
+      const bool clamped = activation == Activation::clamped_swiglu;
+      for (const int tokens : {1, 20, 40}) {
         const int64_t rows = 75, columns = 512;
         const TestMatrix gate = make_matrix(storage, rows, columns, random_);
         const TestMatrix up = make_matrix(storage, rows, columns, random_);
         const PackedMatrix gate_packed(gate.view, team), up_packed(up.view, team);
         const auto x = normal(static_cast<size_t>(columns * tokens), random_, 10);
-        const InputKind kind = gate_packed.input_kind();
+        const InputKind kind = gate_packed.input_kind(tokens);
         Input input(tokens, columns);
         input.set(team, x.data(), columns, tokens, columns, {&kind, 1});
+        const auto bias = normal(static_cast<size_t>(rows), random_);
+        const auto up_bias = normal(static_cast<size_t>(rows), random_);
         Output out = make_output(rows, tokens), want = out, g = out, u = out;
         const Gemm gemm{.w = &gate_packed,
                         .x = &input,
                         .y = out.at(),
                         .stride = out.stride,
+                        .bias = bias.data(),
                         .up = &up_packed,
+                        .up_bias = up_bias.data(),
                         .activation = activation};
         multiply(team, {&gemm, 1});
         expect_sentinels(out, rows, tokens);
@@ -299,24 +364,28 @@ TEST_P(Matmul, GatedProducts) {
                              .x_stride = columns,
                              .tokens = tokens,
                              .y = g.at(),
-                             .stride = g.stride};
+                             .stride = g.stride,
+                             .bias = bias.data()};
         reference::multiply(same);
         same.w = &up.view;
         same.y = u.at();
+        same.bias = up_bias.data();
         reference::multiply(same);
         same.w = &gate.view;
+        same.bias = bias.data();
         same.up = &up.view;
+        same.up_bias = up_bias.data();
         same.activation = activation;
         same.y = want.at();
         reference::multiply(same);
         for (int t = 0; t < tokens; ++t) {
           for (int64_t r = 0; r < rows; ++r) {
             const float* const row = rounded.data() + t * columns;
-            const double relative = relative_bound(storage, columns);
-            const double bound =
-                1.13 * relative * magnitude(gate.view, r, row) * std::abs(u.get(t, r)) +
-                relative * magnitude(up.view, r, row) * std::abs(g.get(t, r)) +
-                1e-6 * std::abs(want.get(t, r)) + 1e-30;
+            const double relative = relative_bound(storage, columns, kind);
+            const double bound = 1.13 * relative * magnitude(gate.view, r, row) *
+                                     (std::abs(u.get(t, r)) + (clamped ? 1 : 0)) +
+                                 relative * magnitude(up.view, r, row) * std::abs(g.get(t, r)) +
+                                 1e-6 * std::abs(want.get(t, r)) + 1e-30;
             ASSERT_NEAR(out.get(t, r), want.get(t, r), bound) << storage_info(storage).name;
           }
         }
@@ -331,7 +400,8 @@ TEST_P(Matmul, ActivationIsAccurate) {
   const float weights[2] = {1, 1};
   const Matrix one{Storage::f32, 1, 1, reinterpret_cast<const std::byte*>(weights), 4};
   const PackedMatrix packed(one, team);
-  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu_tanh, Activation::clamped_swiglu}) {
     for (float x = -30; x < 30; x += 0.37f) {
       if (activation == Activation::gelu_tanh && x < -3) continue;  // below 1e-2: cancels itself
       Input input(1, 1);
@@ -341,7 +411,7 @@ TEST_P(Matmul, ActivationIsAccurate) {
       const Gemm gemm{
           .w = &packed, .x = &input, .y = &y, .stride = 1, .up = &packed, .activation = activation};
       multiply(team, {&gemm, 1});
-      const double want = reference::activate(activation, x) * double(x);
+      const double want = reference::gate_times_up(activation, x, x);
       EXPECT_NEAR(y, want, 2e-6 * std::abs(want) + 1e-30) << x;
     }
   }
@@ -350,7 +420,7 @@ TEST_P(Matmul, ActivationIsAccurate) {
 // Several GEMMs of different sizes and formats in one region, one of them without tokens.
 TEST_P(Matmul, ManyProductsAtOnce) {
   ThreadTeam two(2);
-  for (const int tokens : {1, 12}) {
+  for (const int tokens : {1, 12, 40}) {
     const Storage storages[] = {Storage::q8_0, Storage::f32, Storage::q4_0, Storage::bf16};
     const int64_t columns = 256;
     const auto x = normal(static_cast<size_t>(columns * tokens), random_);
@@ -391,7 +461,7 @@ TEST_P(Matmul, StrangeActivations) {
     const auto storage = static_cast<Storage>(s);
     const TestMatrix matrix = make_matrix(storage, 16, 256, random_);
     const PackedMatrix packed(matrix.view, team);
-    const InputKind kind = packed.input_kind();
+    const InputKind kind = packed.input_kind(1);
     Input input(1, 256);
     for (const float value : {0.0f, 1e-40f, INFINITY, NAN}) {
       std::vector<float> x(256, 0.0f);
@@ -409,11 +479,43 @@ TEST_P(Matmul, StrangeActivations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Matmul,
-                         testing::Range(0, static_cast<int>(all_matmul_kernels().size())),
+                         testing::Range(0, static_cast<int>(tested_kernels().size())),
                          [](const auto& param) {
-                           return std::string(
-                               all_matmul_kernels()[static_cast<size_t>(param.param)].isa);
+                           return std::string(tested_kernels()[size_t(param.param)].isa);
                          });
+
+// Two chains and prefetches change no bit.
+TEST(MatmulKernels, PrefetchingStreamsGiveTheSameBits) {
+  std::mt19937 random(3);
+  ThreadTeam team(1);
+  for (const MatmulKernels& kernels : all_matmul_kernels()) {
+    const MatmulKernels ahead = with_prefetches(kernels);
+    for (int s = 0; s < kStorageCount; ++s) {
+      const auto storage = static_cast<Storage>(s);
+      if (layout_of(storage) == Layout::plain) continue;
+      const TestMatrix matrix = make_matrix(storage, 19, 768, random);
+      const auto x = normal(768 * 8, random);
+      Output one[2] = {make_output(19, 8), make_output(19, 8)};
+      for (int i = 0; i < 2; ++i) {
+        choose_matmul_kernels(i == 0 ? kernels : ahead);
+        const PackedMatrix packed(matrix.view, team);
+        for (int tokens : {1, 2, 5}) {  // 8 in all
+          Input input(tokens, 768);
+          const InputKind kind = packed.input_kind(tokens);
+          const int first = tokens == 1 ? 0 : tokens == 2 ? 1 : 3;
+          input.set(team, x.data() + first * 768, 768, tokens, 768, {&kind, 1});
+          const Gemm gemm{.w = &packed,
+                          .x = &input,
+                          .y = one[i].at() + first * one[i].stride,
+                          .stride = one[i].stride};
+          multiply(team, {&gemm, 1});
+        }
+      }
+      choose_matmul_kernels(all_matmul_kernels()[0]);
+      EXPECT_EQ(one[0].y, one[1].y) << kernels.isa << ' ' << storage_info(storage).name;
+    }
+  }
+}
 
 TEST(MatmulKernels, AreNamed) {
   for (int s = 0; s < kStorageCount; ++s) EXPECT_NE(kernel_name(static_cast<Storage>(s)), "");

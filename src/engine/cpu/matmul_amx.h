@@ -1,0 +1,206 @@
+// GEMMs by AMX tiles (amx_tiles.h): of bf16 weights, and of block formats for many tokens.
+//
+//   prompts   A = 16 tokens x 32 columns, B = 16 weight rows with their columns in pairs, C = sums
+//             [token][row]. `unpack` lays a chunk of 16 rows out so: [step of 32
+//             columns][pair][row]. Two tiles of tokens and two of rows share their loads: 4
+//             products for 4 loads.
+//             Block formats are unpacked to the same by blocks-inl.h.
+//   decode    A = 16 weight rows where they lie, B = the pairs of one token, in its first column.
+// Either way a sum is C + (even + odd columns) for each step of 32 columns, in order: the same bits
+// for any number of tokens. Block formats have no decode here.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/cpu/amx_tiles.h"
+#include "engine/cpu/matmul_kernels.h"
+
+namespace ridge::cpu {
+
+template <class Tiles>
+struct AmxKernel {
+  static constexpr int64_t kStep = 32;    // columns of a product
+  static constexpr int64_t kChunk = 512;  // columns of a panel: two groups are 32 KB of the L1
+  static constexpr int kStepBytes = kTileRows * kTileBytes;
+  static constexpr int kStreamTokens =
+      6;  // a tile of sums each, beside one of weights and one of x
+  static_assert(kGroup == kTileRows && kChunk / kStep * kStepBytes <= kPanelBytes);
+
+  // Rows beyond the matrix repeat its last one, whose sums are not used. Columns beyond it are
+  // zero.
+  static void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel) {
+    const int64_t columns = std::min(kChunk, w.columns - column), first = group * kGroup;
+    const std::byte* const from = w.data + first * w.stride + column * 2;
+    const bool all_rows = first + kGroup <= w.rows;
+    for (int64_t c = 0; c < columns; c += kStep, panel += kStepBytes) {
+      if (all_rows && c + kStep <= columns) {
+        Tiles::transpose(from + c * 2, w.stride, panel);
+        continue;
+      }
+      alignas(64) std::byte edge[kTileRows][kTileBytes] = {};
+      const auto bytes = static_cast<size_t>(std::min(kStep, columns - c) * 2);
+      for (int64_t row = 0; row < kGroup; ++row) {
+        const int64_t kept = std::min(row, w.rows - 1 - first);
+        std::memcpy(edge[row], from + kept * w.stride + c * 2, bytes);
+      }
+      Tiles::transpose(edge[0], kTileBytes, panel);
+    }
+  }
+
+  // sums += panels x tokens, kTokens (16 or 32) x kGroups (1 or 2) tiles.
+  template <int kTokens, int kGroups>
+  static void tiles(const std::byte* panel, int64_t panel_stride, int64_t steps, const std::byte* x,
+                    int64_t x_stride, float* sums) {
+    constexpr bool kTwoA = kTokens == 32, kTwoB = kGroups == 2;
+    float* const other = sums + int64_t{kTokenBlock} * kGroup;  // of the second group
+    Tiles::template load<0>(sums, kTileBytes);
+    if (kTwoB) Tiles::template load<1>(other, kTileBytes);
+    if (kTwoA) Tiles::template load<2>(sums + kTileRows * kGroup, kTileBytes);
+    if (kTwoA && kTwoB) Tiles::template load<3>(other + kTileRows * kGroup, kTileBytes);
+    for (int64_t s = 0; s < steps; ++s, panel += kStepBytes, x += kStep * 2) {
+      Tiles::template load<6>(panel, kTileBytes);
+      Tiles::template load_once<4>(x, x_stride);
+      Tiles::template multiply_bf16<0, 4, 6>();
+      if constexpr (kTwoB) {
+        Tiles::template load<7>(panel + panel_stride, kTileBytes);
+        Tiles::template multiply_bf16<1, 4, 7>();
+      }
+      if constexpr (kTwoA) {
+        Tiles::template load_once<5>(x + kTileRows * x_stride, x_stride);
+        Tiles::template multiply_bf16<2, 5, 6>();
+      }
+      if constexpr (kTwoA && kTwoB) Tiles::template multiply_bf16<3, 5, 7>();
+    }
+    Tiles::template store<0>(sums, kTileBytes);
+    if (kTwoB) Tiles::template store<1>(other, kTileBytes);
+    if (kTwoA) Tiles::template store<2>(sums + kTileRows * kGroup, kTileBytes);
+    if (kTwoA && kTwoB) Tiles::template store<3>(other + kTileRows * kGroup, kTileBytes);
+  }
+  template <int kTokens>
+  static void tiles(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
+                    const std::byte* x, int64_t x_stride, float* sums) {
+    if (groups == 2) {
+      tiles<kTokens, 2>(panel, panel_stride, steps, x, x_stride, sums);
+    } else {
+      tiles<kTokens, 1>(panel, panel_stride, steps, x, x_stride, sums);
+    }
+  }
+
+  static void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
+                       int64_t columns, const InputView& x, int token, int tokens, float* sums) {
+    const int64_t steps = (std::min(kChunk, columns - column) + kStep - 1) / kStep;
+    const int64_t stride = x.bf16_stride * 2;
+    const auto* from = reinterpret_cast<const std::byte*>(x.bf16 + token * x.bf16_stride + column);
+    for (; tokens >= 32; tokens -= 32, from += 32 * stride, sums += 32 * kGroup) {
+      tiles<32>(panel, panel_stride, groups, steps, from, stride, sums);
+    }
+    for (; tokens >= 16; tokens -= 16, from += 16 * stride, sums += 16 * kGroup) {
+      tiles<16>(panel, panel_stride, groups, steps, from, stride, sums);
+    }
+    if (tokens > 0) last_tokens(panel, panel_stride, groups, steps, from, stride, tokens, sums);
+  }
+
+  // Fewer than 16 tokens: the rest of the tile is zero, and nothing beyond the tokens is touched.
+  static void last_tokens(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
+                          const std::byte* x, int64_t x_stride, int tokens, float* sums) {
+    constexpr int64_t kStride = kChunk * 2 + 64;  // an odd number of lines
+    alignas(64) std::byte rows[kTileRows * kStride] = {};
+    for (int t = 0; t < tokens; ++t) {
+      std::memcpy(rows + t * kStride, x + t * x_stride, static_cast<size_t>(steps * kStep * 2));
+    }
+    alignas(64) float kept[kTileRows * kGroup] = {};
+    for (int g = 0; g < groups; ++g, panel += panel_stride, sums += int64_t{kTokenBlock} * kGroup) {
+      std::copy_n(sums, tokens * kGroup, kept);
+      tiles<16, 1>(panel, 0, steps, rows, kStride, kept);
+      std::copy_n(kept, tokens * kGroup, sums);
+    }
+  }
+
+  // ---- decode
+
+  template <int kTokens>
+  static void stream_tokens(const WeightView& w, int64_t group, const InputView& x, int token,
+                            float* sums) {
+    const int64_t first = group * kGroup, whole = w.columns / kStep;
+    const bool all_rows = first + kGroup <= w.rows;
+    const std::byte* row = w.data + first * w.stride;
+    clear<kTokens - 1>();
+    for (int64_t s = 0; s < (w.columns + kStep - 1) / kStep; ++s, row += kStep * 2) {
+      if (all_rows && s < whole) {
+        // The next 16 rows, in the order of memory: into the L2.
+        const std::byte* const next = w.data + (first + kGroup) * w.stride + s * kStepBytes;
+        for (int line = 0; line < kTileRows; ++line) __builtin_prefetch(next + 64 * line, 0, 2);
+        Tiles::template load_once<6>(row, w.stride);
+      } else {
+        alignas(64) std::byte edge[kTileRows][kTileBytes] = {};
+        const auto bytes = static_cast<size_t>(std::min(kStep, w.columns - s * kStep) * 2);
+        for (int64_t r = 0; r < kGroup; ++r) {
+          std::memcpy(edge[r], row + std::min(r, w.rows - 1 - first) * w.stride, bytes);
+        }
+        Tiles::template load_once<6>(edge, kTileBytes);
+      }
+      add_tokens<0, kTokens>(x, token, s);
+    }
+    take<0, kTokens>(sums);
+  }
+  template <int kToken>
+  static void clear() {
+    Tiles::template zero<kToken>();
+    if constexpr (kToken > 0) clear<kToken - 1>();
+  }
+  // A token's 32 columns are one line. Loaded as rows 4 bytes apart, the tile has the pairs in its
+  // first column, and in the others what follows them: up to 60 bytes beyond the line, which lie in
+  // the memory of Input.
+  template <int kToken, int kTokens>
+  static void add_tokens(const InputView& x, int token, int64_t step) {
+    Tiles::template load<7>(x.bf16 + (token + kToken) * x.bf16_stride + step * kStep, 4);
+    Tiles::template multiply_bf16<kToken, 6, 7>();
+    if constexpr (kToken + 1 < kTokens) add_tokens<kToken + 1, kTokens>(x, token, step);
+  }
+  template <int kToken, int kTokens>
+  static void take(float* sums) {
+    alignas(64) float tile[kTileRows][kTileRows];
+    Tiles::template store<kToken>(tile, kTileBytes);
+    for (int r = 0; r < kGroup; ++r) sums[kToken * kGroup + r] = tile[r][0];
+    if constexpr (kToken + 1 < kTokens) take<kToken + 1, kTokens>(sums);
+  }
+
+  static void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
+                     float* sums) {
+    switch (tokens) {
+      case 1:
+        return stream_tokens<1>(w, group, x, token, sums);
+      case 2:
+        return stream_tokens<2>(w, group, x, token, sums);
+      case 3:
+        return stream_tokens<3>(w, group, x, token, sums);
+      case 4:
+        return stream_tokens<4>(w, group, x, token, sums);
+      case 5:
+        return stream_tokens<5>(w, group, x, token, sums);
+      default:
+        return stream_tokens<kStreamTokens>(w, group, x, token, sums);
+    }
+  }
+
+  static MatmulKernel kernel() {
+    MatmulKernel kernel;
+    kernel.name = "bf16 tiles";
+    kernel.input = InputKind::bf16;
+    kernel.chunk = static_cast<int>(kChunk);
+    kernel.panel_groups = 2;
+    kernel.token_block = 256;
+    kernel.token_tile = 32;
+    kernel.tokens_outer = true;
+    kernel.stream_tokens = kStreamTokens;
+    kernel.begin = Tiles::begin;
+    kernel.end = Tiles::end;
+    kernel.stream = stream;
+    kernel.unpack = unpack;
+    kernel.multiply = multiply;
+    return kernel;
+  }
+};
+
+}  // namespace ridge::cpu
