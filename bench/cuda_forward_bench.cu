@@ -1,8 +1,9 @@
-// Steps of many tokens, layer by layer: `check` compares them with the decode kernel (which
-// its own benchmark compares with doubles), those of experts with doubles; `time` gives steps
-// beside the ceilings of the same call.
+// Steps of many tokens, layer by layer, by Hopper's kernels and by the portable ones: `check`
+// compares them with the decode kernel (which its own benchmark compares with doubles), those of
+// experts with doubles; `time` gives steps beside the ceilings of the same call.
 //   cuda_forward_bench check [FORMAT]...
-//   cuda_forward_bench time [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
+//   cuda_forward_bench time [portable]
+//                           [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
 #include <algorithm>
 #include <chrono>
@@ -40,6 +41,9 @@ Formats formats_of(const std::string& name) {
   return {format_of(name.substr(0, dash)), kv_format_of(name.substr(dash + 1))};
 }
 
+void force_portable(bool portable) { setenv("RIDGE_CUDA_KERNELS", portable ? "portable" : "", 1); }
+const char* kernels_name(bool portable) { return portable ? "portable" : "hopper"; }
+
 // Of the largest case: prompts of 8192 tokens, batches of 256.
 constexpr StepBounds kBounds = {8192, 256, 256, 1};
 
@@ -59,8 +63,11 @@ double share_of_limit(const Reference::Past& past, double error, double limit) {
   return error / (limit + std::sqrt(before) / past.length);
 }
 
-// Each of `steps` gives every sequence so many tokens; logits of the last.
-void check_experts(const std::string& format, const std::vector<std::vector<int>>& steps) {
+// Each of `steps` gives every sequence so many tokens; logits of the last. A step of one token is
+// the decode kernel's.
+void check_experts(const std::string& format, const std::vector<std::vector<int>>& steps,
+                   bool portable) {
+  force_portable(portable);
   const ModelShape shape = shape_of("tiny-experts");
   const int count = int(steps[0].size()), page_count = 8;
   const auto [weights, kv] = formats_of(format);
@@ -88,7 +95,11 @@ void check_experts(const std::string& format, const std::vector<std::vector<int>
       slices.push_back(
           {tokens[i].data() + before, step[i], before, pages[i].data(), page_count, 1});
     }
-    model->forward(slices);
+    const auto run = [&] {
+      if (count == 1) return model->step(slices.data(), {count});
+      model->forward(slices);
+    };
+    run();
     const std::vector<float> found = model->logits(), as_float(wanted.begin(), wanted.end());
     for (int i = 0; i < count; ++i) {
       const size_t at = size_t(i) * shape.vocab;
@@ -97,26 +108,68 @@ void check_experts(const std::string& format, const std::vector<std::vector<int>
       worst = std::max(worst, share), ties += share == 0, ++rows;
     }
     for (int repeat = 0; repeat < 20; ++repeat) {
-      model->forward(slices);
+      run();
       moved += model->logits() != found;
     }
   }
   const bool right = worst < 1 && moved == 0 && ties < rows * 3 / 4 && median(errors) < limit;
   if (!right) ++failures;
   std::printf(
-      "experts    %-9s median error %.4f, worst %.2f of its limit, %d of %d rows tied, moved %d: "
+      "experts    %-9s %-8s median error %.4f, worst %.2f of its limit, %d of %d rows tied, moved "
+      "%d: "
       "%s\n",
-      format.c_str(), median(errors), worst, ties, rows, moved, right ? "ok" : "WRONG");
+      format.c_str(), kernels_name(portable), median(errors), worst, ties, rows, moved,
+      right ? "ok" : "WRONG");
 }
 
-// Prompts and single tokens in one step, against the decode kernel's logits of the same tokens.
+struct CheckedStep {
+  const ModelShape& shape;
+  KvFormat kv;
+  std::string label;
+  const std::vector<std::vector<float>>& wanted;  // by slice
+};
+void check_step(DeviceModel& model, const std::vector<StepSlice>& slices, const CheckedStep& step) {
+  const ModelShape& shape = step.shape;
+  model.forward(slices);
+  const std::vector<float> found = model.logits();
+  double worst = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    worst = std::max(worst, relative(&found[i * shape.vocab], step.wanted[i].data(), shape.vocab));
+  }
+  int moved = 0;
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    model.forward(slices);
+    if (repeat % 20 == 0) moved += model.logits() != found;
+  }
+  // Both round activations to bf16 before each product (cuda_decode_bench.cu has the derivation),
+  // and int4's weights too here: the walks of both add.
+  const double walk = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
+  // What is apart by e of its size falls to another byte in e / step of all cases, and is then
+  // apart by a step: fp8's are up to 1/8, int8's 1/127 of the largest, 4 times the mean.
+  const double byte = step.kv == KvFormat::fp8    ? 1.0 / 8
+                      : step.kv == KvFormat::int8 ? 4.0 / 127
+                                                  : 0;
+  const double limit = walk + std::sqrt(walk * byte);
+  const bool right = worst < limit && moved == 0;
+  if (!right) ++failures;
+  std::printf("%s worst relative error %.4f (limit %.4f), moved %d: %s\n", step.label.c_str(),
+              worst, limit, moved, right ? "ok" : "WRONG");
+}
+
+// Prompts and single tokens in one step, by both kinds of kernels, against the decode kernel's
+// logits of the same tokens.
 void check_model(const std::string& name, const std::string& format,
                  const std::vector<int>& lengths) {
   const ModelShape shape = shape_of(name);
   const int count = int(lengths.size()), page_count = 40;
   const auto [weights, kv] = formats_of(format);
-  const auto model = DeviceModel::make(shape, weights, kv, page_count * count, kBounds);
-  model->randomize(7, 0.1f);
+  const auto make = [&, &weight_format = weights, &kv_format = kv](bool portable) {
+    force_portable(portable);
+    auto made = DeviceModel::make(shape, weight_format, kv_format, page_count * count, kBounds);
+    made->randomize(7, 0.1f);
+    return made;
+  };
+  const auto model = make(false);
   std::vector<std::vector<int>> tokens, pages;
   std::vector<StepSlice> slices;
   std::vector<std::vector<float>> wanted;
@@ -143,29 +196,15 @@ void check_model(const std::string& name, const std::string& format,
     }
     slices.push_back({tokens[i].data() + 24, lengths[i], 24, pages[i].data(), page_count, 1});
   }
-  model->forward(slices);
-  const std::vector<float> found = model->logits();
-  double worst = 0;
+  const std::string label = name + ' ' + format + ' ';
+  check_step(*model, slices, {shape, kv, label + kernels_name(false), wanted});
+  const auto portable = make(true);
+  std::vector<StepSlice> before;
   for (int i = 0; i < count; ++i) {
-    worst =
-        std::max(worst, relative(&found[size_t(i) * shape.vocab], wanted[i].data(), shape.vocab));
+    before.push_back({tokens[i].data(), 24, 0, pages[i].data(), page_count, 0});
   }
-  int moved = 0;
-  for (int repeat = 0; repeat < 200; ++repeat) {
-    model->forward(slices);
-    if (repeat % 20 == 0) moved += model->logits() != found;
-  }
-  // Both round activations to bf16 before each product (cuda_decode_bench.cu has the derivation),
-  // and int4's weights too here: the walks of both add.
-  const double walk = 1.5 * 4 * std::sqrt(4.0 * shape.layers + 5) / 1024;
-  // What is apart by e of its size falls to another byte in e / step of all cases, and is then
-  // apart by a step: fp8's are up to 1/8, int8's 1/127 of the largest, 4 times the mean.
-  const double step = kv == KvFormat::fp8 ? 1.0 / 8 : kv == KvFormat::int8 ? 4.0 / 127 : 0;
-  const double limit = walk + std::sqrt(walk * step);
-  const bool right = worst < limit && moved == 0;
-  if (!right) ++failures;
-  std::printf("%-10s %-9s worst relative error %.4f (limit %.4f), moved %d: %s\n", name.c_str(),
-              format.c_str(), worst, limit, moved, right ? "ok" : "WRONG");
+  portable->forward(before);
+  check_step(*portable, slices, {shape, kv, label + kernels_name(true), wanted});
 }
 
 void print_operators(DeviceModel& model, const std::vector<StepSlice>& slices) {
@@ -188,16 +227,6 @@ void print_operators(DeviceModel& model, const std::vector<StepSlice>& slices) {
   model.keep_times(false);
 }
 
-// Weights of the experts that no token of the batch is expected to choose.
-double unread_bytes(const ModelShape& s, WeightFormat format, int batch) {
-  if (s.experts == 0) return 0;
-  const FormatInfo info = format_info(format);
-  const double layers = double(std::count(s.moe.begin(), s.moe.end(), true));
-  const double unchosen = std::pow(1 - double(s.top_k) / s.experts, batch);
-  return unchosen * layers * s.experts * 3.0 * s.hidden * s.expert_ffn * info.chunk_bytes /
-         (kBlockRows * info.columns);
-}
-
 int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = count > 1 ? words[1] : "check";
@@ -217,18 +246,29 @@ int run(int count, char** words) {
     }
     for (const auto& [format, name] : kFormats) {
       const std::vector<int> ones(9, 1), threes(9, 3);  // with and without few tokens
-      check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, threes, ones});
-      check_experts(name, {{25, 7, 9, 2, 30, 1, 1, 4, 2}, ones});
+      std::vector<std::vector<int>> singles(24, {1});
+      singles.front() = {37};
+      for (const bool portable : {false, true}) {
+        check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, threes, ones}, portable);
+        check_experts(name, {{25, 7, 9, 2, 30, 1, 1, 4, 2}, ones}, portable);
+        check_experts(name, singles, portable);
+      }
     }
     return report_failures();
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "asking for the device");
-  const double rate = read_ceiling(properties.multiProcessorCount);
-  std::printf("%s: ring read %.3f TB/s\n", properties.name, rate * 1e-12);
+  const bool portable = count > 2 && std::strcmp(words[2], "portable") == 0;
+  force_portable(portable);
+  const double rate = read_ceiling(properties.multiProcessorCount, portable);
+  const double peak = portable ? mma_ceiling(properties.multiProcessorCount) : 0;
+  std::printf("%s: %s read %.3f TB/s", properties.name, portable ? "plain" : "ring", rate * 1e-12);
+  if (portable) std::printf(", mma.sync %.0f TFLOP/s", peak * 1e-12);
+  std::printf("\n");
+  const char* prefix = portable ? "portable-" : "";
   std::unique_ptr<DeviceModel> model;
   std::string loaded;
-  for (int i = 2; i + 3 < count;) {
+  for (int i = portable ? 3 : 2; i + 3 < count;) {
     const bool prefill = std::strcmp(words[i], "prefill") == 0;
     const std::string name = words[i + 1], format = words[i + 2];
     const int batch = prefill ? 1 : std::atoi(words[i + 3]);
@@ -265,8 +305,9 @@ int run(int count, char** words) {
       std::printf("%-13s %-5s prefill %6d: %8.3f ms  %6.1f TFLOP/s  %8.0f tok/s\n", name.c_str(),
                   format.c_str(), context, seconds * 1e3, flops / seconds * 1e-12,
                   context / seconds);
-      std::printf("RESULT prefill/%s/%s/%d %.4f ms -\n", name.c_str(), format.c_str(), context,
-                  seconds * 1e3);
+      if (portable) std::printf("    %.1f %% of mma.sync\n", 100 * flops / seconds / peak);
+      std::printf("RESULT %sprefill/%s/%s/%d %.4f ms -\n", prefix, name.c_str(), format.c_str(),
+                  context, seconds * 1e3);
     } else {
       const double bytes = model->weight_bytes() -
                            unread_bytes(shape, formats_of(format).weights, batch) +
@@ -275,8 +316,8 @@ int run(int count, char** words) {
           "%-13s %-5s batch %3d context %5d: %7.3f ms  %5.2f TB/s  %5.1f %% of %.2f  %7.0f tok/s\n",
           name.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,
           100 * bytes / seconds / rate, rate * 1e-12, batch / seconds);
-      std::printf("RESULT decode/%s/%s/%d/%d %.4f ms %.4f\n", name.c_str(), format.c_str(), batch,
-                  context, seconds * 1e3, bytes / seconds / rate);
+      std::printf("RESULT %sdecode/%s/%s/%d/%d %.4f ms %.4f\n", prefix, name.c_str(),
+                  format.c_str(), batch, context, seconds * 1e3, bytes / seconds / rate);
     }
     print_operators(*model, slices);
   }

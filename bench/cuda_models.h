@@ -2,6 +2,7 @@
 // share: formats by name, page tables, checks, main.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {
 
@@ -29,6 +31,10 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 48, s.hidden = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 128;
     s.ffn = 768, s.vocab = 151936, s.qk_norm = true, s.moe.assign(48, true);
     s.experts = 128, s.top_k = 8, s.expert_ffn = 768, s.normalize_top_k = true, theta = 1000000;
+  } else if (name == "mixtral-8x7b") {
+    s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
+    s.ffn = 14336, s.vocab = 32000, s.moe.assign(32, true);
+    s.experts = 8, s.top_k = 2, s.expert_ffn = 14336, s.normalize_top_k = true, theta = 1000000;
   } else if (name == "gemma-3-12b") {  // one RoPE table and window; the model has two
     s.layers = 48, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
     s.ffn = 15360, s.vocab = 262208, s.qk_norm = true, s.gelu = true, s.post_norms = true;
@@ -59,6 +65,16 @@ inline ModelShape shape_of(const std::string& name) {
     s.ropes[0].frequency.push_back(float(std::pow(theta, -2.0 * i / s.head_dim)));
   }
   return s;
+}
+
+// Weights of the experts that no token of the batch is expected to choose.
+inline double unread_bytes(const ModelShape& s, WeightFormat format, int batch) {
+  if (s.experts == 0) return 0;
+  const FormatInfo info = format_info(format);
+  const double layers = double(std::count(s.moe.begin(), s.moe.end(), true));
+  const double unchosen = std::pow(1 - double(s.top_k) / s.experts, batch);
+  return unchosen * layers * s.experts * 3.0 * s.hidden * s.expert_ffn * info.chunk_bytes /
+         (kBlockRows * info.columns);
 }
 
 inline constexpr std::pair<WeightFormat, const char*> kFormats[] = {{WeightFormat::bf16, "bf16"},

@@ -120,9 +120,11 @@ void live_listeners(benchmark::State& state, const char* query, int threads) {
   HttpServer server(page_handler("127.0.0.1", &api), HttpLimits{}, is_quick);
   const int port = server.bind("127.0.0.1", 0);
   std::thread thread([&] { server.run(); });
-  api.start(make_cpu_runner(load_weights("ridge-7m"),
-                            {.threads = threads, .cache_tokens = 32768, .max_sequences = kClients}),
-            {});
+  std::vector<ReplicaGroup::Parts> replicas(1);
+  replicas[0].runner =
+      make_cpu_runner(load_weights("ridge-7m"),
+                      {.threads = threads, .cache_tokens = 32768, .max_sequences = kClients});
+  api.start(std::move(replicas));
   MeanAndError rate, cost, cpu_cost, thread_share;
   {
     const ClosedLoopClients clients(port);

@@ -97,7 +97,7 @@ class Net {
     weights_ =
         double(layers) * double(2 * kHidden * kHidden + 2 * kKv * kHidden + 3 * kHidden * kFfn) +
         (tokens == 1 ? double(kVocab * kHidden) : 0);
-    kind_ = layers_[0].q.packed.input_kind();
+    kind_ = layers_[0].q.packed.input_kind(tokens);
   }
 
   double weights() const { return weights_; }
@@ -166,10 +166,12 @@ double read_rate(ThreadTeam& team) {
 }
 
 // Operations/s in registers of what the kernel multiplies with, all threads together.
-double peak_rate(ThreadTeam& team, const MatmulKernels& kernels, InputKind kind) {
+double peak_rate(ThreadTeam& team, const MatmulKernels& kernels, const MatmulKernel& kernel) {
   const std::string_view isa = kernels.isa;
+  const InputKind kind = kernel.input;
   const auto rate = [&](double ops, const auto& run) {
-    const long repeats = static_cast<long>(2e9 / ops);
+    // Tiles take a part of a millisecond to reach their clock.
+    const long repeats = static_cast<long>((kernel.begin ? 2e10 : 2e9) / ops);
     return ops * double(repeats) * team.size() /
            seconds_of([&] { team.run([&](int) { benchmark::DoNotOptimize(run(repeats)); }); });
   };
@@ -177,6 +179,12 @@ double peak_rate(ThreadTeam& team, const MatmulKernels& kernels, InputKind kind)
   static const std::vector<DotKernel> dots = dot_kernels(missing);
   for (const DotKernel& dot : dots) {
     const bool wide = std::string_view(dot.isa).starts_with("AVX-512");
+    if (kernel.begin) {
+      if (dot.isa == std::string_view("AMX") && dot.id == std::string_view("bf16")) {
+        return rate(dot.ops, dot.run);
+      }
+      continue;
+    }
     const bool fits = (kind == InputKind::int8 && dot.id == std::string_view("int8") &&
                        isa.find('_') != isa.npos && wide == isa.starts_with("AVX3")) ||
                       (kind == InputKind::bf16 && dot.id == std::string_view("bf16") && wide);
@@ -190,7 +198,7 @@ double peak_rate(ThreadTeam& team, const MatmulKernels& kernels, InputKind kind)
 }
 
 void decode(benchmark::State& state, int target, Storage storage) {
-  choose_matmul_kernels(target);
+  choose_matmul_kernels(all_matmul_kernels()[size_t(target)]);
   ThreadTeam& team = all_threads();
   Net net(storage, 4, 1, team);
   const double bytes = net.weights() * storage_info(storage).bits() / 8;
@@ -205,17 +213,16 @@ void decode(benchmark::State& state, int target, Storage storage) {
   state.counters["of_read"] = best / read;
 }
 
-void prefill(benchmark::State& state, int target, Storage storage) {
-  choose_matmul_kernels(target);
+void many_tokens(benchmark::State& state, int target, Storage storage, int tokens) {
+  choose_matmul_kernels(all_matmul_kernels()[size_t(target)]);
   ThreadTeam& team = all_threads();
-  constexpr int kTokens = 512;
-  Net net(storage, 1, kTokens, team);
-  const double ops = 2 * net.weights() * kTokens;
+  Net net(storage, tokens < 512 ? 4 : 1, tokens, team);  // batches stream from memory
+  const double ops = 2 * net.weights() * tokens;
   const MatmulKernels& kernels = matmul_kernels();
   double peak = 0;
   for (auto _ : state) {
     net.pass();
-    peak = std::max(peak, peak_rate(team, kernels, kernels.of(storage).input));
+    peak = std::max(peak, peak_rate(team, kernels, kernels.of(storage, tokens)));
   }
   const double best = ops / net.best_seconds();
   state.counters["GFLOP/s"] = best / 1e9;
@@ -227,16 +234,19 @@ const bool registered = [] {
   const auto& all = all_matmul_kernels();
   for (size_t target = 0; target < all.size(); ++target) {
     for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8_0,
-                                  Storage::q4_0, Storage::q5_0, Storage::q4_k}) {
+                                  Storage::q4_0, Storage::q5_0, Storage::q4_k, Storage::fp8}) {
       const std::string name = std::string("matmul/") + all[target].isa + "/" +
                                std::string(storage_info(storage).name) + "/";
       const int index = static_cast<int>(target);
       benchmark::RegisterBenchmark((name + "decode").c_str(), decode, index, storage)
           ->Unit(benchmark::kMillisecond)
           ->Iterations(20);
-      benchmark::RegisterBenchmark((name + "prefill").c_str(), prefill, index, storage)
-          ->Unit(benchmark::kMillisecond)
-          ->Iterations(10);
+      for (const auto& [phase, tokens] :
+           {std::pair{"batch16", 16}, std::pair{"batch48", 48}, std::pair{"prefill", 512}}) {
+        benchmark::RegisterBenchmark((name + phase).c_str(), many_tokens, index, storage, tokens)
+            ->Unit(benchmark::kMillisecond)
+            ->Iterations(10);
+      }
     }
   }
   return true;

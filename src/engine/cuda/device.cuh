@@ -62,9 +62,18 @@ class DeviceBuffer {
   size_t count_ = 0;
 };
 
+// Whether the device runs code compiled for Hopper. Every other card runs that of sm_80, or its
+// PTX, where griddepcontrol is compiled out (execution.cuh).
+template <typename Kernel>
+bool has_griddepcontrol(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel");
+  return attributes.ptxVersion >= 90;
+}
+
 // Launches with programmatic dependent launch: the kernel may start while the previous one of the
 // stream still runs. It must call ptx::griddepcontrol_wait() before it reads what the previous
-// kernel wrote, or writes what that one reads.
+// kernel wrote, or writes what that one reads. Where that does nothing, kernels do not overlap.
 template <typename... Parameters, typename... Arguments>
 void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                       cudaStream_t stream, const Arguments&... arguments) {
@@ -77,7 +86,8 @@ void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, siz
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  static const bool overlaps = has_griddepcontrol(kernel);
+  config.numAttrs = overlaps ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launching");
 }
 

@@ -28,7 +28,7 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
   const double tokens = std::ceil(double(cache_tokens) / plan.page_tokens) * plan.page_tokens;
   double columns = 0;  // of the layer that caches most
   for (const RankGroup& g : rank.groups) {
-    need.cache += g.count * g.cache_per_token * tokens;
+    need.cache += rank.layer_share * g.count * g.cache_per_token * tokens;
     columns = std::max(columns, g.kv_columns);
   }
   if (plan.kv && plan.kv->name != "bf16") need.cache += 2 * columns * tokens;

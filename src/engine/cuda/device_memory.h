@@ -13,8 +13,8 @@ namespace ridge {
 // Bytes on the device.
 struct DeviceNeed {
   double weights = 0;  // embedding and head apart even where the file has one for both
-  double cache = 0;    // every layer keeps every token, windows or not; a layer of it in bf16
-                       // besides, where prompts need it unpacked
+  double cache = 0;    // every layer of the fullest stage keeps every token, windows or not; a
+                       // layer of it in bf16 besides, where prompts need it unpacked
   double working = 0;  // of the steps; while loading, besides, matrices that wait to be packed
   double all() const { return weights + cache + working; }
 };

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "base/error.h"
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/sampling/top_logits.cuh"
 #include "engine/cuda/step/decode_step.cuh"
 #include "engine/cuda/step/forward.cuh"
@@ -21,17 +23,6 @@ cudaDeviceProp current_device() {
   return properties;
 }
 
-cudaDeviceProp supported_device() {
-  const cudaDeviceProp properties = current_device();
-  if (!decode_available()) {
-    throw Error(
-        "{} (compute capability {}.{}) lacks Hopper's copies and products, which the "
-        "CUDA engine needs: use --device cpu",
-        properties.name, properties.major, properties.minor);
-  }
-  return properties;
-}
-
 size_t context_pages(int cache_pages) { return size_t(kMaxSharing) * size_t(cache_pages); }
 
 AttentionBounds attention_bounds(const StepBounds& bounds, int cache_pages) {
@@ -40,22 +31,28 @@ AttentionBounds attention_bounds(const StepBounds& bounds, int cache_pages) {
 
 // Both paths' memory between kernels.
 struct StepBuffers {
-  StepBuffers(Workspace& workspace, const ModelShape& shape, const StepBounds& bounds, int sms)
+  StepBuffers(Workspace& workspace, const ModelShape& shape, KernelSet kernels,
+              const StepBounds& bounds, int sms)
       : forward(workspace, shape, bounds) {
-    if (has_decode_kernel(shape)) decode.emplace(workspace, shape, sms, bounds.decode_steps);
+    if (decode_kernel_tokens(shape, kernels) > 0) {
+      decode.emplace(workspace, shape, sms, bounds.decode_steps);
+    }
   }
-  static size_t bytes(const ModelShape& shape, const StepBounds& bounds, int sms) {
+  static size_t bytes(const ModelShape& shape, KernelSet kernels, const StepBounds& bounds,
+                      int sms) {
     Workspace counted;
-    StepBuffers(counted, shape, bounds, sms);
+    StepBuffers(counted, shape, kernels, bounds, sms);
     return counted.bytes();
   }
   ForwardBuffers forward;
   std::optional<DecodeBuffers> decode;  // of models that have the kernel
 };
 
-size_t input_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_pages, int sms) {
-  return std::max(DecodeStep::input_bytes(context_pages(cache_pages)),
-                  Forward::input_bytes(shape, sms, bounds, attention_bounds(bounds, cache_pages)));
+size_t input_bytes(const ModelShape& shape, KernelSet kernels, const StepBounds& bounds,
+                   int cache_pages, int sms) {
+  return std::max(
+      DecodeStep::input_bytes(context_pages(cache_pages)),
+      Forward::input_bytes(shape, kernels, sms, bounds, attention_bounds(bounds, cache_pages)));
 }
 
 // A vector in pinned memory, so that the device copies into it directly.
@@ -84,22 +81,25 @@ class PinnedVector {
   std::vector<float> values_;
 };
 
-class HopperModel final : public DeviceModel {
+class CudaModel final : public DeviceModel {
  public:
-  HopperModel(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages,
-              const StepBounds& bounds)
-      : properties_(supported_device()),
+  CudaModel(const ModelShape& shape, WeightFormat format, KvFormat kv_format, int cache_pages,
+            const StepBounds& bounds, std::unique_ptr<RankExchange> exchange)
+      : properties_(current_device()),
+        kernels_(kernels_of_device()),
         bounds_(bounds),
+        exchange_(std::move(exchange)),
         w_(shape, format, kv_format, cache_pages),
-        memory_(StepBuffers::bytes(shape, bounds, sms())),
+        memory_(StepBuffers::bytes(shape, kernels_, bounds, sms())),
         buffers_([&] {
           memory_.fill_bytes(0);
           Workspace workspace(memory_.data());
-          return StepBuffers(workspace, shape, bounds, sms());
+          return StepBuffers(workspace, shape, kernels_, bounds, sms());
         }()),
-        forward_(w_, sms(), buffers_.forward, attention_bounds(bounds, cache_pages)),
-        inputs_(input_bytes(shape, bounds, cache_pages, sms())),
-        finder_(bounds.logit_rows, shape.vocab) {
+        forward_(w_, kernels_, sms(), buffers_.forward, attention_bounds(bounds, cache_pages),
+                 exchange_.get()),
+        inputs_(input_bytes(shape, kernels_, bounds, cache_pages, sms())),
+        finder_(bounds.logit_rows, shape.head_columns(), shape.head_first) {
     if (buffers_.decode) decode_.emplace(w_, sms(), *buffers_.decode, bounds.decode_steps);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
     check(cudaEventCreate(&start_), "making an event");
@@ -107,7 +107,8 @@ class HopperModel final : public DeviceModel {
     check(cudaDeviceSynchronize(), "clearing memory");
   }
 
-  ~HopperModel() override {
+  ~CudaModel() override {
+    if (exchange_) exchange_->stop();
     cudaStreamSynchronize(stream_);
     cudaEventDestroy(start_);
     cudaEventDestroy(stop_);
@@ -126,18 +127,24 @@ class HopperModel final : public DeviceModel {
   }
   void randomize_cache(uint64_t seed) override { w_.randomize_cache(stream_, seed); }
 
-  void step(const StepSlice* slices, int count) override {
+  void step(const StepSlice* slices, const std::vector<int>& ends) override {
+    const int count = ends.back();
     const int tokens = check_bounds(slices, count);
     operators_.clear();
-    if (step_path(w_.shape, tokens) == StepPath::decode_kernel) {
+    if (step_path(w_.shape, kernels_, tokens) == StepPath::decode_kernel) {
       decode_slices(slices, count, tokens);
     } else {
-      forward_slices(slices, count);
+      int first = 0, rows = 0;
+      for (const int end : ends) {
+        rows = forward_slices(slices + first, end - first, rows);
+        first = end;
+      }
     }
   }
 
   const std::vector<float>& logits() override {
-    std::vector<float>& to = host_logits_.resize(size_t(result_.rows) * size_t(w_.shape.vocab));
+    std::vector<float>& to =
+        host_logits_.resize(size_t(result_.rows) * size_t(w_.shape.head_columns()));
     check(cudaMemcpyAsync(to.data(), result_.logits, to.size() * sizeof(float),
                           cudaMemcpyDeviceToHost, stream_),
           "copying logits");
@@ -150,17 +157,23 @@ class HopperModel final : public DeviceModel {
     }
     finder_.queue(stream_, result_.logits, result_.argmax, requests, count);
   }
-  const TopLogits* fetch(int& count) override { return finder_.fetch(count); }
+  const TopLogits* fetch(int& count) override {
+    if (exchange_) exchange_->wait(stream_);
+    return finder_.fetch(count);
+  }
   void copy_pages(const KernelPageCopy* copies, int count) override {
     cuda::copy_pages(stream_, w_, copies, count);
   }
-  void wait() override { check(cudaStreamSynchronize(stream_), "running a step"); }
+  void wait() override {
+    if (exchange_) exchange_->wait(stream_);
+    check(cudaStreamSynchronize(stream_), "running a step");
+  }
 
   bool has_decode_kernel() const override { return decode_.has_value(); }
   void forward(const std::vector<StepSlice>& slices) override {
     check_bounds(slices.data(), int(slices.size()));
     operators_.clear();
-    forward_slices(slices.data(), int(slices.size()));
+    forward_slices(slices.data(), int(slices.size()), 0);
   }
   void decode(const std::vector<DecodeRow>& rows, int steps) override {
     operators_.clear();
@@ -209,7 +222,10 @@ class HopperModel final : public DeviceModel {
   double cache_bytes_per_token() const override {
     return double(w_.shape.layers) * w_.shape.kv_heads * w_.kv_page_bytes() / kPageTokens;
   }
-  std::string device() const override { return properties_.name; }
+  std::string device() const override {
+    const std::string name = properties_.name;
+    return kernels_ == KernelSet::portable ? name + ", portable kernels" : name;
+  }
   int sms() const override { return properties_.multiProcessorCount; }
 
  private:
@@ -246,14 +262,16 @@ class HopperModel final : public DeviceModel {
     return int(tokens);
   }
 
-  void forward_slices(const StepSlice* slices, int count) {
+  // The logits come behind those of `rows` rows of the same step. Returns the rows with these.
+  int forward_slices(const StepSlice* slices, int count, int rows) {
     inputs_.begin();
-    forward_.prepare(inputs_, slices, count);
+    forward_.prepare(inputs_, slices, count, rows);
     inputs_.upload(stream_);
     resolve_sampled(forward_.tokens(), slices, count);
     forward_.queue(stream_);
-    result_ = {buffers_.forward.logits, buffers_.forward.argmax, forward_.logit_rows()};
+    result_ = {buffers_.forward.logits, buffers_.forward.argmax, rows + forward_.logit_rows()};
     if (keep_times_) forward_.timer().append_to(operators_);
+    return result_.rows;
   }
   void resolve_sampled(int* tokens, const StepSlice* slices, int count) {
     int total = 0;
@@ -338,7 +356,9 @@ class HopperModel final : public DeviceModel {
   }
 
   cudaDeviceProp properties_;
+  KernelSet kernels_;
   StepBounds bounds_;
+  std::unique_ptr<RankExchange> exchange_;  // of a part of a model
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
   DeviceWeights w_;
@@ -366,21 +386,45 @@ DeviceFound find_device() {
   return {current_device().name, double(available)};
 }
 
+KernelSet kernels_of_device() {
+  const cudaDeviceProp device = current_device();
+  if (device.major < 8) {
+    throw Error(
+        "{} has compute capability {}.{}, and the CUDA engine needs 8.0 (Ampere) or later: use "
+        "--device cpu",
+        device.name, device.major, device.minor);
+  }
+  const char* forced = std::getenv("RIDGE_CUDA_KERNELS");
+  const std::string wanted = forced ? forced : "";
+  if (!wanted.empty() && wanted != "portable") {
+    throw Error("RIDGE_CUDA_KERNELS={}: only portable can be forced", wanted);
+  }
+  return wanted.empty() && decode_available() ? KernelSet::hopper : KernelSet::portable;
+}
+
 double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages) {
   const int sms = current_device().multiProcessorCount;
+  const KernelSet kernels = kernels_of_device();
+  const bool portable = kernels == KernelSet::portable;
   // The two GEMM classes keep a tile of 128 x 256 sums per SM.
-  const size_t split_k = size_t(2) * sms * 128 * 256 * sizeof(float);
-  const size_t attention = Attention::memory_bytes(s.heads, s.kv_heads, s.head_dim, KvFormat::bf16,
-                                                   attention_bounds(bounds, cache_pages));
-  return double(StepBuffers::bytes(s, bounds, sms) + input_bytes(s, bounds, cache_pages, sms) +
-                TopLogitsFinder::memory_bytes(bounds.logit_rows, s.vocab) + attention + split_k);
+  const size_t split_k =
+      portable ? PortableGemm::memory_bytes(sms) : size_t(2) * sms * 128 * 256 * sizeof(float);
+  const auto of_attention = portable ? PortableAttention::memory_bytes : Attention::memory_bytes;
+  const size_t attention = of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::bf16,
+                                        attention_bounds(bounds, cache_pages));
+  return double(StepBuffers::bytes(s, kernels, bounds, sms) +
+                input_bytes(s, kernels, bounds, cache_pages, sms) +
+                TopLogitsFinder::memory_bytes(bounds.logit_rows, s.head_columns()) + attention +
+                split_k);
 }
 
 std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFormat format,
                                                KvFormat kv_format, int cache_pages,
-                                               const StepBounds& bounds) {
+                                               const StepBounds& bounds,
+                                               std::unique_ptr<RankExchange> exchange) {
   find_device();
-  return std::make_unique<HopperModel>(shape, format, kv_format, cache_pages, bounds);
+  return std::make_unique<CudaModel>(shape, format, kv_format, cache_pages, bounds,
+                                     std::move(exchange));
 }
 
 }  // namespace ridge::cuda

@@ -12,13 +12,15 @@
 #include <vector>
 
 #include "engine/cuda/layout/weight_format.h"
+#include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/sampling/top_logits.h"
 
 namespace ridge::cuda {
 
 struct ModelShape {
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
-  bool gelu = false;  // gate: tanh's gelu; otherwise silu
+  bool gelu = false;            // gate: tanh's gelu; otherwise silu
+  bool clamped_swiglu = false;  // gate: gpt-oss's, with its own product with `up`
   float norm_eps = 1e-5f, embed_scale = 1, query_scale = 0;
   float attention_softcap = 0, logit_softcap = 0;
   std::vector<int> window;  // by layer; empty or 0: none
@@ -29,11 +31,23 @@ struct ModelShape {
   std::vector<RopeTable> ropes;
   std::vector<int> rope;  // by layer, which of them; empty: the first
   bool qk_norm = false, qkv_bias = false;
-  bool post_norms = false;  // blocks' outputs are normed before they are added
+  bool sinks = false, out_bias = false;  // of attention
+  bool expert_bias = false;              // of the router and the experts
+  bool post_norms = false;               // blocks' outputs are normed before they are added
   int experts = 0, top_k = 0, expert_ffn = 0;
   bool normalize_top_k = false;
   std::vector<bool> moe;  // by layer: experts instead of the dense MLP; empty: none
 
+  // Where it is one rank's part of a model (engine/ranks/). -1: all.
+  bool partial_sums =
+      false;           // ranks cut the layers: they add up what a block gives to the residual
+  bool embeds = true;  // otherwise the residual comes from the stage before
+  int head_first = 0, head_rows = -1;       // 0 rows: the residual goes to the next stage
+  int expert_first = 0, expert_count = -1;  // experts that are here; the router knows all
+
+  int head_columns() const { return head_rows < 0 ? vocab : head_rows; }  // of logits
+  int experts_here() const { return expert_count < 0 ? experts : expert_count; }
+  bool is_part() const { return partial_sums || !embeds || head_columns() == 0; }
   bool is_moe(int layer) const { return layer < int(moe.size()) && moe[size_t(layer)]; }
 };
 
@@ -58,7 +72,12 @@ enum class VectorKind : uint8_t {
   final_norm,
   q_norm,
   k_norm,
-  qkv_bias
+  qkv_bias,
+  out_bias,
+  sinks,                // [heads]
+  router_bias,          // [experts, padded to 16]
+  expert_gate_up_bias,  // [expert][8 of gate, 8 of up, ...]: the order of the tiles' rows
+  expert_down_bias      // [expert][hidden]
 };
 
 // What the steps of a run may hold at most. All device memory is allocated from these bounds.
@@ -113,10 +132,12 @@ double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_p
 
 class DeviceModel {
  public:
-  // Throws Error: no device, one without the instructions, a shape without code.
+  // Throws Error: no device, one without the instructions, a shape without code. `exchange`: with
+  // the other ranks, where the shape is a part.
   static std::unique_ptr<DeviceModel> make(const ModelShape& shape, WeightFormat format,
                                            KvFormat kv_format, int cache_pages,
-                                           const StepBounds& bounds = {});
+                                           const StepBounds& bounds = {},
+                                           std::unique_ptr<RankExchange> exchange = nullptr);
   virtual ~DeviceModel() = default;
 
   // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
@@ -129,9 +150,11 @@ class DeviceModel {
   virtual void randomize_cache(uint64_t seed) = 0;
 
   // Queues a step, by the path for its size (step_path.cuh). Slices have at least one token. Throws
-  // Error, with nothing changed, where the step exceeds the bounds.
-  virtual void step(const StepSlice* slices, int count) = 0;
-  // Logits of the wanted rows of the last step, [row][vocab]; waits.
+  // Error, with nothing changed, where the step exceeds the bounds. `ends`: the index after the
+  // last slice of each micro-batch; they run one after the other. One, but for stages of a
+  // pipeline.
+  virtual void step(const StepSlice* slices, const std::vector<int>& ends) = 0;
+  // Logits of the wanted rows of the last step, [row][head_columns()]; waits.
   virtual const std::vector<float>& logits() = 0;
   // Queues the answers to one request per wanted row of the last step; two may be in flight.
   virtual void sample(const TopLogitsRequest* requests, int count) = 0;

@@ -13,6 +13,9 @@
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/layout/device_format.h"
 #include "engine/cuda/layout/wide_heads.h"
+#include "engine/cuda/ranks/linked_exchange.h"
+#include "engine/ranks/cut_weights.h"
+#include "engine/ranks/micro_batches.h"
 
 namespace ridge {
 namespace {
@@ -26,13 +29,29 @@ using cuda::StepSlice;
 using cuda::VectorKind;
 using cuda::WideHeads;
 
+// Micro-batches of a pipeline: H100 and H200 multiply bf16 at 990 TFLOP/s and read 3.4 and 4.8
+// TB/s, which meet at 200 to 300 operations a byte, one for each token.
+double turn_time(double tokens) { return std::max(1.0, tokens / 256); }
+
 constexpr int kPageTokens = 16;  // of the kernels' pages; the pool's are one or more of them
 
-ModelShape shape_of(const Architecture& a, const WideHeads& heads) {
+// The part of a model that a rank's weights are.
+void set_part(const Weights& weights, const RankLinks& links, ModelShape& s) {
+  s.partial_sums = links.grid.tp > 1;
+  s.embeds = links.is_first_stage();
+  s.head_first = weights.head_first, s.head_rows = int(weights.head.rows);
+  if (!links.grid.whole_experts || s.experts == 0) return;
+  const RankPart here = expert_part(s.experts, links.grid.part_of(links.rank()), links.grid.tp);
+  s.expert_first = here.first, s.expert_count = here.end - here.first;
+}
+
+ModelShape shape_of(const Weights& weights, const WideHeads& heads, const RankLinks* links) {
+  const Architecture& a = weights.architecture;
   ModelShape s;
   s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
   s.head_dim = heads.wide(), s.ffn = a.ffn, s.vocab = a.vocab;
   s.gelu = a.activation == Activation::gelu_tanh;
+  s.clamped_swiglu = a.activation == Activation::clamped_swiglu;
   s.norm_eps = a.norm_eps, s.embed_scale = a.embed_scale, s.query_scale = a.query_scale;
   s.attention_softcap = a.attention_softcap, s.logit_softcap = a.logit_softcap;
   for (const LayerShape& layer : a.layers) {
@@ -44,8 +63,10 @@ ModelShape shape_of(const Architecture& a, const WideHeads& heads) {
     s.ropes.push_back({heads.frequency(rope.frequency), rope.magnitude});
   }
   s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias, s.post_norms = a.post_norms;
+  s.sinks = a.sinks, s.out_bias = a.out_bias, s.expert_bias = a.expert_bias;
   s.experts = a.experts, s.top_k = a.top_k, s.expert_ffn = a.expert_ffn;
   s.normalize_top_k = a.normalize_top_k;
+  if (links != nullptr) set_part(weights, *links, s);
   return s;
 }
 
@@ -71,19 +92,32 @@ class CudaRunner final : public Runner {
       : weights_(std::move(weights)),
         options_(options),
         kv_(kv_format_of(options.kv)),
-        heads_(weights_.architecture.head_dim) {
+        heads_(weights_.architecture.head_dim, weights_.architecture.ropes[0].dims()) {
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
-    const ModelShape shape = shape_of(weights_.architecture, heads_);
+    if (options.ranks) cuda::use_device_of(options.ranks->rank());
+    const ModelShape shape = shape_of(weights_, heads_, options.ranks.get());
     const StepBounds bounds = {options.max_tokens, options.max_sequences, options.logit_rows(), 1};
     const int cache_pages = page_count() * kernel_pages_per_page();
     const cuda::DeviceFound device = cuda::find_device();
-    check_device_memory(weights_.model, plan(), options.device_format, options.cache_tokens,
+    check_device_memory(weights_.model, plan_of_part(), options.device_format, options.cache_tokens,
                         cuda::step_bytes(shape, bounds, cache_pages), device.free_bytes,
                         device.name);
-    model_ = DeviceModel::make(shape, options.device_format, kv_, cache_pages, bounds);
-    load();
+    std::unique_ptr<cuda::RankExchange> exchange;
+    if (options.ranks) {
+      exchange =
+          cuda::make_exchange(options.ranks, size_t(options.max_tokens) * size_t(shape.hidden));
+      sums_ = exchange->how();
+    }
+    model_ = DeviceModel::make(shape, options.device_format, kv_, cache_pages, bounds,
+                               std::move(exchange));
+    if (weights_.embed || options.ranks) {  // the later stages of a pipeline have no embedding
+      load();
+    } else {  // undrawn_weights_of()
+      constexpr uint64_t kSeed = 1;
+      model_->randomize(kSeed, 0);
+    }
     weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
     slices_.reserve(size_t(options.max_sequences));
     pages_.reserve(max_context_pages());
@@ -98,7 +132,8 @@ class CudaRunner final : public Runner {
   }
   void fill_cache(uint64_t seed) override { model_->randomize_cache(seed); }
   std::string device() const override {
-    return model_->device() + ", " + stored_format(options_.device_format).name + " weights";
+    const std::string sums = sums_.empty() ? "" : ", " + sums_;
+    return model_->device() + ", " + stored_format(options_.device_format).name + " weights" + sums;
   }
   double repacked_bytes() const override { return model_->weight_bytes(); }
   Plan plan() const override {
@@ -114,7 +149,10 @@ class CudaRunner final : public Runner {
     check_step(batch, options_, weights_.architecture.vocab);
     lay_out(batch);
     const Profile::Clock::time_point start = Profile::Clock::now();
-    model_->step(slices_.data(), int(slices_.size()));
+    const int stages = options_.ranks ? options_.ranks->grid.pp : 1;
+    micro_batches_.assign(1, int(batch.size()));
+    if (stages > 1) micro_batches_ = micro_batch_ends(batch, stages, turn_time);
+    model_->step(slices_.data(), micro_batches_);
     if (profile_ != nullptr) record_operators(start);
   }
   std::span<const float> logits() override { return model_->logits(); }
@@ -146,8 +184,9 @@ class CudaRunner final : public Runner {
     const auto matrix = [&](MatrixKind part, int layer, const Matrix& m, int expert = 0) {
       model_->load(part, layer, rows_of(m), {}, expert);
     };
-    matrix(MatrixKind::embed, 0, weights_.embed);
-    matrix(MatrixKind::head, 0, weights_.head);
+    const RankLinks* links = options_.ranks.get();
+    if (links == nullptr || links->is_first_stage()) matrix(MatrixKind::embed, 0, weights_.embed);
+    if (weights_.head) matrix(MatrixKind::head, 0, weights_.head);
     model_->load(VectorKind::final_norm, 0, weights_.final_norm);
     for (int l = 0; l < int(weights_.layers.size()); ++l) {
       const LayerWeights& w = weights_.layers[size_t(l)];
@@ -159,6 +198,7 @@ class CudaRunner final : public Runner {
         matrix(MatrixKind::router, l, w.router);
         for (int e = 0; e < int(w.expert_down.size()); ++e) {
           const size_t i = size_t(e);
+          if (!w.expert_down[i]) continue;  // on another rank
           model_->load(MatrixKind::expert_gate_up, l, rows_of(w.expert_gate[i]),
                        rows_of(w.expert_up[i]), e);
           matrix(MatrixKind::expert_down, l, w.expert_down[i], e);
@@ -178,7 +218,31 @@ class CudaRunner final : public Runner {
         model_->load(VectorKind::k_norm, l, heads_.norm(w.k_norm));
       }
       if (weights_.architecture.qkv_bias) model_->load(VectorKind::qkv_bias, l, bias_of(w));
+      if (weights_.architecture.out_bias) model_->load(VectorKind::out_bias, l, w.out_bias);
+      if (weights_.architecture.sinks) model_->load(VectorKind::sinks, l, w.sinks);
+      if (weights_.architecture.expert_bias) load_expert_biases(l);
     }
+  }
+
+  // As the kernels read them: the rows of gate and up alternate by eight (layout/pack.cuh), and the
+  // experts that are here come first (those of other ranks have no biases).
+  void load_expert_biases(int layer) {
+    const LayerWeights& w = weights_.layers[size_t(layer)];
+    Vector router = w.router_bias, gate_up, down;
+    router.resize((router.size() + 15) / 16 * 16);
+    for (const ExpertBias& bias : w.expert_bias) {
+      for (size_t i = 0; i < bias.gate.size(); i += 8) {
+        gate_up.insert(gate_up.end(), &bias.gate[i], &bias.gate[i] + 8);
+        gate_up.insert(gate_up.end(), &bias.up[i], &bias.up[i] + 8);
+      }
+      down.insert(down.end(), bias.down.begin(), bias.down.end());
+    }
+    const Architecture& a = weights_.architecture;
+    gate_up.resize(size_t(a.experts) * 2 * size_t(a.expert_ffn));
+    down.resize(size_t(a.experts) * size_t(a.hidden));
+    model_->load(VectorKind::router_bias, layer, router);
+    model_->load(VectorKind::expert_gate_up_bias, layer, gate_up);
+    model_->load(VectorKind::expert_down_bias, layer, down);
   }
 
   std::vector<float> bias_of(const LayerWeights& w) const {
@@ -194,6 +258,16 @@ class CudaRunner final : public Runner {
     add(w.k_bias, a.kv_heads);
     add(w.v_bias, a.kv_heads);
     return bias;
+  }
+
+  // What one rank holds, as the predictor counts it.
+  Plan plan_of_part() const {
+    Plan part = plan();
+    if (!options_.ranks) return part;
+    const RankGrid& grid = options_.ranks->grid;
+    part.tp = grid.tp, part.pp = grid.pp;
+    if (grid.whole_experts) part.ep = grid.tp;
+    return part;
   }
 
   int kernel_pages_per_page() const { return options_.page_tokens / kPageTokens; }
@@ -241,9 +315,11 @@ class CudaRunner final : public Runner {
   RunnerOptions options_;
   cuda::KvFormat kv_;
   WideHeads heads_;
+  std::string sums_;  // how they are made among ranks; empty: there are none
   std::unique_ptr<DeviceModel> model_;
-  std::vector<StepSlice> slices_;  // of the last step
-  std::vector<int> pages_;         // of its slices, one after the other
+  std::vector<StepSlice> slices_;   // of the last step
+  std::vector<int> micro_batches_;  // their ends among the slices
+  std::vector<int> pages_;          // of its slices, one after the other
   std::vector<cuda::KernelPageCopy> copies_;
   Profile* profile_ = nullptr;
 };
@@ -251,6 +327,11 @@ class CudaRunner final : public Runner {
 }  // namespace
 
 std::unique_ptr<Runner> make_cuda_runner(Weights weights, const RunnerOptions& options) {
+  const Architecture& made = weights.architecture;
+  if (made.latent || made.family == "llama4_text") {
+    throw Error("{} is executed on CPUs, not on CUDA: --device cpu", made.family);
+  }
+  choose_long_ropes(weights.architecture, options.longest());
   return std::make_unique<CudaRunner>(std::move(weights), options);
 }
 

@@ -6,7 +6,7 @@
 namespace ridge {
 namespace {
 
-[[maybe_unused]] constexpr int kMaxStages = 6;
+[[maybe_unused]] constexpr int kMaxStages = 8;
 constexpr int kConsumers = 256;                // threads that add up the words
 constexpr int kReadThreads = kConsumers + 32;  // and the producer warp
 constexpr size_t kRingBytes = size_t{192} << 10;

@@ -12,8 +12,8 @@ namespace ridge {
 bool bulk_available();
 
 // One block per SM keeps `stages` copies of `chunk` bytes from device to shared memory in flight
-// and adds all words to *checksum. `bytes` is a multiple of 32 KB; stages x chunk is at most 192
-// KB.
+// and adds all words to *checksum. `bytes` is a multiple of 32 KB; at most 8 stages, and stages x
+// chunk is at most 192 KB.
 void launch_bulk_read(cudaStream_t stream, int sms, const void* data, size_t bytes, int stages,
                       int chunk, uint32_t* checksum);
 

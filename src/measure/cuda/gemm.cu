@@ -1,59 +1,15 @@
 // Matrix products through cuBLASLt, opened at run time: what the vendor's library reaches.
-#include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 
+#include "measure/cuda/cublaslt.cuh"
 #include "measure/cuda/run.cuh"
 #include "measure/cuda/tensor.cuh"
 
 namespace ridge {
 namespace {
-
-class Library {
- public:
-  Library() {
-    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12",
-                             "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so"}) {
-      if ((handle_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL))) break;
-    }
-    if (!handle_) throw Error("libcublasLt was not found");
-#define RIDGE_FIND(name) find(name, "cublasLt" #name)
-    RIDGE_FIND(Create);
-    RIDGE_FIND(Destroy);
-    RIDGE_FIND(MatmulDescCreate);
-    RIDGE_FIND(MatmulDescSetAttribute);
-    RIDGE_FIND(MatrixLayoutCreate);
-    RIDGE_FIND(MatmulPreferenceCreate);
-    RIDGE_FIND(MatmulPreferenceSetAttribute);
-    RIDGE_FIND(MatmulAlgoGetHeuristic);
-    RIDGE_FIND(Matmul);
-#undef RIDGE_FIND
-  }
-  decltype(&cublasLtCreate) Create;
-  decltype(&cublasLtDestroy) Destroy;
-  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
-  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute;
-  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
-  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
-  decltype(&cublasLtMatmul) Matmul;
-
- private:
-  template <typename Function>
-  void find(Function& function, const char* symbol) {
-    function = reinterpret_cast<Function>(dlsym(handle_, symbol));
-    if (!function) throw Error("libcublasLt lacks {}", symbol);
-  }
-  void* handle_ = nullptr;  // stays open until the process ends
-};
-
-void check_blas(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw Error("{}: cuBLASLt status {}", what, int(status));
-}
 
 struct Type {
   TensorType type;
@@ -101,7 +57,7 @@ void fill_operand(CudaRun& run, const DeviceArray<char>& data, TensorType type, 
 // D = A^T B, all square; the transposed form is the only one fp8 and int8 have.
 class Product {
  public:
-  Product(const Library& library, cublasLtHandle_t handle, const Type& type)
+  Product(const CublasLt& library, cublasLtHandle_t handle, const Type& type)
       : library_(library), handle_(handle) {
     check_blas(library.MatmulDescCreate(&operation_, type.compute, type.scale), "describing");
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -130,7 +86,7 @@ class Product {
 
  private:
   static constexpr int kAlgorithms = 6;
-  const Library& library_;
+  const CublasLt& library_;
   cublasLtHandle_t handle_;
   cublasLtMatmulDesc_t operation_ = nullptr;  // small, and gone with the process
   cublasLtMatrixLayout_t in_ = nullptr, out_ = nullptr;
@@ -141,7 +97,7 @@ class Product {
 // One type's operands and the fastest of the algorithms that cuBLASLt offers.
 class Bench {
  public:
-  Bench(CudaRun& run, const Library& library, cublasLtHandle_t handle, const Type& type)
+  Bench(CudaRun& run, const CublasLt& library, cublasLtHandle_t handle, const Type& type)
       : run_(run),
         product_(library, handle, type),
         a_(bytes(tensor_bytes(type.type))),
@@ -214,7 +170,7 @@ void sustained(CudaRun& run, Bench& bench, const char* name) {
 }
 
 void each_type(CudaRun& run, bool all, void (*measure)(CudaRun&, Bench&, const char*)) {
-  const Library library;
+  const CublasLt library;
   cublasLtHandle_t handle = nullptr;
   check_blas(library.Create(&handle), "starting cuBLASLt");
   for (const Type& type : kTypes) {

@@ -54,7 +54,8 @@ struct Telemetry {
   Maybe clock;  // of the SMs, Hz
   Maybe power;  // W
   Maybe temperature;
-  std::string limits;  // what holds the clock down, "" if nothing
+  Maybe utilisation, memory_use;  // share of the last second with a kernel, with memory traffic
+  std::string limits;             // what holds the clock down, "" if nothing
 };
 Telemetry telemetry(const std::string& pci_bus_id);
 

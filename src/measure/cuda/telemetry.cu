@@ -49,6 +49,14 @@ Telemetry telemetry(const std::string& pci_bus_id) {
   if (power && power(device, &value) == 0) found.power = value * 1e-3;
   const auto heat = nvml.find<int (*)(Device, int, unsigned*)>("nvmlDeviceGetTemperature");
   if (heat && heat(device, kGpuTemperature, &value) == 0) found.temperature = value;
+  struct {
+    unsigned gpu, memory;
+  } use = {};  // nvmlUtilization_t
+  const auto rates = nvml.find<int (*)(Device, void*)>("nvmlDeviceGetUtilizationRates");
+  if (rates && rates(device, &use) == 0) {
+    found.utilisation = use.gpu / 100.0;
+    found.memory_use = use.memory / 100.0;
+  }
   const auto reasons =
       nvml.find<int (*)(Device, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons");
   unsigned long long bits = 0;

@@ -57,6 +57,25 @@ TEST(DeviceMemory, CountsWhatLiesOnTheDevice) {
             2 * 2 * 128256.0 * 2048);
 }
 
+// A stage of a pipeline holds its own layers, weights and cache; the fullest one is counted.
+TEST(DeviceMemory, AStageCachesItsOwnLayers) {
+  const Model model = find_model("llama-3-8b");
+  const double layer = 4096 * (6144 + 4096 + 3 * 14336.0), head = 128256.0 * 4096;
+  const auto need_of = [&](int stages, cuda::KvFormat kv) {
+    Plan plan = plan_of(kv);
+    plan.pp = stages;
+    return device_need(model, plan, cuda::WeightFormat::bf16, 1000, kStep);
+  };
+  const DeviceNeed half = need_of(2, cuda::KvFormat::bf16);
+  EXPECT_EQ(half.cache, 1008.0 * 16 * 2 * 8 * 128 * 2);
+  EXPECT_NEAR(half.weights, 2 * (16 * layer + head), 1e-3 * half.weights);  // an end of the model
+  // 32 layers in three stages: 11 in the fullest.
+  EXPECT_DOUBLE_EQ(need_of(3, cuda::KvFormat::bf16).cache, 1008.0 * 11 * 2 * 8 * 128 * 2);
+  // One layer is unpacked at a time, however many a stage has.
+  EXPECT_DOUBLE_EQ(need_of(2, cuda::KvFormat::int8).cache,
+                   1008.0 * 2 * 8 * (16 * (128 + 4) + 2 * 128));
+}
+
 TEST(DeviceMemory, SaysWhatWouldFit) {
   const Model model = find_model("llama-3-8b");
   constexpr int kTokens = 1 << 17;  // 17 GB

@@ -21,7 +21,8 @@ namespace {
 // goldens' are.
 Weights widened(Weights weights) {
   Architecture& a = weights.architecture;
-  const cuda::WideHeads heads(a.head_dim);
+  choose_long_ropes(a, 256);  // as cuda_runner's cache
+  const cuda::WideHeads heads(a.head_dim, a.ropes[0].dims());
   const auto made = [&](const cuda::FillRows& fill, int64_t rows, int64_t columns) {
     auto data = std::make_shared<std::vector<uint16_t>>(size_t(rows * columns));
     fill(0, rows / 2, data->data());  // in two pieces, as a large matrix is
@@ -90,6 +91,15 @@ std::unique_ptr<Runner> cuda_runner(const Golden& golden, std::string& why) {
   options.cache_tokens = 256;
   options.max_logit_rows = int(golden.prompt.size());
   return on_device(load_weights(golden.folder), options, why);
+}
+
+// Latent attention and Llama 4 are not executed there.
+std::vector<Golden> cuda_goldens() {
+  std::vector<Golden> all = goldens();
+  std::erase_if(all, [](const Golden& golden) {
+    return golden.name.starts_with("deepseek") || golden.name == "llama4";
+  });
+  return all;
 }
 
 class WidenedGolden : public testing::TestWithParam<Golden> {};
@@ -182,8 +192,8 @@ std::string name_of(const testing::TestParamInfo<Golden>& each) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformers, WidenedGolden, testing::ValuesIn(goldens()), name_of);
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuGoldens, testing::ValuesIn(goldens()), name_of);
+INSTANTIATE_TEST_SUITE_P(Transformers, WidenedGolden, testing::ValuesIn(cuda_goldens()), name_of);
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGoldens, testing::ValuesIn(cuda_goldens()), name_of);
 
 }  // namespace
 }  // namespace ridge

@@ -200,6 +200,21 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
+TEST(CudaRunner, RefusesLatentAttention) {
+  const Config config(R"({"model_type":"deepseek_v2","hidden_size":64,"num_hidden_layers":1,
+    "num_attention_heads":2,"intermediate_size":64,"vocab_size":64,"q_lora_rank":null,
+    "kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":32,"v_head_dim":32,
+    "n_routed_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":32})");
+  std::string why;
+  try {
+    make_cuda_runner(config.weights(), {});
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  if (why.find("without the CUDA toolkit") != std::string::npos) GTEST_SKIP() << why;
+  EXPECT_EQ(why, "deepseek_v2 is executed on CPUs, not on CUDA: --device cpu");
+}
+
 TEST(CudaRunner, KeepsNoCacheInF32) {
   const Config config(family_of("llama").config);
   RunnerOptions options;

@@ -9,10 +9,6 @@ namespace {
 
 // The longest lists that a step within the bounds may need. `group`: query heads per KV head.
 
-// The first and the last run of a sequence may be shorter than half a page.
-size_t max_rope_runs(const AttentionBounds& b) {
-  return size_t(b.tokens) / (kPageTokens / 2) + 2 * size_t(b.sequences);
-}
 size_t max_prefill_tiles(int group, int kv_heads, const AttentionBounds& b) {
   return size_t(kv_heads) * (size_t(b.tokens) * group / kPrefillTileRows + size_t(b.sequences));
 }
@@ -36,23 +32,6 @@ size_t max_partials(int group, int kv_heads, const AttentionBounds& b) {
   return std::max(of_splits, items * kMaxItemParts);
 }
 
-template <typename T>
-T* add_list(StepInputs& inputs, const std::vector<T>& values) {
-  const StepInput<T> list = inputs.add<T>(values.size());
-  std::copy(values.begin(), values.end(), list.host);
-  return list.device;
-}
-
-// Appends the tokens of a sequence, cut at half pages.
-void append_rope_runs(std::vector<RopeRun>& runs, const AttentionSequence& s) {
-  constexpr int kHalfPage = kPageTokens / 2;
-  for (int i = 0; i < s.rows;) {
-    const int count = std::min(s.rows - i, kHalfPage - (s.past + i) % kHalfPage);
-    runs.push_back({s.row + i, count});
-    i += count;
-  }
-}
-
 }  // namespace
 
 Attention::Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat format,
@@ -68,7 +47,7 @@ Attention::Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat fo
         Workspace workspace(memory_.data());
         return Buffers(workspace, heads, kv_heads, head_dim, format, bounds);
       }()),
-      page_plan_(size_t(bounds.cache_pages)) {
+      prefill_pages_(bounds.cache_pages) {
   if (heads % kv_heads != 0) {
     throw Error("attention: {} heads are no multiple of {} KV heads", heads, kv_heads);
   }
@@ -115,7 +94,12 @@ void Attention::plan(StepInputs& inputs, const std::vector<AttentionSequence>& s
   }
   rope_count_ = int(runs_.size());
   device_runs_ = add_list(inputs, runs_);
-  plan_dequantization(inputs, pages);
+  dequantize_count_ = 0;
+  if (format_ != KvFormat::bf16) {
+    const std::vector<int>& dequantized = prefill_pages_.of(prefill_, pages);
+    dequantize_count_ = int(dequantized.size());
+    device_dequantized_pages_ = add_list(inputs, dequantized);
+  }
   plan_prefill(inputs);
   plan_decode(inputs);
 }
@@ -126,24 +110,6 @@ void Attention::plan_prefill(StepInputs& inputs) {
   plan_prefill_attention(prefill_, heads_, kv_heads_, head_dim_, sms_, prefill_plan_);
   device_tiles_ = add_list(inputs, prefill_plan_.tiles);
   device_tiles_begin_ = add_list(inputs, prefill_plan_.begin);
-}
-
-// The pages that prefill sequences see, each once.
-void Attention::plan_dequantization(StepInputs& inputs, const int* pages) {
-  dequantized_pages_.clear();
-  if (format_ != KvFormat::bf16) {
-    ++plan_number_;
-    for (const AttentionSequence& s : prefill_) {
-      const int count = (s.past + s.rows + kPageTokens - 1) / kPageTokens;
-      for (int i = 0; i < count; ++i) {
-        const int page = pages[s.pages + i];
-        if (std::exchange(page_plan_[size_t(page)], plan_number_) == plan_number_) continue;
-        dequantized_pages_.push_back(page);
-      }
-    }
-  }
-  dequantize_count_ = int(dequantized_pages_.size());
-  device_dequantized_pages_ = add_list(inputs, dequantized_pages_);
 }
 
 void Attention::plan_decode(StepInputs& inputs) {

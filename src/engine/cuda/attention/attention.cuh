@@ -14,22 +14,14 @@
 #include "engine/cuda/attention/attention_args.cuh"
 #include "engine/cuda/attention/decode_attention.cuh"
 #include "engine/cuda/attention/prefill_attention.cuh"
+#include "engine/cuda/attention/step_attention.cuh"
 #include "engine/cuda/device.cuh"
-#include "engine/cuda/step/step_inputs.cuh"
 #include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
 
-// The largest step of a run. All memory is allocated from these bounds.
-struct AttentionBounds {
-  int tokens = 0, sequences = 0;  // of one step
-  int cache_pages = 0;            // of the KV cache
-  // Pages that the sequences of one step see together; a shared page counts for each of them.
-  int context_pages = 0;
-};
-
 // Plans a step once; the plan serves all layers.
-class Attention {
+class Attention final : public StepAttention {
  public:
   // windows: the distinct AttentionArgs::window of the layers.
   Attention(int heads, int kv_heads, int head_dim, int sms, KvFormat format,
@@ -40,14 +32,12 @@ class Attention {
   static size_t input_bytes(int heads, int kv_heads, int sms, size_t windows,
                             const AttentionBounds& bounds);
 
-  // Adds the work lists to the step's inputs. `pages`: page numbers of the sequences, on the host.
-  void plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences, const int* pages);
-  // For sequences with several rows: q and k norm, RoPE, the append to the cache, and the pages of
-  // prefill sequences as bf16 where the cache has another format. Only if needs_rope().
-  bool needs_rope() const { return rope_count_ > 0; }
-  void rope_and_append(cudaStream_t stream, const AttentionArgs& args);
-  // Attention of all sequences. Both functions queue dependent launches (device.cuh).
-  void launch(cudaStream_t stream, const AttentionArgs& args);
+  void plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences,
+            const int* pages) override;
+  // Of sequences with several rows: decode attention does the others' itself.
+  bool needs_rope() const override { return rope_count_ > 0; }
+  void rope_and_append(cudaStream_t stream, const AttentionArgs& args) override;
+  void launch(cudaStream_t stream, const AttentionArgs& args) override;
 
  private:
   struct Buffers {  // on the device
@@ -59,7 +49,6 @@ class Attention {
   };
 
   void plan_prefill(StepInputs& inputs);
-  void plan_dequantization(StepInputs& inputs, const int* pages);
   void plan_decode(StepInputs& inputs);
 
   int heads_, kv_heads_, head_dim_, sms_;
@@ -71,9 +60,7 @@ class Attention {
   // The current step on the host; kept for its memory.
   std::vector<AttentionSequence> prefill_, decode_;
   std::vector<RopeRun> runs_;
-  std::vector<int> dequantized_pages_;
-  std::vector<unsigned> page_plan_;  // [page]: the last plan that dequantizes it
-  unsigned plan_number_ = 0;
+  PrefillPages prefill_pages_;
   PrefillPlan prefill_plan_;
   DecodePlan decode_plan_;
 

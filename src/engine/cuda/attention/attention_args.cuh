@@ -33,6 +33,7 @@ struct AttentionArgs {
   const int* pages;  // read before the previous kernel has ended: no kernel may write them
   uint16_t* out;     // bf16 at wide_at(head * head_dim + d, token, out_tokens)
   int out_tokens;    // a multiple of 8
+  const float* sinks = nullptr;  // [heads]: a logit that joins the softmax without a value
 };
 
 // Division by a constant of the launch: n / by for n < 2^32 / by, by one multiplication.

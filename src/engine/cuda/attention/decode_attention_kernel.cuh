@@ -121,10 +121,16 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
   }
 
   // Writes four outputs of a column, from dimension d on.
-  __device__ void write(const DecodeItem& item, int column, int d, float4 out, float sum) const {
+  __device__ void write(const DecodeItem& item, int column, int d, float4 out, float max,
+                        float sum) const {
     const int packed = item.column + column, group = launch.group.by;
     if (packed >= item.rows * group) return;
     const int token = launch.group.quotient(packed), head = packed - token * group;
+    if (launch.args.sinks) {
+      constexpr float kExponent = kFormat == KvFormat::bf16 ? 0 : kF16Exponent;  // of the weights
+      const float sink = launch.args.sinks[item.kv_head * group + head] * kLog2e;
+      sum += exp2f(fminf(sink - max + kExponent, 120.0f));
+    }
     const float inverse = 1 / sum;
     *reinterpret_cast<uint2*>(launch.args.out +
                               wide_at((item.kv_head * group + head) * kHeadDim + d,
@@ -206,7 +212,7 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
           },
           [&](int w) { return *reinterpret_cast<const float4*>(&shared.out[w][column][d]); });
       if (item.splits == 1) {
-        write(item, column, d, all.out, all.sum);
+        write(item, column, d, all.out, all.max, all.sum);
       } else {
         float* to = launch.partials + size_t(item.partial + item.split) * kRecord;
         *reinterpret_cast<float4*>(to + o * 4) = all.out;
@@ -247,7 +253,7 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
 #pragma unroll 4
         for (int split = 0; split < item.splits; ++split) merge(max_sum(split), out(split));
       }
-      write(item, column, o % kQuads * 4, all.out, all.sum);
+      write(item, column, o % kQuads * 4, all.out, all.max, all.sum);
     }
   }
 

@@ -15,8 +15,10 @@ __device__ inline void compute_rotation(float2* to, const AttentionArgs& args, i
 #pragma unroll 1
   for (int i = lane; i < 8 * kD; i += 32) {
     float sine, cosine;
-    sincosf(static_cast<float>(position) * args.frequency[i], &sine, &cosine);
-    to[i] = {cosine * args.magnitude, sine * args.magnitude};
+    const float frequency = args.frequency[i];
+    const float magnitude = frequency == 0 ? 1 : args.magnitude;  // 0: not rotated
+    sincosf(static_cast<float>(position) * frequency, &sine, &cosine);
+    to[i] = {cosine * magnitude, sine * magnitude};
   }
 }
 

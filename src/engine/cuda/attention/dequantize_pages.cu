@@ -13,7 +13,6 @@ constexpr int kThreads = 128;
 template <KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ DequantizePagesArgs a) {
-#ifdef RIDGE_HOPPER
   ptx::griddepcontrol_launch_dependents();
   const size_t number = a.pages[blockIdx.x];
   const uint8_t* page = a.kv + (number * a.kv_heads + blockIdx.y) * page_bytes(kFormat, a.head_dim);
@@ -57,7 +56,6 @@ __global__ void __launch_bounds__(kThreads)
     }
     to[i] = {pairs[0], pairs[1], pairs[2], pairs[3]};
   }
-#endif
 }
 
 }  // namespace

@@ -5,11 +5,9 @@
 
 #include <cuda_fp16.h>
 
-#include "base/ptx/hopper.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/weight_format.h"
 
-#ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
 // f16 operands: q's largest element, and the softmax weights, are below twice this power of two.
@@ -129,4 +127,3 @@ __device__ inline void score_scale(float (&scale)[2], float query_scale, float f
 }
 
 }  // namespace ridge::cuda
-#endif

@@ -2,12 +2,12 @@
 // value.
 #pragma once
 
-#include "base/ptx/hopper.cuh"
+#include <cuda_fp8.h>
+
 #include "engine/cuda/attention/head_vector.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
-#ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
 // Two elements of a page of bytes as f16, without their scale. int8: `word` has 128 added to each
@@ -49,9 +49,8 @@ __device__ inline uint32_t quantize_pair(float low, float high) {
     return pack_f16(fmaxf(-65504.0f, fminf(low, 65504.0f)),
                     fmaxf(-65504.0f, fminf(high, 65504.0f)));
   } else if constexpr (kFormat == KvFormat::fp8) {
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-    return pair;
+    // One instruction from Ada on, emulated before.
+    return __nv_cvt_float2_to_fp8x2({low, high}, __NV_SATFINITE, __NV_E4M3);
   } else {
     return (__float2int_rn(low) & 0xff) | (__float2int_rn(high) & 0xff) << 8;
   }
@@ -119,4 +118,3 @@ __device__ inline void write_value(const float (&value)[kD / 2], int slot, int l
 }
 
 }  // namespace ridge::cuda
-#endif

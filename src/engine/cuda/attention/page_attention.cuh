@@ -20,7 +20,6 @@
 #include "engine/cuda/attention/softmax.cuh"
 #include "engine/cuda/ptx/pipeline.cuh"
 
-#ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
 // The online softmax of 8 columns in one warp.
@@ -233,4 +232,3 @@ __device__ inline void finish_softmax(SoftmaxState<kD>& state) {
 }
 
 }  // namespace ridge::cuda
-#endif

@@ -308,6 +308,11 @@ struct PrefillMath {
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       const int row = item.first + warpgroup * 64 + warp * 16 + lane / 4 + r * 8;
       const bool valid = row < item.packed;
+      if (launch.args.sinks && valid) {
+        const float factor = (launch.args.softcap > 0 ? 1 : launch.args.scale) * kLog2e;
+        const float sink = launch.args.sinks[item.head(launch, row)] * kLog2e;
+        sum += fast_exp2(fminf(sink - rows.max[r] * factor, 120.0f));
+      }
       const float inverse = __fdividef(1.0f, sum);
       uint16_t* to = item.output(launch, row) + lane % 4 * 2;
 #pragma unroll

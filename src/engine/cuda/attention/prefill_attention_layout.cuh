@@ -60,6 +60,9 @@ struct PrefillItem {
     low = window > 0 ? max(0, tile.past + launch.group.quotient(first) + 1 - window) : 0;
     key_tile_low = low / Shape::kKeys, key_tile_high = (high + Shape::kKeys - 1) / Shape::kKeys;
   }
+  __device__ int head(const PrefillAttentionLaunch& launch, int row) const {
+    return tile.kv_head * launch.group.by + launch.group.remainder(row);
+  }
   // Where the output of a row of the sequence begins; it continues as wide_at does.
   __device__ uint16_t* output(const PrefillAttentionLaunch& launch, int row) const {
     const int token = launch.group.quotient(row), head = row - token * launch.group.by;

@@ -13,8 +13,6 @@ namespace {
 // their use.
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 
-#ifdef RIDGE_HOPPER
-
 constexpr int kMaxRun = 8;
 
 template <int kHeadDim, KvFormat kFormat>
@@ -158,11 +156,8 @@ struct RopeWarp {
   }
 };
 
-#endif
-
 template <int kHeadDim, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ RopeArgs a) {
-#ifdef RIDGE_HOPPER
   constexpr int kHalf = kHeadDim / 2;
   __shared__ float2 rotation[kMaxRun][kHalf];
   ptx::griddepcontrol_launch_dependents();
@@ -170,8 +165,10 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   const KvSlot at = a.kv_slots[run.row];  // of the first token
   for (int i = threadIdx.x; i < run.count * kHalf; i += kThreads) {
     float sine, cosine;
-    sincosf(static_cast<float>(at.position + i / kHalf) * a.frequency[i % kHalf], &sine, &cosine);
-    rotation[i / kHalf][i % kHalf] = {cosine * a.magnitude, sine * a.magnitude};
+    const float frequency = a.frequency[i % kHalf];
+    const float magnitude = frequency == 0 ? 1 : a.magnitude;  // 0: not rotated
+    sincosf(static_cast<float>(at.position + i / kHalf) * frequency, &sine, &cosine);
+    rotation[i / kHalf][i % kHalf] = {cosine * magnitude, sine * magnitude};
   }
   __syncthreads();
   ptx::griddepcontrol_wait();
@@ -194,7 +191,6 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
                 query ? a.q + (size_t(run.row + token) * a.heads + head) * kHeadDim : nullptr, page,
                 at.slot + token);
   }
-#endif
 }
 
 template <KvFormat kFormat>

@@ -1,5 +1,6 @@
 // The decode kernel: one persistent launch computes whole decode steps (embedding, all layers, LM
-// head, argmax) for up to 8 rows, and reads every weight once per step. A row is one token.
+// head, argmax) for up to 8 rows, and reads every weight once per step. A row is one token. Of
+// models with experts it takes one row, and reads the experts that the row chooses.
 //
 // This header is the contract. decode_kernel.cuh describes the kernel: its warps, its shared memory
 // and its synchronisation.
@@ -14,6 +15,7 @@ namespace ridge::cuda {
 
 constexpr int kMaxRows = 8;  // of a step
 constexpr int kMaxLayers = 256;
+constexpr int kMaxChoices = 8;  // experts of a row
 
 // Activations that have not been written yet. As bf16 it is a NaN that no conversion produces.
 constexpr uint16_t kNotReady = 0xffff;
@@ -26,6 +28,13 @@ struct RowContext {
   int pages;  // index in DecodeArgs::pages of the sequence's first page number
 };
 
+// The router's sum of an expert (decode_router.cuh). It is written and read as one word of 64 bits,
+// and its tag says in which operator of which launch (route_tag), so it needs no reset.
+struct alignas(8) RouterSum {
+  float value;
+  unsigned tag;
+};
+
 struct DecodeArgs {
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Activation activation;
@@ -35,6 +44,12 @@ struct DecodeArgs {
   const uint16_t* embed;          // [vocab][hidden] bf16
   Tiles qkv, out, gate_up, down;  // gate_up: a block has 8 rows of gate, then the same 8 of up
   Tiles head;
+  // Experts: matrices of gate_up and down lie [layer][expert], and ffn is an expert's.
+  int experts, top_k;  // 0: none
+  bool normalize_top_k;
+  Tiles router;       // bf16
+  int choice_stride;  // columns from one choice's activations to the next's (choice_columns)
+
   const float* attn_norm;   // [layer][hidden]
   const float* mlp_norm;    // [layer][hidden]
   const float* final_norm;  // [hidden]
@@ -62,7 +77,8 @@ struct DecodeArgs {
   float* sums_of_squares;   // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
   float* qkv_out;           // [row][qkv columns]
   uint16_t* attention_out;  // [heads * head_dim]
-  uint16_t* mlp_hidden;     // [ffn]
+  uint16_t* mlp_hidden;     // [ffn]; experts: [choice][choice_stride]
+  RouterSum* router_sums;   // [expert]
   float* split_partials;    // [row][kv head][split][group * (head_dim + 2)]
   unsigned* split_arrivals;         // [row][kv head], zero between launches
   float* logits;                    // [row][vocab]
@@ -74,13 +90,20 @@ struct DecodeArgs {
 
   // Set by launch_decode.
   int stages, copies_in_flight, activation_bytes, max_splits, max_run_splits;
-  int block_remainder[7];  // 16-row blocks of an operator modulo SMs, by OpKind
+  int block_remainder[8];  // 16-row blocks of an operator modulo SMs, by OpKind
 };
 
-// Operators of a step, each of which all SMs pass through one grid barrier: embed, 5 per layer,
-// head. A launch of n operators in all adds (n + 1) / 2 x SMs to grid_barrier[0] and n / 2 x SMs to
-// grid_barrier[1].
-__host__ __device__ constexpr int ops_per_step(int layers) { return 2 + 5 * layers; }
+// Operators of a step, each of which all SMs pass through one grid barrier: embed, 5 per layer (6
+// with experts), head. A launch of n operators in all adds (n + 1) / 2 x SMs to grid_barrier[0] and
+// n / 2 x SMs to grid_barrier[1].
+__host__ __device__ constexpr int ops_per_layer(bool experts) { return experts ? 6 : 5; }
+__host__ __device__ constexpr int ops_per_step(int layers, bool experts) {
+  return 2 + ops_per_layer(experts) * layers;
+}
+
+// Columns from one choice's activations to the next's: a warp has the same columns of every choice
+// (decode_math.cuh).
+constexpr int choice_columns(int ffn) { return (ffn + 511) / 512 * 512; }
 
 // Rows that a launch computes, the next power of two. Activations are laid out for this many.
 constexpr int padded_rows(int rows) { return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8; }

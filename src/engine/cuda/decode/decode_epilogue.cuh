@@ -7,19 +7,23 @@
 // multiplies the result of the next GEMM.
 #pragma once
 
+#include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, bool kExperts>
 struct EpilogueWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
   int lane, warp;  // warp: 0 .. kEpilogueWarps - 1; each takes every third block of the SM
   PipelineState partials;
   uint32_t attention_phase = 0;
+  Choice choice = {};          // lane k: the row's k-th expert in this layer
+  unsigned choice_tag = ~0u;   // of which layer (route_tag)
+  unsigned blocks_summed = 0;  // of down, over its choices
 
   // Results of a block, row after row of the batch: the lane's result `i` is element 32 i + lane of
   // [kRows][16], so 16 lanes hold the 16 outputs of one batch row.
@@ -124,17 +128,27 @@ struct EpilogueWarp {
   // fp8, int8: the scale of this lane's output in a block.
   __device__ float weight_scale(const DecodeOp& op, int block) const {
     const Tiles& tiles = tiles_of(args, op.kind);
-    const int layer = op.kind == OpKind::head ? 0 : op.layer;
     if (!tiles.row_scale || block >= op.items) return 1;
-    return kActivationScale *
-           tiles.row_scale[(size_t(layer) * tiles.blocks + block) * kBlockRows + lane % 16];
+    int matrix = op.kind == OpKind::head ? 0 : op.layer;
+    if (kExperts && op.kind == OpKind::gate_up) {
+      matrix = matrix * args.experts + expert_of(block / tiles.blocks);
+      block %= tiles.blocks;
+    }
+    return kActivationScale * row_scale(tiles, matrix, block);
   }
+  __device__ float row_scale(const Tiles& tiles, int matrix, int block) const {
+    return tiles.row_scale[(size_t(matrix) * tiles.blocks + block) * kBlockRows + lane % 16];
+  }
+  __device__ int expert_of(int k) const { return __shfl_sync(0xffffffffu, choice.expert, k); }
 
   __device__ void store_gate_up(int i, int block, float value) {
     const float up = __shfl_down_sync(0xffffffffu, value, 8);
     const float gate = activate(args.activation, value);
     if (is_result(i) && lane % 16 < 8) {
-      args.mlp_hidden[activation_at(block * 8 + lane % 8, row_of(i), kRows)] =
+      uint16_t* to = args.mlp_hidden;
+      if (kExperts) to += block / args.gate_up.blocks * args.choice_stride;
+      if (kExperts) block %= args.gate_up.blocks;
+      to[activation_at(block * 8 + lane % 8, row_of(i), kRows)] =
           bf16_bits(gate * up * kActivationScale);
     }
   }
@@ -198,6 +212,69 @@ struct EpilogueWarp {
     }
   }
 
+  // The row's choice, as every SM computes it.
+  __device__ void choose(const DecodeOp& op) {
+    const unsigned tag = route_tag(args, op);
+    if (op.first >= op.items || tag == choice_tag) return;
+    compute_norm_scales(OpKind::gate_up);
+    const float scale = shared.control.norm_scale[warp][0] / kActivationScale;
+    choice = choose_experts(args, tag, scale, lane);
+    choice_tag = tag;
+  }
+
+  __device__ void prefetch_router_rows(const DecodeOp& op) {
+    // The deal of experts follows that of out's blocks.
+    int expert = op.first - args.block_remainder[int(OpKind::out)];
+    if (expert < 0) expert += gridDim.x;
+    for (; expert < args.experts; expert += gridDim.x) {
+      prefetch_router(args, op.layer, expert, lane);
+    }
+  }
+
+  // The router's sums of this SM's experts, one warp each.
+  __device__ void route(const DecodeOp& op) {
+    int turn = 0;
+    for (int expert = op.first; expert < op.items; expert += gridDim.x, ++turn) {
+      if (turn % kEpilogueWarps != warp) continue;
+      const float sum = router_sum(args, op.layer, expert, lane);
+      if (lane == 0) store_router_sum(args.router_sums + expert, {sum, route_tag(args, op)});
+    }
+  }
+
+  // down of experts: each warp takes the choices whose partial sums are in its buffer. The warp
+  // that takes a block's last choice adds them up, in the order of the choices.
+  __device__ void run_down_of_choices(const DecodeOp& op) {
+    const Tiles& tiles = args.down;
+    const bool last_layer = op.layer + 1 == args.layers;
+    const float* norm =
+        last_layer ? args.final_norm : args.attn_norm + (op.layer + 1) * args.hidden;
+    choose(op);
+    for (int block = op.first; block < op.items; block += gridDim.x, ++blocks_summed) {
+      const int column = block * kBlockRows + lane % 16;
+      float(&sums)[kMaxChoices][kBlockRows] = shared.control.choice_sums[blocks_summed % 2];
+      const float weight = norm[column], residual = __ldcg(args.residual + column);
+      bool takes_last = false;
+      for (int k = 0; k < args.top_k; ++k) {
+        takes_last = partials.stage == warp;
+        const int expert = expert_of(k);
+        float scale = kActivationScale * __shfl_sync(0xffffffffu, choice.weight, k);
+        if (!takes_last) {
+          partials.advance(kPartialBuffers);
+          continue;
+        }
+        if (tiles.row_scale) scale *= row_scale(tiles, op.layer * args.experts + expert, block);
+        wait_partials(shared, partials);
+        if (lane < kBlockRows) sums[k][lane] = reduce_partials(lane) * scale;
+        release_partials(shared, partials, lane);
+      }
+      ptx::bar_sync<kEpilogueBarrier>(kEpilogueWarps * 32);
+      if (!takes_last) continue;
+      float value = residual;
+      for (int k = 0; k < args.top_k; ++k) value += sums[k][lane % 16];
+      store_residual(0, column, value, weight, last_layer ? OpKind::head : OpKind::qkv);
+    }
+  }
+
   __device__ static unsigned long long max_across(unsigned long long key, int lanes) {
     for (int across = lanes / 2; across; across /= 2) {
       key = max(key, __shfl_xor_sync(0xffffffffu, key, across));
@@ -256,11 +333,11 @@ struct EpilogueWarp {
   }
 
   __device__ void run() {
-    for_each_op(args, [&](const DecodeOp& op) {
+    for_each_op<kExperts>(args, [&](const DecodeOp& op) {
       const int before = ops_before_epilogue(op);
       if (warp == 0) wait_grid(args, shared.control, before, lane);
       wait_ops_completed(shared.control, before, lane);
-      if (warp == kEpilogueWarps - 1) reset_completed_inputs<kRows>(args, op, lane);
+      if (warp == kEpilogueWarps - 1) reset_completed_inputs<kRows, kExperts>(args, op, lane);
       if (op.kind == OpKind::embed) {
         if (warp == 0) embed(op);
       } else if (op.kind == OpKind::attention) {
@@ -268,7 +345,13 @@ struct EpilogueWarp {
           ptx::mbarrier_wait(&shared.control.attention_done, attention_phase);
           attention_phase ^= 1;
         }
+      } else if (kExperts && op.kind == OpKind::route) {
+        route(op);
+      } else if (kExperts && op.kind == OpKind::down) {
+        run_down_of_choices(op);
       } else {
+        if (kExperts && op.kind == OpKind::gate_up) choose(op);
+        if (kExperts && op.kind == OpKind::out && warp == 1) prefetch_router_rows(op);
         run_gemm(op);
       }
       ptx::bar_sync<kEpilogueBarrier>(kEpilogueWarps * 32);
@@ -279,8 +362,8 @@ struct EpilogueWarp {
       }
       if (op.kind == OpKind::head) {
         wait_grid(args, shared.control, op.index + 1, lane);
-        reset_inputs<kRows>(args, OpKind::down, lane);
-        reset_inputs<kRows>(args, OpKind::head, lane);
+        reset_inputs<kRows, kExperts>(args, OpKind::down, lane);
+        reset_inputs<kRows, kExperts>(args, OpKind::head, lane);
         argmax(op.step);
       }
     });

@@ -3,7 +3,7 @@
 // Shape: for each GEMM of a step, Y[N x rows] = W[N x K] X[K x rows] with rows <= 8. The weights
 // are the A operand in 16-row blocks (tiles.cuh) and the rows of the batch are columns of B. The
 // 16-row blocks of all operators are dealt to the SMs round robin (decode_schedule.cuh). Attention
-// is flash decoding over KV pages (decode_page_attention.cuh).
+// is flash decoding over KV pages (decode_page_attention.cuh). Experts: decode_router.cuh.
 //
 // One thread block per SM stays for the whole launch. Its 12 warps have roles:
 //   0-7   math      (decode_math.cuh)      MMA with K split over the warps; attention
@@ -27,6 +27,8 @@
 //   producer --full--> math --partials_full--> epilogue --grid barrier, data--> math of other SMs
 //   producer <-empty-- math <-partials_empty-- epilogue
 #pragma once
+
+#include <algorithm>
 
 #include "engine/cuda/decode/decode_epilogue.cuh"
 #include "engine/cuda/decode/decode_math.cuh"
@@ -54,7 +56,7 @@ __device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& cont
 
 #endif
 
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
 #ifdef RIDGE_HOPPER
   extern __shared__ __align__(128) uint8_t raw[];
@@ -84,11 +86,11 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < kMathWarps) {
-    MathWarp<kFormat, kRows>{args, shared, warp, lane}.run();
+    MathWarp<kFormat, kRows, kExperts>{args, shared, warp, lane}.run();
   } else if (warp == kMathWarps) {
-    ProducerWarp<kFormat, kRows>{args, shared}.run(lane);
+    ProducerWarp<kFormat, kRows, kExperts>{args, shared}.run(lane);
   } else {
-    EpilogueWarp<kFormat, kRows>{args, shared, lane, warp - kMathWarps - 1}.run();
+    EpilogueWarp<kFormat, kRows, kExperts>{args, shared, lane, warp - kMathWarps - 1}.run();
   }
 #endif
 }
@@ -97,13 +99,14 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
 constexpr int kSharedBytes = 232448;
 
 // Divides shared memory: all activations where they fit, the rest for the ring.
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, bool kExperts = false>
 void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
   }
-  const int whole = chunks * activation_chunk_bytes(kFormat, kRows);
+  int whole = chunks * activation_chunk_bytes(kFormat, kRows);
+  if (kExperts) whole = std::max(whole, args.top_k * args.choice_stride * kRows * 2);
   const int most = kMaxColumns * 2;
   // Attention keeps the states of its warps there, of one split or several.
   const int least = args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
@@ -118,12 +121,13 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   if (args.stages > kMaxStages) args.stages = kMaxStages;
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   args.max_run_splits = args.activation_bytes / least;
-  const int items[7] = {args.hidden / kBlockRows, args.qkv.blocks,     0,
-                        args.out.blocks,          args.gate_up.blocks, args.down.blocks,
-                        args.head.blocks};
-  for (int kind = 0; kind < 7; ++kind) args.block_remainder[kind] = items[kind] % sms;
+  const int items[8] = {
+      args.hidden / kBlockRows, args.qkv.blocks, 0,
+      args.out.blocks,          args.experts,    (kExperts ? args.top_k : 1) * args.gate_up.blocks,
+      args.down.blocks,         args.head.blocks};
+  for (int kind = 0; kind < 8; ++kind) args.block_remainder[kind] = items[kind] % sms;
   args.copies_in_flight = kCopiesInFlight;
-  const auto kernel = decode<kFormat, kRows>;
+  const auto kernel = decode<kFormat, kRows, kExperts>;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
         "raising the limit of shared memory");
@@ -136,6 +140,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
 
 template <WeightFormat kFormat>
 void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args) {
+  if (args.experts > 0) return launch_decode_rows<kFormat, 1, true>(stream, sms, args);
   switch (padded_rows(args.row_count)) {
     case 1:
       return launch_decode_rows<kFormat, 1>(stream, sms, args);

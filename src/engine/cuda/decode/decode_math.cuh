@@ -11,7 +11,7 @@
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
 
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, bool kExperts>
 struct MathWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
@@ -38,9 +38,10 @@ struct MathWarp {
     release_stage(args, shared, stage, lane);
   }
 
-  // acc += a slice of K of `chunks`, whose activations are in shared memory.
-  __device__ void multiply_slice(Accumulators& acc, int chunks) {
+  // acc += a slice of K of `chunks`, whose activations are in shared memory from a column on.
+  __device__ void multiply_slice(Accumulators& acc, int chunks, int first_column = 0) {
     typename Ops::LaneActivations at(shared, warp, lane);
+    at.skip(first_column);
 #pragma unroll 1
     for (; chunks >= kChunksPerStage; chunks -= kChunksPerStage) {
       multiply_stage<true>(acc, kChunksPerStage, at);
@@ -217,8 +218,29 @@ struct MathWarp {
     }
   }
 
+  // down of experts: the sums of each choice of a block, which have their own weights and scales.
+  __device__ void gemm_of_choices(const DecodeOp& op, int chunks) {
+    for (int item = op.first; item < op.items; item += gridDim.x) {
+#pragma unroll 1
+      for (int choice = 0; choice < args.top_k; ++choice) {
+        Accumulators acc;
+        clear(acc);
+        multiply_slice(acc, chunks, choice * args.choice_stride);
+        store_partials(acc);
+      }
+    }
+  }
+
   __device__ void run_gemm(const DecodeOp& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
+    if (kExperts && op.kind == OpKind::down) {
+      wait_ops_completed(shared.control, ops_before_input(op), lane);
+      load_activations(args.mlp_hidden, args.top_k * args.choice_stride * kRows * 2);
+      if (warp == 0 && lane == 0) stamp(args, op, 0);
+      gemm_of_choices(op, tiles.chunks);
+      if (warp == 0 && lane == 0) stamp(args, op, 1);
+      return;
+    }
     const int slice = resident_chunks<kFormat, kRows>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
     wait_ops_completed(shared.control, ops_before_input(op), lane);
@@ -238,11 +260,11 @@ struct MathWarp {
     for (int i = threadIdx.x; i < args.row_count * half; i += kMathThreads) {
       const int row = i / half;
       const RowContext& at = shared.control.rows[row];
-      const float angle =
-          static_cast<float>(at.past + step + row - at.first) * args.rope_frequency[i % half];
+      const float frequency = args.rope_frequency[i % half];
+      const float magnitude = frequency == 0 ? 1 : args.rope_magnitude;  // 0: not rotated
       float sine, cosine;
-      sincosf(angle, &sine, &cosine);
-      shared.rope[i] = {cosine * args.rope_magnitude, sine * args.rope_magnitude};
+      sincosf(static_cast<float>(at.past + step + row - at.first) * frequency, &sine, &cosine);
+      shared.rope[i] = {cosine * magnitude, sine * magnitude};
     }
     ptx::bar_sync<kMathBarrier>(kMathThreads);
   }
@@ -256,7 +278,7 @@ struct MathWarp {
         compute_rope_table(op.step);
         return;
       }
-      if (op.first >= op.items) return;
+      if (op.first >= op.items || op.kind == OpKind::route) return;
       if (op.kind != OpKind::attention) {
         run_gemm(op);
         return;
@@ -267,7 +289,7 @@ struct MathWarp {
         ptx::mbarrier_arrive(&shared.control.attention_done);
       }
     };
-    for_each_op(args, run_op);
+    for_each_op<kExperts>(args, run_op);
   }
 };
 

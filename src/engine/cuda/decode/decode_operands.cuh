@@ -20,7 +20,7 @@ namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows>
 struct Operands {
-  static constexpr OperandType kType = operand_type(kFormat);
+  static constexpr OperandType kType = operand_type(kFormat, kRows);
   static constexpr int kSteps = format_info(kFormat).columns / 16;  // per chunk
   static constexpr int kTiles = mma_tiles(kFormat, kRows);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
@@ -28,8 +28,9 @@ struct Operands {
   static constexpr int kActivationChunk = activation_chunk_bytes(kFormat, kRows);
   static constexpr int kChunksPerGroup = kGroupColumns / format_info(kFormat).columns;
   static constexpr int kColumns = (kType == OperandType::int8x2 ? kBytePlanes : 1) * kRows;
-  // Independent accumulators. The other types start new sums in every chunk anyway.
-  static constexpr int kChains = kType == OperandType::bf16 ? 4 : 1;
+  // Independent accumulators. Types and formats with group scales start new sums in every chunk
+  // anyway.
+  static constexpr int kChains = kType == OperandType::bf16 && !has_group_scale(kFormat) ? 4 : 1;
   using Accumulators = float[kChains][kTiles][4];
 
   // The last mantissa bit of an f32 near 1.5 * 2^23 is worth 1. So adding kMagic converts a float
@@ -218,6 +219,10 @@ struct Operands {
       levels = shared.levels + lane;
       x = shared.activations + warp * kChunksPerGroup * kActivationChunk + place * kLoadBytes;
     }
+    __device__ void skip(int columns) {
+      x += columns * kRows * 2;
+      scales += columns / kGroupColumns * kColumns;
+    }
     // To the next stage.
     __device__ void advance() {
       x += kChunksPerStage * kActivationChunk;
@@ -285,7 +290,9 @@ struct Operands {
       }
 #pragma unroll
       for (int n = 0; n < kChunksInFlight; ++n) {
-        if constexpr (kType == OperandType::bf16) {
+        if constexpr (kType == OperandType::bf16 && kFormat == WeightFormat::int4) {
+          multiply_int4_as_bf16(acc[0], a[n], scale[n], b[n]);
+        } else if constexpr (kType == OperandType::bf16) {
           multiply_bf16(acc[n % kChains], a[n], b[n]);
         } else if constexpr (kFormat == WeightFormat::int8) {
           multiply_int8(acc[0], a[n], b[n], group[n]);
@@ -329,9 +336,33 @@ struct Operands {
     }
   }
 
-  // A byte of int4 weights holds q of row g and, in its upper nibble, q' of row g + 8. The byte as
-  // it is, multiplied, gives the sum of row g plus 16 times that of row g + 8; the upper nibbles
-  // alone give the latter, which is subtracted. Sums stay below 64 * 128 * (255 + 17 * 8) < 2^22.
+  // The weights without their scale are exact.
+  static __device__ void multiply_int4_as_bf16(float (&acc)[kTiles][4], const uint4& a,
+                                               __half2 scale, const Load (&b)[kLoads][kTiles]) {
+    float sums[kTiles][4] = {};
+    const uint32_t word[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t values[4];
+      int4_levels(word[k], values);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) ptx::mma_bf16(sums[i], values, b[k][i].x, b[k][i].y);
+    }
+    const float2 d = __half22float2(scale);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        acc[i][e] += d.x * sums[i][e];
+        acc[i][2 + e] += d.y * sums[i][2 + e];
+      }
+    }
+  }
+
+  // One row. A byte of int4 weights holds q of row g and, in its upper nibble, q' of row g + 8. The
+  // byte as it is, multiplied, gives the sum of row g plus 16 times that of row g + 8; the upper
+  // nibbles alone give the latter, which is subtracted. Sums stay below 64 * 128 * (255 + 17 * 8) <
+  // 2^22.
   static constexpr uint32_t kUpperNibbles = 0xf0f0f0f0u;
 
   // The initial accumulator of the int4 MMAs: kMagicBits and the offset of q - 8, in rows g + 8

@@ -1,8 +1,9 @@
 // Producer warp of the decode kernel: loads everything this SM will read of weights and of the KV
-// cache, in the order of use, as fast as stages become free. It depends on no result of the step,
-// so it runs ahead across operators and layers.
+// cache, in the order of use, as fast as stages become free. It depends on no result of the step
+// but the choice of experts, so it runs ahead across operators and layers.
 #pragma once
 
+#include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
 
 #ifdef RIDGE_HOPPER
@@ -13,13 +14,14 @@ namespace ridge::cuda {
 constexpr int kStagesPrefetched = 14;
 constexpr unsigned kClocksPerStage = 850;
 
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, bool kExperts>
 struct ProducerWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
   PipelineState stage, oldest;  // the stage to fill, and the oldest copy that may be in flight
   int in_flight = 0;            // copies
   unsigned last_load = 0;       // clock of the last load or prefetch of a stage
+  unsigned chosen = ~0u;        // the tag of control.expert
   uint64_t evict_first = ptx::createpolicy_evict_first();  // weights are read once
 
   static constexpr int kStage = stage_bytes(kFormat);
@@ -104,6 +106,87 @@ struct ProducerWarp {
     }
   }
 
+  // This SM's stages of an operator of the chosen experts, in the order in which the math warps
+  // read them. gate_up: its (choice, block) one after the other. down: of its blocks every choice.
+  struct ExpertStages {
+    const DecodeArgs& args;
+    const DecodeControl& control;
+    const Tiles& tiles;
+    const bool down;
+    const int layer;
+    int item, items, choice, block, chunk = 0;
+    const uint8_t* from;
+
+    __device__ ExpertStages(const DecodeArgs& arguments, const DecodeControl& shared_control,
+                            const DecodeOp& op)
+        : args(arguments),
+          control(shared_control),
+          tiles(tiles_of(arguments, op.kind)),
+          down(op.kind == OpKind::down),
+          layer(op.layer),
+          item(op.first),
+          items(op.items),
+          choice(down ? 0 : item / tiles.blocks),
+          block(down ? item : item % tiles.blocks) {
+      find_block();
+    }
+    __device__ void find_block() {
+      if (!in_operator()) return;
+      const size_t matrix = size_t(layer) * args.experts + control.expert[choice];
+      from = tiles.data + matrix * tiles.stride + size_t(block) * tiles.chunks * kChunk;
+    }
+    __device__ bool in_operator() const { return item < items; }
+    __device__ int bytes() const { return min(kChunksPerStage, tiles.chunks - chunk) * kChunk; }
+    __device__ void advance() {
+      chunk += kChunksPerStage;
+      from += kStage;
+      if (chunk < tiles.chunks) return;
+      chunk = 0;
+      if (!down) {
+        item += gridDim.x;
+        for (block += gridDim.x; block >= tiles.blocks; block -= tiles.blocks) ++choice;
+      } else if (++choice == args.top_k) {
+        choice = 0;
+        item += gridDim.x;
+        block = item;
+      }
+      find_block();
+    }
+  };
+
+  // Weights of the experts that the row chose. The choice is waited for here, where the ring is
+  // otherwise ahead of the results.
+  __device__ void load_experts(const DecodeOp& op, int lane) {
+    if (op.first >= op.items) return;
+    const unsigned tag = route_tag(args, op);
+    if (tag != chosen) {
+      const Choice choice = choose_experts(args, tag, 1, lane);
+      if (lane < args.top_k) shared.control.expert[lane] = choice.expert;
+      chosen = tag;
+      __syncwarp();
+    }
+    if (lane > 0) return;
+    ExpertStages next(args, shared.control, op), ahead(args, shared.control, op);
+    int position = 0, position_ahead = 0;  // of the two
+    const auto prefetch = [&] {
+      if (clock32() - last_load < kClocksPerStage) return;
+      last_load = clock32();
+      for (; position_ahead <= position; ++position_ahead) ahead.advance();
+      if (position_ahead >= position + kStagesPrefetched || !ahead.in_operator()) return;
+      ptx::cp_async_bulk_prefetch_l2(ahead.from, ahead.bytes());
+      ahead.advance();
+      ++position_ahead;
+    };
+#pragma unroll 1
+    for (; next.in_operator(); next.advance(), ++position) {
+      const int bytes = next.bytes();
+      acquire(bytes, prefetch);
+      ptx::cp_async_bulk(destination(), next.from, bytes, full(), evict_first);
+      last_load = clock32();
+      stage.advance(args.stages);
+    }
+  }
+
   // The KV pages of a run of splits, the last page first; a stage has pages of one split. Except
   // for this step's tokens they do not depend on the step. Each lane holds the number of one of the
   // next pages and issues that page's copy: when lane 0 did all, a stage took 1100 clocks, more
@@ -153,18 +236,23 @@ struct ProducerWarp {
   }
 
   __device__ void run(int lane) {
-    for_each_op(args, [&](const DecodeOp& op) {
-      if (op.kind == OpKind::embed) return;
+    for_each_op<kExperts>(args, [&](const DecodeOp& op) {
+      if (op.kind == OpKind::embed || op.kind == OpKind::route) return;
       if (op.kind == OpKind::attention) {
         if (op.step > 0) {
-          // The same operator of the previous step wrote to these pages (invariant 6).
-          wait_ops_completed(shared.control, op.index - ops_per_step(args.layers) + 1, lane);
+          // The same operator of the previous step wrote to these pages (invariant 7).
+          wait_ops_completed(shared.control, op.index - ops_per_step(args.layers, kExperts) + 1,
+                             lane);
           ptx::fence_proxy_async();
         }
         load_pages(op, lane);
         return;
       }
-      if (lane == 0) load_weights(op);
+      if (kExperts && (op.kind == OpKind::gate_up || op.kind == OpKind::down)) {
+        load_experts(op, lane);
+      } else if (lane == 0) {
+        load_weights(op);
+      }
       stage = {__shfl_sync(0xffffffffu, stage.stage, 0), __shfl_sync(0xffffffffu, stage.phase, 0)};
     });
   }

@@ -10,14 +10,16 @@
 
 namespace ridge::cuda {
 
-enum class OpKind { embed, qkv, attention, out, gate_up, down, head };
+enum class OpKind { embed, qkv, attention, out, route, gate_up, down, head };
 
 // One operator of the launch, as this SM sees it.
 struct DecodeOp {
   OpKind kind;
   int index;  // in the launch
   int step, layer;
-  int items;  // of all SMs: 16-row blocks, or (row, KV head, run of splits) of attention
+  // Of all SMs: 16-row blocks, or (row, KV head, run of splits) of attention, or experts of the
+  // router. gate_up of experts: (choice, block). down of experts: blocks, each of all choices.
+  int items;
   int first;  // this SM computes items first, first + SMs, ...
   // Attention: splits of the row with the longest context, in runs of adjacent ones.
   int splits, run_splits, runs;
@@ -49,20 +51,23 @@ __device__ inline int splits_per_run(const DecodeArgs& args, int splits) {
 
 // Calls function(op) for every operator of the launch, in order. Items are dealt to the SMs round
 // robin and the deal continues across operators: `base` is the SM of the operator's first item.
-template <typename Function>
+template <bool kExperts, typename Function>
 __device__ __forceinline__ void for_each_op(const DecodeArgs& args, const Function& function) {
   const int grid = gridDim.x;
   int base = 0, index = 0;
   for (int step = 0; step < args.steps; ++step) {
-    const int ops = ops_per_step(args.layers);
+    constexpr int kPerLayer = ops_per_layer(kExperts);
+    const int ops = ops_per_step(args.layers, kExperts);
     for (int o = 0; o < ops; ++o, ++index) {
       DecodeOp op;
       op.index = index;
       op.step = step;
-      op.layer = (o - 1) / 5;
+      op.layer = (o - 1) / kPerLayer;
+      int in_layer = (o - 1) % kPerLayer + 1;
+      if (!kExperts && in_layer >= int(OpKind::route)) ++in_layer;
       op.kind = o == 0         ? OpKind::embed
                 : o == ops - 1 ? OpKind::head
-                               : static_cast<OpKind>((o - 1) % 5 + 1);
+                               : static_cast<OpKind>(in_layer);
       switch (op.kind) {
         case OpKind::embed:
           op.items = args.hidden / kBlockRows;
@@ -80,8 +85,11 @@ __device__ __forceinline__ void for_each_op(const DecodeArgs& args, const Functi
         case OpKind::out:
           op.items = args.out.blocks;
           break;
+        case OpKind::route:
+          op.items = args.experts;
+          break;
         case OpKind::gate_up:
-          op.items = args.gate_up.blocks;
+          op.items = (kExperts ? args.top_k : 1) * args.gate_up.blocks;
           break;
         case OpKind::down:
           op.items = args.down.blocks;
@@ -163,6 +171,13 @@ __device__ inline AttentionRun attention_run(const DecodeArgs& args, const RowCo
   r.first_split = item % op.runs * op.run_splits;
   r.end_split = min(r.splits, r.first_split + op.run_splits);
   return r;
+}
+
+// The tag of a layer's router sums, in the operators that read them too. The counter grows by
+// more than a launch has operators.
+__device__ inline unsigned route_tag(const DecodeArgs& args, const DecodeOp& op) {
+  const int after = int(op.kind) - int(OpKind::route);
+  return args.grid_barrier_base[0] + op.index - after;
 }
 
 // Timestamps of SM 0 per operator: 0 activations are ready, 1 last math done, 2 results written.

@@ -29,21 +29,24 @@ __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
 }
 
 // The type in which activations are multiplied, and to which the weights are converted. Activations
-// arrive as bf16. The type is the same for any number of rows, so a row's bits do not depend on the
-// batch. For f16 and int8x2 each group of 64 columns of a row is scaled by its own power of two,
-// which brings the largest magnitude just below 2^15 or 2^14. Every SM converts all activations, so
-// a conversion must save more in the weights than it costs.
-//   bf16    bf16 and fp8 weights. fp8: times 2^60 (activation_scale)
+// arrive as bf16. For f16 and int8x2 each group of 64 columns of a row is scaled by its own power
+// of two, which brings the largest magnitude just below 2^15 or 2^14. Every SM converts all
+// activations of all rows, so a conversion must save more in the weights than it costs.
+//   bf16    bf16 and fp8 weights; int8 and int4 with 2 rows or more. fp8: times 2^60
+//           (activation_scale)
 //   f16     nf4: levels from a table. Exact down to 2^-28 of the group's largest
-//   int8x2  int8, int4: 16-bit integers as two signed bytes, low and high, each in its own MMA
-//           column. Exact down to 2^-6 of the group's largest, and below that with an error of at
-//           most 2^-14 of it: 2^-11 over a group, where rounding to bf16 errs by up to 2^-8.
+//   int8x2  int8 and int4 with one row: 16-bit integers as two signed bytes, low and high, each in
+//           its own MMA column. Exact down to 2^-6 of the group's largest, and below that with an
+//           error of at most 2^-14 of it: 2^-11 over a group, where rounding to bf16 errs by up to
+//           2^-8.
+// So a row of int8 and int4 has other bits alone than in a batch, and the same in every batch; rows
+// of the other formats have the same bits everywhere.
 // For f16 and int8x2 any value that bf16 holds is in range.
 enum class OperandType { bf16, f16, int8x2 };
-__host__ __device__ constexpr OperandType operand_type(WeightFormat format) {
-  return format == WeightFormat::int8 || format == WeightFormat::int4 ? OperandType::int8x2
-         : format == WeightFormat::nf4                                ? OperandType::f16
-                                                                      : OperandType::bf16;
+__host__ __device__ constexpr OperandType operand_type(WeightFormat format, int rows) {
+  if (format == WeightFormat::nf4) return OperandType::f16;
+  const bool integer = format == WeightFormat::int8 || format == WeightFormat::int4;
+  return integer && rows == 1 ? OperandType::int8x2 : OperandType::bf16;
 }
 // What activations are multiplied with when they are written, and row scales too: fp8 weights are
 // 2^-120 times their value as bf16 (dequantize_unscaled). Activations of fp8 are in range up to
@@ -62,7 +65,7 @@ __host__ __device__ constexpr int activation_chunk_bytes(WeightFormat format, in
 // columns of a lane belong to two rows. A single row uses every second column.
 __host__ __device__ constexpr int columns_per_plane(int rows) { return rows < 2 ? 2 : rows; }
 __host__ __device__ constexpr int mma_tiles(WeightFormat format, int rows) {
-  const bool bytes = operand_type(format) == OperandType::int8x2;
+  const bool bytes = operand_type(format, rows) == OperandType::int8x2;
   return ((bytes ? kBytePlanes * columns_per_plane(rows) : rows) + 7) / 8;
 }
 
@@ -74,8 +77,8 @@ struct GroupScale {
 };
 __host__ __device__ constexpr int group_scale_bytes(WeightFormat format, int rows,
                                                     int activation_bytes) {
-  if (operand_type(format) == OperandType::bf16) return 0;
-  const int columns = (operand_type(format) == OperandType::int8x2 ? kBytePlanes : 1) * rows;
+  if (operand_type(format, rows) == OperandType::bf16) return 0;
+  const int columns = (operand_type(format, rows) == OperandType::int8x2 ? kBytePlanes : 1) * rows;
   const int groups = activation_bytes / (kGroupColumns * rows * 2) + 1;
   return groups * columns * int(sizeof(GroupScale)) / 128 * 128 + 128;
 }
@@ -101,7 +104,9 @@ struct DecodeControl {
   float norm_scale[kEpilogueWarps][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   RowContext rows[kMaxRows];
-  int page_number[32];  // of the pages that the producer's lanes load next
+  int page_number[32];      // of the pages that the producer's lanes load next
+  int expert[kMaxChoices];  // the producer's
+  float choice_sums[2][kMaxChoices][kBlockRows];  // the epilogue's, of a block's choices; in turn
 };
 
 #ifdef RIDGE_HOPPER

@@ -32,7 +32,10 @@
 //   5. Polls use relaxed loads past L1 (cp.async.cg, ld.relaxed): an acquire would invalidate L1 in
 //      each iteration. A bf16 value or a float is one store, so readers see the value or the
 //      sentinel. What a grid barrier publishes is read past L1 too (__ldcg, bulk copies).
-//   6. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
+//   6. Router sums carry a tag instead of a sentinel (route_tag). They are overwritten when all
+//      SMs have completed the gate_up that read them, or the down of an SM without a part of it. So
+//      a warp waits for them only where this SM's part of the operator needs them.
+//   7. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
 //      until all SMs have completed the attention that wrote it; writer and reader fence the
 //      asynchronous proxy.
 #pragma once
@@ -96,15 +99,18 @@ __device__ inline bool not_ready(const uint4& v) {
 constexpr uint32_t kNotReadySum = ~0u;
 
 // Resets the inputs of operator `kind` to not-ready: this SM's share, by one warp (invariant 3).
-template <int kRows>
+template <int kRows, bool kExperts>
 __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lane) {
   const int columns = kind == OpKind::out    ? args.heads * args.head_dim
                       : kind == OpKind::down ? args.ffn
                                              : args.hidden;
   static_assert(kNotReady == 0xffff);
   uint4* at = reinterpret_cast<uint4*>(activations_of(args, kind));
-  for (int i = blockIdx.x * 32 + lane; i < columns * kRows / 8; i += gridDim.x * 32) {
-    __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
+  const int choices = kExperts && kind == OpKind::down ? args.top_k : 1;
+  for (int choice = 0; choice < choices; ++choice, at += args.choice_stride / 8) {
+    for (int i = blockIdx.x * 32 + lane; i < columns * kRows / 8; i += gridDim.x * 32) {
+      __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
+    }
   }
   if (kind == OpKind::out || kind == OpKind::down) return;
   for (int n = 0; n < args.row_count; ++n) {
@@ -114,16 +120,17 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
   }
 }
 
-// Resets, in the epilogue of `op`, the inputs of the GEMM two operators before.
-template <int kRows>
+// Resets, in the epilogue of `op`, the inputs of the GEMM two operators before; with experts those
+// of out three before, and those of gate_up are the router's too, which reads them first.
+template <int kRows, bool kExperts>
 __device__ inline void reset_completed_inputs(const DecodeArgs& args, const DecodeOp& op,
                                               int lane) {
-  if (op.kind == OpKind::out) reset_inputs<kRows>(args, OpKind::qkv, lane);
-  if (op.kind == OpKind::down) reset_inputs<kRows>(args, OpKind::out, lane);
+  if (op.kind == OpKind::out) reset_inputs<kRows, kExperts>(args, OpKind::qkv, lane);
+  if (op.kind == OpKind::down) reset_inputs<kRows, kExperts>(args, OpKind::out, lane);
   if (op.kind == OpKind::qkv || op.kind == OpKind::head) {
-    reset_inputs<kRows>(args, OpKind::gate_up, lane);
+    reset_inputs<kRows, kExperts>(args, OpKind::gate_up, lane);
   }
-  if (op.kind == OpKind::attention) reset_inputs<kRows>(args, OpKind::down, lane);
+  if (op.kind == OpKind::attention) reset_inputs<kRows, kExperts>(args, OpKind::down, lane);
 }
 
 // ---- split-K partial sums: math warps to an epilogue warp

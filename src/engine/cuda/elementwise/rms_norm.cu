@@ -1,6 +1,7 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
@@ -23,25 +24,15 @@ __device__ float block_sum(float value) {
   return value;
 }
 
-__device__ float4 load_float4(const float* from, int i) {
-  return reinterpret_cast<const float4*>(from)[i];
-}
 __device__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
 
 // Four columns of what is added to a row of the residual.
 __device__ __forceinline__ float4 added_float4(const RmsNormArgs& a, int row, int i) {
   if (a.added) return load_float4(a.added + size_t(row) * a.hidden, i);
-  float4 sum = {0, 0, 0, 0};
-  for (int k = 0; k < a.experts.top_k; ++k) {
-    const int assignment = row * a.experts.top_k + k;
-    const float4 y = load_float4(a.experts.rows + size_t(a.experts.slot[assignment]) * a.hidden, i);
-    const float w = a.experts.weight[assignment];
-    sum = {sum.x + w * y.x, sum.y + w * y.y, sum.z + w * y.z, sum.w + w * y.w};
-  }
-  return sum;
+  return combined_float4(a.experts, row, a.hidden, i);
 }
 
-// One block per token. Rows are read twice, the second time from L1.
+// One block per token. Rows are read twice, the second time from L1 or L2.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constant__ RmsNormArgs a) {
   ptx::griddepcontrol_launch_dependents();
   const int fours = a.hidden / 4;
@@ -79,9 +70,98 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constan
   }
 }
 
+// Four tokens of a core matrix per block, for steps of many tokens: neighbouring lanes have the
+// same 8 columns of the four, so that they write 64 contiguous bytes. (A block of one token writes
+// 16 bytes of every 128, in halves of a sector.) A row is read once, into registers: thread t of a
+// token's 128 has the columns 8 (t + 128 g), g < kGroups, and following.
+constexpr int kTileTokens = 4, kTokenThreads = kThreads / kTileTokens;
+
+// The sum over the threads of each token.
+__device__ float token_sum(float value, int token) {
+  __shared__ float warp_sums[kWarps][kTileTokens];
+  for (int offset = 16; offset >= kTileTokens; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
+  __syncthreads();  // an earlier sum has been read
+  if (threadIdx.x % 32 < kTileTokens) warp_sums[threadIdx.x / 32][token] = value;
+  __syncthreads();
+  value = 0;
+  for (int w = 0; w < kWarps; ++w) value += warp_sums[w][token];
+  return value;
+}
+
+template <int kGroups>
+__global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2)
+    rms_norm_tile_kernel(const __grid_constant__ RmsNormArgs a) {
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int token = threadIdx.x % kTileTokens, thread = threadIdx.x / kTileTokens;
+  const int at = blockIdx.x * kTileTokens + token;
+  const int groups = at < a.count ? a.hidden / 8 : 0;  // of this token
+  const int row = a.rows && groups ? a.rows[at] : at;
+  float4* residual = reinterpret_cast<float4*>(a.residual + size_t(row) * a.hidden);
+  float4 v[kGroups][2] = {};
+  const auto for_all = [&](auto each) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int i = thread + g * kTokenThreads;
+      if (i < groups) each(v[g][0], 2 * i), each(v[g][1], 2 * i + 1);
+    }
+  };
+  const auto rms_scale = [&] {
+    float sum = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) sum += squares(v[g][0]) + squares(v[g][1]);
+    return rsqrtf(token_sum(sum, token) / a.hidden + a.eps);
+  };
+  if (a.added || a.experts.rows) {
+    for_all([&](float4& x, int i) { x = added_float4(a, row, i); });
+    const float scale = a.added_norm ? rms_scale() : 1;
+    for_all([&](float4& x, int i) {
+      const float4 one = {1, 1, 1, 1}, w = a.added_norm ? load_float4(a.added_norm, i) : one;
+      const float4 r = residual[i];
+      x = {r.x + x.x * scale * w.x, r.y + x.y * scale * w.y, r.z + x.z * scale * w.z,
+           r.w + x.w * scale * w.w};
+      residual[i] = x;
+    });
+  } else {
+    for_all([&](float4& x, int i) { x = residual[i]; });
+  }
+  const float scale = rms_scale();
+  for_all([&](float4& x, int i) {
+    const float4 w = load_float4(a.norm, i);
+    x = {x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w};
+  });
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    const int i = thread + g * kTokenThreads;
+    if (i >= groups) continue;
+    const float4 low = v[g][0], high = v[g][1];
+    *reinterpret_cast<uint4*>(a.out + wide_at(i * 8, at, a.padded)) = {
+        pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
+        pack_bf16(high.z, high.w)};
+  }
+}
+
+template <int kGroups>
+void launch_tiles(cudaStream_t stream, const RmsNormArgs& args) {
+  [[maybe_unused]] static const bool ready =
+      prefer_max_shared_memory(rms_norm_tile_kernel<kGroups>);
+  launch_dependent(rms_norm_tile_kernel<kGroups>,
+                   dim3((args.count + kTileTokens - 1) / kTileTokens), kThreads, 0, stream, args);
+}
+
 }  // namespace
 
 void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
+  // Below, a block for each token fills more SMs.
+  constexpr int kManyTokens = 64;
+  const int groups = (args.hidden / 8 + kTokenThreads - 1) / kTokenThreads;
+  if (args.count >= kManyTokens && args.hidden % 8 == 0 && groups <= 8) {
+    if (groups <= 2) return launch_tiles<2>(stream, args);
+    if (groups <= 4) return launch_tiles<4>(stream, args);
+    return launch_tiles<8>(stream, args);
+  }
   [[maybe_unused]] static const bool ready = prefer_max_shared_memory(rms_norm_kernel);
   launch_dependent(rms_norm_kernel, dim3(args.count), kThreads, 0, stream, args);
 }

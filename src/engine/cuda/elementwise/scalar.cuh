@@ -29,14 +29,21 @@ __device__ inline uint32_t max_u16x2(uint32_t a, uint32_t b) {
   return a;
 }
 
-// The activation of the MLP's gate.
-enum class Activation : uint8_t { silu, gelu_tanh };
+// The activation of the MLP's gate. clamped_swiglu: gpt-oss, see gate_times_up().
+enum class Activation : uint8_t { silu, gelu_tanh, clamped_swiglu };
 
 __device__ inline float activate(Activation activation, float value) {
   return activation == Activation::silu
              ? value / (1 + __expf(-value))
              : 0.5f * value *
                    (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
+}
+
+__device__ inline float gate_times_up(Activation activation, float gate, float up) {
+  if (activation != Activation::clamped_swiglu) return activate(activation, gate) * up;
+  constexpr float kSlope = 1.702f, kLimit = 7;
+  const float g = fminf(gate, kLimit), u = fminf(fmaxf(up, -kLimit), kLimit);
+  return g / (1 + __expf(-kSlope * g)) * (u + 1);
 }
 
 // Keys order logits by value, then by the lower token id: the largest key is the argmax.

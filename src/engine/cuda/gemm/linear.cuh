@@ -26,8 +26,9 @@ namespace ridge::cuda {
 
 enum class Epilogue : uint8_t {
   store,  // rows[token][row] = y + bias
-  add,    // rows[token][row] += y
-  gate,   // rows in pairs of gate and up: out = activation(gate) * up, bf16 at wide_at
+  add,    // rows[token][row] += y + bias
+  gate,   // rows in pairs of gate and up: out = activation(gate) * up, bf16 at wide_at; biases as
+          // the rows lie in the tiles, for grouped GEMMs only
 };
 
 struct LinearArgs {
@@ -52,6 +53,7 @@ struct LinearArgs {
   Epilogue epilogue = Epilogue::store;
   Activation activation = Activation::silu;
   const float* bias = nullptr;  // [row]
+  int bias_stride = 0;          // grouped GEMM: from one matrix's bias to the next one's
   float softcap = 0;            // c tanh(y / c); 0: none
   float* rows = nullptr;        // [token][stride]
   int stride = 0;

@@ -167,7 +167,11 @@ struct TileEpilogue {
       const float* from = args.tiles.row_scale + size_t(matrix) * args.tiles.blocks * kBlockRows;
       scale[0] = from[row], scale[1] = from[row + 8];
     }
-    if (args.bias) bias[0] = args.bias[row], bias[1] = args.bias[row + 8];
+    if (args.bias) {
+      const int expert = args.bias_stride ? args.tile_matrix[tile.token] : 0;
+      const float* from = args.bias + size_t(expert) * args.bias_stride + row;
+      bias[0] = from[0], bias[1] = from[8];
+    }
     if (!kChained<kTokens>) return;
     if (args.next_norm) norm = *reinterpret_cast<const float4*>(args.next_norm + first_of_4_rows());
     if (kHoldsResidual) load_residual(offset);
@@ -219,9 +223,11 @@ struct TileEpilogue {
 #pragma unroll
     for (int j = 0; j < kCount / 8; ++j) {
       const float2 s = token_scale(offset / 8 + j);
-      uint32_t pair = pack_bf16(
-          activate(args.activation, d[4 * j] * scale[0] * s.x) * d[4 * j + 2] * scale[1] * s.x,
-          activate(args.activation, d[4 * j + 1] * scale[0] * s.y) * d[4 * j + 3] * scale[1] * s.y);
+      uint32_t pair =
+          pack_bf16(gate_times_up(args.activation, d[4 * j] * scale[0] * s.x + bias[0],
+                                  d[4 * j + 2] * scale[1] * s.x + bias[1]),
+                    gate_times_up(args.activation, d[4 * j + 1] * scale[0] * s.y + bias[0],
+                                  d[4 * j + 3] * scale[1] * s.y + bias[1]));
       // Transposes rows x tokens: a lane then has two adjacent rows of one token.
       ptx::movmatrix_trans(pair);
       uint16_t* to = args.out + wide_at(block * 8 + lane % 4 * 2, first + offset + j * 8 + lane / 4,

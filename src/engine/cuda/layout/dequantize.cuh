@@ -24,11 +24,20 @@ __device__ inline uint32_t fp8_bits(uint32_t w) {
   return pair << 4 & 0x87f087f0u;
 }
 
-// Two E4M3 of the low or high half of w as f16, exactly.
+// Two E4M3 of the low or high half of w as f16, exactly. Ampere has no conversion: the bits, moved
+// to where f16 has them, are the value times 2^(7 - 15).
 template <int kHalf>
 __device__ inline uint32_t fp8_pair(uint32_t w) {
   uint32_t pair;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(w >> 16 * kHalf)));
+#else
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(pair) : "r"(w), "n"(kHalf ? 0xb3a2 : 0x9180));
+  const __half2 missing = __half2half2(__ushort_as_half(0x5c00));  // 2^8
+  pair = pair << 7 & 0xbf80bf80u;
+  const __half2 value = __hmul2(*reinterpret_cast<const __half2*>(&pair), missing);
+  pair = *reinterpret_cast<const uint32_t*>(&value);
+#endif
   return pair;
 }
 
@@ -76,6 +85,17 @@ __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
   }
 }
 
+// The bf16 values q - 8 of a word of nibbles, in the same places. 0x4300 is 128.0, and its last
+// mantissa bit is worth 1.
+__device__ inline void int4_levels(uint32_t w, uint32_t (&a)[4]) {
+  const __nv_bfloat162 offset = pair_of(0xc308c308u);  // -136
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const uint32_t q = and_or(w >> 4 * r, 0x000f000fu, 0x43004300u);  // q + 128
+    a[r] = bits_of(__hadd2(pair_of(q), offset));
+  }
+}
+
 // A chunk as bf16 A operands, one per 16 columns, from this lane's 16 bytes and, for int4 and nf4,
 // the group scales of its two rows. fp8 and int8 are exact; the caller applies their row scales.
 // int4 and nf4 are scaled here, since the sums of wgmma run over many groups: the scale, the
@@ -109,17 +129,12 @@ __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
   } else {
     const float2 d = __half22float2(scale);
     const __nv_bfloat162 of_row[2] = {__float2bfloat162_rn(d.x), __float2bfloat162_rn(d.y)};
-    const __nv_bfloat162 offset = pair_of(0xc308c308u);  // -136
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint32_t level[4];
-      if constexpr (kFormat == WeightFormat::nf4) nf4_levels(word[k], level);
+      kFormat == WeightFormat::nf4 ? nf4_levels(word[k], level) : int4_levels(word[k], level);
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        if constexpr (kFormat == WeightFormat::int4) {
-          const uint32_t q = and_or(word[k] >> 4 * r, 0x000f000fu, 0x43004300u);  // q + 128
-          level[r] = bits_of(__hadd2(pair_of(q), offset));
-        }
         a[k][r] = bits_of(__hmul2(pair_of(level[r]), of_row[r % 2]));
       }
     }

@@ -46,11 +46,11 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   }
   if (sparse > 0) {
     router = Matrices(WeightFormat::bf16, sparse, s.experts, s.hidden);
-    expert_gate_up = Matrices(format, sparse * s.experts, 2 * s.expert_ffn, s.hidden);
-    expert_down = Matrices(format, sparse * s.experts, s.hidden, s.expert_ffn);
+    expert_gate_up = Matrices(format, sparse * s.experts_here(), 2 * s.expert_ffn, s.hidden);
+    expert_down = Matrices(format, sparse * s.experts_here(), s.hidden, s.expert_ffn);
   }
-  head = Matrices(format, 1, s.vocab, s.hidden);
-  embed = DeviceBuffer<uint16_t>(size_t(s.vocab) * s.hidden);
+  if (s.head_columns() > 0) head = Matrices(format, 1, s.head_columns(), s.hidden);
+  if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.vocab) * s.hidden);
   const size_t norms = size_t(s.layers) * s.hidden, heads = size_t(s.layers) * s.head_dim;
   attn_norm_ = DeviceBuffer<float>(norms);
   mlp_norm_ = DeviceBuffer<float>(norms);
@@ -61,6 +61,17 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   if (s.qkv_bias) {
     bias_ = DeviceBuffer<float>(size_t(s.layers) * qkv_rows());
     bias_.fill_bytes(0);
+  }
+  const auto make_biases = [&](DeviceBuffer<float>& to, int each) {
+    to = DeviceBuffer<float>(size_t(s.layers) * each);
+    to.fill_bytes(0);
+  };
+  if (s.out_bias) make_biases(out_bias_, s.hidden);
+  if (s.sinks) make_biases(sinks_, s.heads);
+  if (s.expert_bias) {
+    make_biases(router_bias_, router_rows());
+    make_biases(expert_gate_up_bias_, s.experts * 2 * s.expert_ffn);
+    make_biases(expert_down_bias_, s.experts * s.hidden);
   }
   std::vector<float> frequencies;
   for (const ModelShape::RopeTable& rope : s.ropes) {
@@ -81,7 +92,7 @@ void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const 
   if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router)
     index = place_of(layer);
   if (kind == MatrixKind::expert_gate_up || kind == MatrixKind::expert_down) {
-    index = place_of(layer) * shape.experts + expert;
+    index = place_of(layer) * shape.experts_here() + expert - shape.expert_first;
   }
   place(stream, kind, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
   check(cudaStreamSynchronize(stream), "packing weights");
@@ -230,6 +241,16 @@ std::pair<float*, size_t> DeviceWeights::vector_at(VectorKind kind, int layer) c
       return at(k_norm_, shape.head_dim);
     case VectorKind::qkv_bias:
       return at(bias_, qkv_rows());
+    case VectorKind::out_bias:
+      return at(out_bias_, shape.hidden);
+    case VectorKind::sinks:
+      return at(sinks_, shape.heads);
+    case VectorKind::router_bias:
+      return at(router_bias_, router_rows());
+    case VectorKind::expert_gate_up_bias:
+      return at(expert_gate_up_bias_, shape.experts * 2 * shape.expert_ffn);
+    case VectorKind::expert_down_bias:
+      return at(expert_down_bias_, shape.experts * shape.hidden);
   }
   return {};
 }
@@ -254,8 +275,9 @@ std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
       return {shape.expert_ffn, shape.hidden};
     case MatrixKind::expert_down:
       return {shape.hidden, shape.expert_ffn};
-    case MatrixKind::embed:
     case MatrixKind::head:
+      return {shape.head_columns(), shape.hidden};
+    case MatrixKind::embed:
       break;
   }
   return {shape.vocab, shape.hidden};

@@ -42,6 +42,7 @@ class DeviceWeights {
 
   // Index of a layer among the dense layers, or among the MoE layers.
   int place_of(int layer) const { return place_[size_t(layer)]; }
+  int router_rows() const { return (shape.experts + kBlockRows - 1) / kBlockRows * kBlockRows; }
   int qkv_rows() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
   int q_columns() const { return shape.heads * shape.head_dim; }
   uint8_t* kv_of(int layer) const {
@@ -77,6 +78,7 @@ class DeviceWeights {
   std::vector<int> place_;
   DeviceBuffer<float> attn_norm_, post_attn_norm_, mlp_norm_, post_mlp_norm_, final_norm_;
   DeviceBuffer<float> q_norm_, k_norm_, bias_;
+  DeviceBuffer<float> out_bias_, sinks_, router_bias_, expert_gate_up_bias_, expert_down_bias_;
   DeviceBuffer<uint16_t> plain_[2];  // bf16 matrices to pack, while loading
   std::vector<uint16_t> staging_;
 };

@@ -26,18 +26,23 @@ FillRows rows_of(const Matrix& m) {
   };
 }
 
-WideHeads::WideHeads(int head_dim) : narrow_(head_dim), wide_(head_dim) {
+WideHeads::WideHeads(int head_dim, int rotary_dims)
+    : narrow_(head_dim), rotary_(rotary_dims), wide_(head_dim) {
   for (const int width : {256, 128, 64}) {
     if (head_dim <= width) wide_ = width;
   }
 }
 
 int WideHeads::place(int column) const {
-  return column < narrow_ / 2 ? column : column + (wide_ - narrow_) / 2;
+  const int half = wide_ / 2, rotated = rotary_ / 2, spare = half - rotated;
+  if (column < rotated) return column;
+  if (column < rotary_) return half + column - rotated;
+  const int rest = column - rotary_;
+  return rest < spare ? rotated + rest : half + rotated + rest - spare;
 }
 
 FillRows WideHeads::rows(const Matrix& m) const {
-  if (wide_ == narrow_) return rows_of(m);
+  if (is_same()) return rows_of(m);
   std::vector<int> from(size_t(wide_), -1);  // row of the narrow head, or -1: zeros
   for (int c = 0; c < narrow_; ++c) from[size_t(place(c))] = c;
   return [&m, from, narrow = narrow_, scratch = std::vector<float>()](int64_t first, int64_t count,
@@ -55,7 +60,7 @@ FillRows WideHeads::rows(const Matrix& m) const {
 }
 
 FillRows WideHeads::columns(const Matrix& m) const {
-  if (wide_ == narrow_) return rows_of(m);
+  if (is_same()) return rows_of(m);
   return [&m, heads = *this, row = std::vector<uint16_t>(size_t(m.columns)),
           scratch = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
     const int64_t columns = m.columns / heads.narrow_ * heads.wide_;

@@ -4,6 +4,7 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/moe/experts.cuh"
 
@@ -74,7 +75,11 @@ __global__ void top_k_kernel(const __grid_constant__ ExpertRouting r) {
   if (token < r.tokens) select_top_k(r, token, threadIdx.x % 32);
 }
 
-// One block per expert: the number of its assignments.
+__device__ bool is_here(const ExpertRouting& r, int expert) {
+  return expert >= r.first && expert < r.first + r.here;
+}
+
+// One block per expert: the number of its assignments on this rank.
 __global__ void count_kernel(const __grid_constant__ ExpertRouting r) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
@@ -89,7 +94,7 @@ __global__ void count_kernel(const __grid_constant__ ExpertRouting r) {
   if (threadIdx.x > 0) return;
   int sum = 0;
   for (const int warp_count : warp_counts) sum += warp_count;
-  r.count[blockIdx.x] = sum;
+  r.count[blockIdx.x] = is_here(r, int(blockIdx.x)) ? sum : 0;
 }
 
 // One block per expert: its slots begin at the tile where the experts before it end. They hold its
@@ -101,8 +106,15 @@ __global__ void slot_kernel(const __grid_constant__ ExpertRouting r) {
   int first_tile = 0;
   for (int e = 0; e < expert; ++e) first_tile += (r.count[e] + r.tile - 1) / r.tile;
   const int tiles = (r.count[expert] + r.tile - 1) / r.tile;
-  for (int i = threadIdx.x; i < tiles; i += kThreads) r.tile_matrix[first_tile + i] = expert;
+  for (int i = threadIdx.x; i < tiles; i += kThreads)
+    r.tile_matrix[first_tile + i] = expert - r.first;
   if (expert == r.experts - 1 && threadIdx.x == 0) *r.tile_count = first_tile + tiles;
+  if (!is_here(r, expert)) {
+    for (int i = threadIdx.x; i < r.tokens * r.top_k; i += kThreads) {
+      if (r.expert[i] == expert) r.slot[i] = -1;
+    }
+    return;
+  }
   __shared__ int warp_counts[kThreads / 32];
   int next = first_tile * r.tile;
   for (int from = 0; from < r.tokens * r.top_k; from += kThreads) {
@@ -122,6 +134,16 @@ __global__ void slot_kernel(const __grid_constant__ ExpertRouting r) {
   }
   for (int i = next + threadIdx.x; i < (first_tile + tiles) * r.tile; i += kThreads) {
     r.source[i] = -1;
+  }
+}
+
+// One block per token.
+__global__ void combine_kernel(const ExpertOutputs outputs, int hidden, float* to) {
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  for (int i = threadIdx.x; i < hidden / 4; i += kThreads) {
+    const size_t at = size_t(blockIdx.x) * (hidden / 4) + i;
+    reinterpret_cast<float4*>(to)[at] = combined_float4(outputs, blockIdx.x, hidden, i);
   }
 }
 
@@ -331,6 +353,11 @@ void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* 
                    uint16_t* to, int slots, int columns) {
   launch_dependent(gather_kernel, dim3(slots < 4096 ? slots : 4096), kThreads, 0, stream, r, from,
                    padded, to, slots, columns);
+}
+
+void combine_experts(cudaStream_t stream, const ExpertOutputs& outputs, int tokens, int hidden,
+                     float* to) {
+  launch_dependent(combine_kernel, dim3(tokens), kThreads, 0, stream, outputs, hidden, to);
 }
 
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {

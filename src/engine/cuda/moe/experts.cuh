@@ -14,15 +14,17 @@ namespace ridge::cuda {
 // experts). The assignments of an expert lie in consecutive slots, padded to whole tiles of the
 // grouped GEMM.
 struct ExpertRouting {
-  int tokens, experts, top_k, tile;  // tile: slots of a tile
-  bool normalize;                    // top k weights are scaled to sum to 1
-  float* logits;                     // [token][experts], from the router
-  int* expert;                       // [token][top_k]: expert of the assignment
-  float* weight;                     // [token][top_k]
-  int* slot;                         // [token][top_k]
-  int* count;                        // [expert]: its assignments
-  int* source;                       // [slot]: its token; -1: padding
-  int* tile_matrix;                  // [tile]: its expert
+  int tokens, experts;
+  int first, here;   // experts whose matrices are on this rank; others get no slot
+  int top_k, tile;   // tile: slots of a tile
+  bool normalize;    // top k weights are scaled to sum to 1
+  float* logits;     // [token][experts], from the router
+  int* expert;       // [token][top_k]: expert of the assignment
+  float* weight;     // [token][top_k]
+  int* slot;         // [token][top_k]; -1: the expert is on another rank
+  int* count;        // [expert]: its assignments
+  int* source;       // [slot]: its token; -1: padding
+  int* tile_matrix;  // [tile]: its expert, counted from `first`
   int* tile_count;
 };
 
@@ -40,6 +42,11 @@ void route_tokens(cudaStream_t stream, const ExpertRouting& routing);
 void gather_tokens(cudaStream_t stream, const ExpertRouting& routing, const uint16_t* from,
                    int padded, uint16_t* to, int slots, int columns);
 
+// [token][hidden]: the weighted sum over a token's experts on this rank, in the order of the
+// routing.
+void combine_experts(cudaStream_t stream, const ExpertOutputs& outputs, int tokens, int hidden,
+                     float* to);
+
 // RMSNorm, router GEMM and route_tokens() in one kernel, for small steps.
 constexpr int kFusedRoutingMaxHidden = 12800;     // the normed tokens must fit shared memory
 constexpr int kFusedRoutingMaxAssignments = 512;  // one thread each
@@ -47,7 +54,7 @@ struct FusedRoutingArgs {
   RmsNormArgs norm;  // of all tokens; `added` and `experts` are null
   Tiles router;
   int matrix;             // index of the router's matrix
-  ExpertRouting routing;  // `expert` and `count` are not written
+  ExpertRouting routing;  // of all experts; `expert` and `count` are not written
   unsigned* arrived;      // counts blocks; zero between launches
 };
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args);

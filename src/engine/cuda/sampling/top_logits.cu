@@ -19,9 +19,10 @@ size_t TopLogitsFinder::memory_bytes(int max_rows, int vocab) {
   return counted.bytes();
 }
 
-TopLogitsFinder::TopLogitsFinder(int max_rows, int vocab)
+TopLogitsFinder::TopLogitsFinder(int max_rows, int vocab, int first)
     : max_rows_(max_rows),
       vocab_(vocab),
+      first_(first),
       memory_(memory_bytes(max_rows, vocab)),
       buffers_([&] {
         Workspace memory(memory_.data());
@@ -56,7 +57,7 @@ void TopLogitsFinder::write_request(const TopLogitsRequest& request,
 }
 
 TopLogitsArgs TopLogitsFinder::args(const Answer& answer, const float* logits, int rows) const {
-  return {logits,         vocab_,          rows,        buffers_.requests,
+  return {logits,         vocab_,          first_,      rows,           buffers_.requests,
           buffers_.parts, buffers_.groups, answer.rows, buffers_.chosen};
 }
 

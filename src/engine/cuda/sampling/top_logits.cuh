@@ -20,7 +20,8 @@ namespace ridge::cuda {
 
 class TopLogitsFinder {
  public:
-  TopLogitsFinder(int max_rows, int vocab);
+  // Of rows that are a part of the vocabulary (ranks): `vocab` tokens from `first` on.
+  TopLogitsFinder(int max_rows, int vocab, int first = 0);
   ~TopLogitsFinder();
   TopLogitsFinder(const TopLogitsFinder&) = delete;
   TopLogitsFinder& operator=(const TopLogitsFinder&) = delete;
@@ -62,7 +63,7 @@ class TopLogitsFinder {
   TopLogitsArgs args(const Answer& answer, const float* logits, int rows) const;
   void read_row(const Answer& answer, int row, TopLogits& to) const;
 
-  int max_rows_, vocab_;
+  int max_rows_, vocab_, first_;
   DeviceBuffer<uint8_t> memory_;
   Buffers buffers_;
   Answer answers_[kInFlight];

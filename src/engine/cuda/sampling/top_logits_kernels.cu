@@ -48,14 +48,14 @@ __device__ Key max_of_block(Key key, Key (&of_warps)[kCount]) {
 
 // The best Gumbel score of this thread's logits. They are read again: held in registers, the loop
 // would have to be unrolled, and the logarithms are long.
-__device__ Key draw_from(const float* logits, int begin, int vocab,
+__device__ Key draw_from(const float* logits, int begin, int vocab, int first,
                          const TopLogitsRequestRow& request) {
   Key best = 0;
 #pragma unroll 2
   for (int i = 0; i < kGroups; ++i) {
     const int token = begin + i * 32 + threadIdx.x % 32;
     if (token >= vocab) break;
-    const float score = gumbel_score(logits[token], request.scale, request.key, token);
+    const float score = gumbel_score(logits[token], request.scale, request.key, first + token);
     best = max(best, logit_key(score, token));
   }
   return best;
@@ -63,8 +63,9 @@ __device__ Key draw_from(const float* logits, int begin, int vocab,
 
 // One block per part of a row.
 __global__ void __launch_bounds__(kPartThreads)
-    part_kernel(const float* logits, int vocab, const TopLogitsRequestRow* requests,
-                TopLogitsPart* parts, Key* groups, TopLogitsRow* rows) {
+    part_kernel(const float* logits, int vocab, int first_token,
+                const TopLogitsRequestRow* requests, TopLogitsPart* parts, Key* groups,
+                TopLogitsRow* rows) {
   constexpr int kPartWarps = kPartThreads / 32;
   __shared__ float of_warps[3][kPartWarps];
   __shared__ Key drawn_of_warps[kPartWarps];
@@ -109,12 +110,14 @@ __global__ void __launch_bounds__(kPartThreads)
     }
   }
   if (blockIdx.x == 0 && threadIdx.x < request.token_count) {
-    rows[row].requested[threadIdx.x] = from[request.tokens[threadIdx.x]];
+    const int at = request.tokens[threadIdx.x] - first_token;
+    rows[row].requested[threadIdx.x] = at >= 0 && at < vocab ? from[at] : -INFINITY;
   }
   sum = sum_of_warp(sum), scaled = sum_of_warp(scaled);
   if (lane == 0) of_warps[1][warp] = sum, of_warps[2][warp] = scaled;
   Key drawn = 0;
-  if (request.draw) drawn = max_of_block(draw_from(from, begin, vocab, request), drawn_of_warps);
+  if (request.draw)
+    drawn = max_of_block(draw_from(from, begin, vocab, first_token, request), drawn_of_warps);
   __syncthreads();
   if (threadIdx.x > 0) return;
   TopLogitsPart found = {largest, {0, 0}, broken, drawn};
@@ -293,8 +296,9 @@ __device__ Key combine_parts(const TopLogitsPart* parts, int part_count, float s
 
 // One block per row. `chosen`: [row], on the device.
 __global__ void __launch_bounds__(kThreads)
-    row_kernel(const float* logits, int vocab, int part_count, const TopLogitsRequestRow* requests,
-               const TopLogitsPart* parts, const Key* groups, TopLogitsRow* rows, int* chosen) {
+    row_kernel(const float* logits, int vocab, int first_token, int part_count,
+               const TopLogitsRequestRow* requests, const TopLogitsPart* parts, const Key* groups,
+               TopLogitsRow* rows, int* chosen) {
   __shared__ RowShared shared;
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
@@ -321,28 +325,28 @@ __global__ void __launch_bounds__(kThreads)
       to.broken = 0, to.count = count;
       if (request.draw) {
         const int token = key_token(drawn);
-        to.chosen = {from[token], token};
-        chosen[row] = token;
+        to.chosen = {from[token], first_token + token};
+        chosen[row] = first_token + token;
       }
     }
   }
   __syncthreads();
-  if (threadIdx.x < count) to.candidates[threadIdx.x] = shared.sorted[threadIdx.x];  // coalesced
-  if (threadIdx.x == 0 && !request.draw) {
-    to.chosen = shared.sorted[0];
-    chosen[row] = shared.sorted[0].token;
-  }
+  if (threadIdx.x >= count) return;
+  Candidate candidate = shared.sorted[threadIdx.x];
+  candidate.token += first_token;
+  to.candidates[threadIdx.x] = candidate;  // coalesced
+  if (threadIdx.x == 0 && !request.draw) to.chosen = candidate, chosen[row] = candidate.token;
 }
 
 // Rows that want nothing but the argmax, which the step has found.
-__global__ void argmax_kernel(const float* logits, int vocab, const int* argmax, int count,
-                              TopLogitsRow* rows, int* chosen) {
+__global__ void argmax_kernel(const float* logits, int vocab, int first_token, const int* argmax,
+                              int count, TopLogitsRow* rows, int* chosen) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= count) return;
-  const int token = argmax[row];
-  const float logit = logits[size_t(row) * vocab + token];
+  const int token = first_token + argmax[row];
+  const float logit = logits[size_t(row) * vocab + argmax[row]];
   rows[row].chosen = {logit, token};
   rows[row].broken = !(logit < INFINITY);  // in the order of keys, NaN comes after +inf
   chosen[row] = token;
@@ -353,15 +357,15 @@ __global__ void argmax_kernel(const float* logits, int vocab, const int* argmax,
 void find_top_logits(cudaStream_t stream, const TopLogitsArgs& a) {
   const int parts = top_logits_parts(a.vocab);
   launch_dependent(part_kernel, dim3(parts, a.rows), kPartThreads, 0, stream, a.logits, a.vocab,
-                   a.requests, a.parts, a.groups, a.answers);
-  launch_dependent(row_kernel, dim3(a.rows), kThreads, 0, stream, a.logits, a.vocab, parts,
+                   a.first, a.requests, a.parts, a.groups, a.answers);
+  launch_dependent(row_kernel, dim3(a.rows), kThreads, 0, stream, a.logits, a.vocab, a.first, parts,
                    a.requests, a.parts, a.groups, a.answers, a.chosen);
 }
 
 void pass_on_argmax(cudaStream_t stream, const TopLogitsArgs& a, const int* argmax) {
   constexpr int kEach = 128;
   launch_dependent(argmax_kernel, dim3((a.rows + kEach - 1) / kEach), kEach, 0, stream, a.logits,
-                   a.vocab, argmax, a.rows, a.answers, a.chosen);
+                   a.vocab, a.first, argmax, a.rows, a.answers, a.chosen);
 }
 
 }  // namespace ridge::cuda

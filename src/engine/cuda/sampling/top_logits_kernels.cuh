@@ -38,7 +38,8 @@ constexpr int kTopLogitsMaxVocab = 512 * 1024;  // the second kernel holds all g
 
 struct TopLogitsArgs {
   const float* logits;  // [row][vocab]
-  int vocab, rows;
+  int vocab, first;     // tokens of a row: all, or a part of them from `first` on
+  int rows;
   const TopLogitsRequestRow* requests;  // [row]
   TopLogitsPart* parts;                 // [row][part]
   unsigned long long* groups;           // [row][part][kTopLogitsPart / kTopLogitsGroup]

@@ -8,6 +8,9 @@ namespace {
 // Elements of an activation buffer. The columns of the last chunk beyond the matrix multiply zero
 // weights, but must be numbers.
 size_t activation_count(int columns) { return size_t(kMaxRows) * (columns + 64); }
+size_t mlp_count(const ModelShape& s) {
+  return s.experts > 0 ? size_t(s.top_k) * choice_columns(s.expert_ffn) : activation_count(s.ffn);
+}
 
 }  // namespace
 
@@ -23,12 +26,14 @@ DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms,
   logits = workspace.take<float>(rows * s.vocab);
   normed = workspace.take<uint16_t>(3 * activation_count(s.hidden));
   attention_out = workspace.take<uint16_t>(activation_count(s.heads * s.head_dim));
-  mlp_hidden = workspace.take<uint16_t>(activation_count(s.ffn));
+  mlp_hidden = workspace.take<uint16_t>(mlp_count(s));
+  router_sums = workspace.take<RouterSum>(s.experts);
   split_arrivals = workspace.take<unsigned>(rows * s.kv_heads);
   grid_barrier = workspace.take<unsigned>(2);
   argmax_keys = workspace.take<unsigned long long>(rows * sms * 3);
   next_tokens = workspace.take<int>(rows * max_steps);
-  timestamps = workspace.take<long long>(size_t(ops_per_step(s.layers)) * max_steps * 3);
+  timestamps =
+      workspace.take<long long>(size_t(ops_per_step(s.layers, s.experts > 0)) * max_steps * 3);
 }
 
 DecodeStep::DecodeStep(const DeviceWeights& weights, int sms, const DecodeBuffers& buffers,
@@ -56,6 +61,11 @@ DecodeArgs DecodeStep::model_args() const {
 
   a.embed = w_.embed.data(), a.qkv = w_.qkv.tiles, a.out = w_.out.tiles;
   a.gate_up = w_.gate_up.tiles, a.down = w_.down.tiles, a.head = w_.head.tiles;
+  if (s.experts > 0) {
+    a.gate_up = w_.expert_gate_up.tiles, a.down = w_.expert_down.tiles, a.router = w_.router.tiles;
+    a.ffn = s.expert_ffn, a.choice_stride = choice_columns(s.expert_ffn);
+    a.experts = s.experts, a.top_k = s.top_k, a.normalize_top_k = s.normalize_top_k;
+  }
   a.attn_norm = w_.vector(VectorKind::attn_norm, 0);
   a.mlp_norm = w_.vector(VectorKind::mlp_norm, 0);
   a.final_norm = w_.vector(VectorKind::final_norm, 0);
@@ -72,7 +82,7 @@ DecodeArgs DecodeStep::model_args() const {
   a.split_partials = b.split_partials;
   a.split_arrivals = b.split_arrivals, a.logits = b.logits, a.argmax_keys = b.argmax_keys,
   a.next_tokens = b.next_tokens;
-  a.grid_barrier = b.grid_barrier;
+  a.grid_barrier = b.grid_barrier, a.router_sums = b.router_sums;
   return a;
 }
 
@@ -86,13 +96,18 @@ void DecodeStep::clear_activations(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   for (int i = 0; i < 3; ++i) clear(buffers_.normed + i * activation_count(s.hidden), s.hidden);
   clear(buffers_.attention_out, w_.q_columns());
-  clear(buffers_.mlp_hidden, s.ffn);
+  if (s.experts == 0) return clear(buffers_.mlp_hidden, s.ffn);
+  check(cudaMemsetAsync(buffers_.mlp_hidden, 0, mlp_count(s) * 2, stream), "clearing");
+  check(cudaMemset2DAsync(buffers_.mlp_hidden, size_t(args_.choice_stride) * 2, kNotReady & 0xff,
+                          size_t(s.expert_ffn) * 2, size_t(s.top_k), stream),
+        "clearing");
 }
 
 void DecodeStep::prepare(cudaStream_t stream, StepInputs& inputs, const DecodeRow* rows, int count,
                          int steps) {
-  if (count < 1 || count > kMaxRows) {
-    throw Error("{} tokens in a step of the decode kernel, which takes 1 to {}", count, kMaxRows);
+  const int most = w_.shape.experts > 0 ? 1 : kMaxRows;
+  if (count < 1 || count > most) {
+    throw Error("{} tokens in a step of the decode kernel, which takes 1 to {}", count, most);
   }
   if (steps < 1 || steps > max_steps_) {
     throw Error("{} steps in a launch of at most {}", steps, max_steps_);
@@ -128,13 +143,14 @@ void DecodeStep::launch(cudaStream_t stream, bool keep_times) {
   args_.timestamps = keep_times ? buffers_.timestamps : nullptr;
   std::copy(arrivals_, arrivals_ + 2, args_.grid_barrier_base);
   launch_decode(stream, sms_, w_.format, args_);
-  const int operators = ops_per_step(w_.shape.layers) * args_.steps;
+  const int operators = ops_per_step(w_.shape.layers, w_.shape.experts > 0) * args_.steps;
   arrivals_[0] += static_cast<unsigned>((operators + 1) / 2 * sms_);
   arrivals_[1] += static_cast<unsigned>(operators / 2 * sms_);
 }
 
 std::vector<long long> DecodeStep::timestamps() const {
-  std::vector<long long> clocks(size_t(ops_per_step(w_.shape.layers)) * args_.steps * 3);
+  std::vector<long long> clocks(size_t(ops_per_step(w_.shape.layers, w_.shape.experts > 0)) *
+                                args_.steps * 3);
   check(cudaMemcpy(clocks.data(), buffers_.timestamps, clocks.size() * sizeof(long long),
                    cudaMemcpyDeviceToHost),
         "copying clocks");
@@ -142,11 +158,16 @@ std::vector<long long> DecodeStep::timestamps() const {
 }
 
 void DecodeStep::append_times(double seconds, OperatorTimes& times) const {
-  static constexpr const char* kLayer[] = {"qkv", "attention", "out", "gate_up", "down"};
+  static constexpr const char* kDense[] = {"qkv", "attention", "out", "gate_up", "down"};
+  static constexpr const char* kSparse[] = {"qkv", "attention", "out", "router", "gate_up", "down"};
   static constexpr const char* kBarrier = "grid barrier";
   const std::vector<long long> at = timestamps();
-  const int per_step = ops_per_step(w_.shape.layers), count = per_step * args_.steps;
+  const int per_step = ops_per_step(w_.shape.layers, w_.shape.experts > 0),
+            count = per_step * args_.steps;
   const double begin = double(at[2]), clocks = double(at[size_t(count) * 3 - 1]) - begin;
+  const bool experts = w_.shape.experts > 0;
+  const char* const* layer = experts ? kSparse : kDense;
+  const int per_layer = ops_per_layer(experts);
   double before = begin;
   const auto add = [&](const char* name, long long until) {
     times.emplace_back(name, (double(until) - before) / clocks * seconds);
@@ -155,7 +176,9 @@ void DecodeStep::append_times(double seconds, OperatorTimes& times) const {
   const char* wait = kBarrier;
   for (int i = 1; i < count; ++i) {
     const int op = i % per_step;
-    const char* name = op == 0 ? "embed" : op == per_step - 1 ? "lm_head" : kLayer[(op - 1) % 5];
+    const char* name = op == 0              ? "embed"
+                       : op == per_step - 1 ? "lm_head"
+                                            : layer[(op - 1) % per_layer];
     // Where SM 0 has no tile of an operator, the wait that follows is the others' work on it.
     const bool idle = op != 0 && double(at[size_t(i) * 3]) < before;
     if (op != 0 && !idle) add(wait, at[size_t(i) * 3]);

@@ -20,6 +20,7 @@ struct DecodeBuffers {
 
   float *residual, *sums_of_squares, *qkv_out, *split_partials, *logits;
   uint16_t *normed, *attention_out, *mlp_hidden;
+  RouterSum* router_sums;
   unsigned *split_arrivals, *grid_barrier;
   unsigned long long* argmax_keys;
   int* next_tokens;       // [step][row]

@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-void check_shape(const ModelShape& s) {
+void check_shape(const ModelShape& s, KernelSet kernels) {
   const auto refuse = [](const std::string& what) {
     throw Error("the CUDA engine has no code for {}", what);
   };
@@ -20,6 +20,9 @@ void check_shape(const ModelShape& s) {
   if (s.ffn % 16 || s.expert_ffn % 16) {
     refuse(fmt::format("an MLP of {} columns", s.ffn % 16 ? s.ffn : s.expert_ffn));
   }
+  if (kernels == KernelSet::portable && (s.sinks || s.expert_bias)) {
+    refuse("attention sinks and biases of experts in the portable kernels: use --device cpu");
+  }
 }
 
 }  // namespace
@@ -30,29 +33,37 @@ std::vector<int> distinct_windows(const ModelShape& s) {
   return {windows.begin(), windows.end()};
 }
 
-Forward::Forward(const DeviceWeights& weights, int sms, const ForwardBuffers& buffers,
-                 const AttentionBounds& bounds)
-    : w_(weights),
-      sms_(sms),
-      b_(buffers),
-      linear_(weights.format, sms),
-      router_(WeightFormat::bf16, sms),
-      attention_(weights.shape.heads, weights.shape.kv_heads, weights.shape.head_dim, sms,
-                 weights.kv_format, distinct_windows(weights.shape), bounds) {
-  check_shape(weights.shape);
+Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
+                 const ForwardBuffers& buffers, const AttentionBounds& bounds,
+                 RankExchange* exchange)
+    : w_(weights), kernels_(kernels), sms_(sms), b_(buffers), exchange_(exchange) {
+  const ModelShape& s = weights.shape;
+  check_shape(s, kernels);
+  if (kernels == KernelSet::portable) {
+    portable_gemm_.emplace(sms);
+    attention_ = std::make_unique<PortableAttention>(
+        s.heads, s.kv_heads, s.head_dim, sms, weights.kv_format, distinct_windows(s), bounds);
+  } else {
+    linear_.emplace(weights.format, sms);
+    router_.emplace(WeightFormat::bf16, sms);
+    attention_ = std::make_unique<Attention>(s.heads, s.kv_heads, s.head_dim, sms,
+                                             weights.kv_format, distinct_windows(s), bounds);
+  }
   sequences_.reserve(size_t(bounds.sequences));
 }
 
-size_t Forward::input_bytes(const ModelShape& s, int sms, const StepBounds& bounds,
-                            const AttentionBounds& attention) {
+size_t Forward::input_bytes(const ModelShape& s, KernelSet kernels, int sms,
+                            const StepBounds& bounds, const AttentionBounds& attention) {
   const size_t tokens = size_t(bounds.tokens);
+  const auto of_attention =
+      kernels == KernelSet::portable ? PortableAttention::input_bytes : Attention::input_bytes;
   return StepInputs::bytes_of<int>(tokens) + StepInputs::bytes_of<KvSlot>(tokens) +
          StepInputs::bytes_of<int>(size_t(attention.context_pages)) +
          StepInputs::bytes_of<int>(size_t(bounds.logit_rows)) +
-         Attention::input_bytes(s.heads, s.kv_heads, sms, distinct_windows(s).size(), attention);
+         of_attention(s.heads, s.kv_heads, sms, distinct_windows(s).size(), attention);
 }
 
-void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count) {
+void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, int first_row) {
   int tokens = 0, rows = 0, page_count = 0;
   for (int i = 0; i < count; ++i) {
     tokens += slices[i].count, rows += slices[i].logits, page_count += slices[i].page_count;
@@ -77,19 +88,19 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count) {
     std::copy_n(slice.pages, slice.page_count, pages.host + page);
     page += slice.page_count;
   }
-  attention_.plan(inputs, sequences_, pages.host);
+  attention_->plan(inputs, sequences_, pages.host);
 
   const ModelShape& s = w_.shape;
   step_ = {};
-  step_.path = forward_path(s, tokens);
+  step_.path = forward_path(s, kernels_, tokens);
   step_.tokens = tokens, step_.padded = Linear::padded(tokens);
   step_.tile = Linear::tile_tokens(tokens);
   if (s.experts > 0) {
-    step_.skinny_experts = uses_skinny_experts(s, tokens);
-    step_.slot_tile = expert_tile(s, tokens);
+    step_.skinny_experts = uses_skinny_experts(s, kernels_, tokens);
+    step_.slot_tile = expert_tile(s, kernels_, tokens);
     step_.slots = max_expert_slots(tokens, s.top_k, s.experts, step_.slot_tile);
   }
-  step_.logit_rows = rows;
+  step_.logit_rows = rows, step_.first_row = first_row;
   step_.token_ids = ids.device, step_.kv_slots = kv_slots.device, step_.pages = pages.device;
   step_.logit_tokens = logit_tokens.device;
 }
@@ -97,18 +108,25 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count) {
 void Forward::queue(cudaStream_t stream) {
   const ModelShape& s = w_.shape;
   timer_.restart();
-  timer_.mark(stream, "embed");
-  embed(stream, step_.token_ids, step_.tokens, w_.embed.data(), s.hidden, s.embed_scale,
-        b_.residual);
+  if (s.embeds) {
+    timer_.mark(stream, "embed");
+    embed(stream, step_.token_ids, step_.tokens, w_.embed.data(), s.hidden, s.embed_scale,
+          b_.residual);
+  } else {
+    receive(stream);
+  }
   if (step_.path == StepPath::fused_layer) {
     fused_layers(stream);
     if (!fuses_head()) logits(stream, {});
-  } else {
+  } else if (s.head_columns() > 0) {
     logits(stream, separate_layers(stream));
+  } else {
+    send(stream, separate_layers(stream));
   }
-  if (step_.logit_rows > 0) {
+  if (step_.logit_rows > 0 && s.head_columns() > 0) {
     timer_.mark(stream, "sample");
-    argmax_rows(stream, b_.logits, step_.logit_rows, s.vocab, b_.best, b_.argmax);
+    argmax_rows(stream, first_logits(), step_.logit_rows, s.head_columns(), b_.best,
+                b_.argmax + step_.first_row);
   }
   timer_.mark(stream, "");
 }
@@ -124,13 +142,45 @@ Forward::PendingAdd Forward::separate_layers(cudaStream_t stream) {
     gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
     attention(stream, layer);
     timer_.mark(stream, "out");
-    gemm(stream, w_.out, layer, b_.attended, block_output_args());
-    pending = pending_block_output(VectorKind::post_attn_norm, layer);
+    LinearArgs out = block_output_args();
+    out.bias = w_.vector(VectorKind::out_bias, layer);
+    gemm(stream, w_.out, layer, b_.attended, out);
+    pending = sum_of_ranks(stream, "attn_all_reduce",
+                           pending_block_output(VectorKind::post_attn_norm, layer));
     pending = !s.is_moe(layer)       ? mlp(stream, layer, pending)
               : step_.skinny_experts ? skinny_experts(stream, layer, pending)
                                      : experts(stream, layer, pending);
+    pending = sum_of_ranks(stream, "mlp_all_reduce", pending);
   }
   return pending;
+}
+
+// Where ranks cut the layer, what each has of a block's output is added up.
+Forward::PendingAdd Forward::sum_of_ranks(cudaStream_t stream, const char* name,
+                                          const PendingAdd& mine) {
+  if (!w_.shape.partial_sums) return mine;
+  timer_.mark(stream, name);
+  if (mine.experts.rows) {
+    combine_experts(stream, mine.experts, step_.tokens, w_.shape.hidden, b_.block_output);
+  }
+  exchange_->all_reduce(stream, b_.block_output, residual_floats());
+  PendingAdd sum;
+  sum.rows = b_.block_output, sum.norm = mine.norm;
+  return sum;
+}
+
+void Forward::receive(cudaStream_t stream) {
+  timer_.mark(stream, "receive");
+  exchange_->receive_residual(stream, b_.residual, residual_floats());
+}
+
+void Forward::send(cudaStream_t stream, const PendingAdd& pending) {
+  timer_.mark(stream, "send");
+  // For the addition: the normed rows are not read.
+  if (pending.rows || pending.experts.rows) {
+    rms_norm(stream, norm_args(VectorKind::final_norm, 0, pending));
+  }
+  exchange_->send_residual(stream, b_.residual, residual_floats());
 }
 
 // The path fused_layer. The GEMM that adds to the residual also writes the sum times the next
@@ -173,10 +223,10 @@ void Forward::fused_layers(cudaStream_t stream) {
 
 // One kernel; where operators are timed, one each.
 void Forward::launch(cudaStream_t stream, const FusedGemms& gemms) {
-  if (!timer_.enabled()) return linear_.launch(stream, gemms.args, gemms.count, step_.tile);
+  if (!timer_.enabled()) return linear_->launch(stream, gemms.args, gemms.count, step_.tile);
   for (int i = 0; i < gemms.count; ++i) {
     timer_.mark(stream, gemms.names[i]);
-    linear_.launch(stream, &gemms.args[i], 1, step_.tile);
+    linear_->launch(stream, &gemms.args[i], 1, step_.tile);
   }
 }
 
@@ -210,13 +260,14 @@ void Forward::attention(cudaStream_t stream, int layer) {
                               w_.kv_of(layer),
                               step_.pages,
                               b_.attended,
-                              step_.padded};
-  if (attention_.needs_rope()) {
+                              step_.padded,
+                              w_.vector(VectorKind::sinks, layer)};
+  if (attention_->needs_rope()) {
     timer_.mark(stream, "rope_cache");
-    attention_.rope_and_append(stream, args);
+    attention_->rope_and_append(stream, args);
   }
   timer_.mark(stream, "attention");
-  attention_.launch(stream, args);
+  attention_->launch(stream, args);
 }
 
 Forward::PendingAdd Forward::mlp(cudaStream_t stream, int layer, const PendingAdd& pending) {
@@ -239,6 +290,7 @@ Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const Pendi
   timer_.mark(stream, "router");
   LinearArgs router;
   router.rows = b_.router_logits, router.stride = s.experts;
+  router.bias = w_.vector(VectorKind::router_bias, layer);
   gemm(stream, w_.router, index, b_.x, router);
   timer_.mark(stream, "route");
   route_tokens(stream, routing());
@@ -246,9 +298,13 @@ Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const Pendi
   timer_.mark(stream, "expert_gate_up");
   LinearArgs gate = expert_args();
   gate.epilogue = Epilogue::gate;
-  gemm(stream, w_.expert_gate_up, index * s.experts, b_.expert_x, gate);
+  gate.bias = w_.vector(VectorKind::expert_gate_up_bias, layer);
+  gate.bias_stride = 2 * s.expert_ffn;
+  gemm(stream, w_.expert_gate_up, index * s.experts_here(), b_.expert_x, gate);
   timer_.mark(stream, "expert_down");
-  gemm(stream, w_.expert_down, index * s.experts, b_.expert_activated, expert_args());
+  LinearArgs down = expert_args();
+  down.bias = w_.vector(VectorKind::expert_down_bias, layer), down.bias_stride = s.hidden;
+  gemm(stream, w_.expert_down, index * s.experts_here(), b_.expert_activated, down);
   return pending_experts(layer);
 }
 
@@ -277,11 +333,15 @@ void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint
                    LinearArgs args) {
   args = gemm_args(m, index, x, args);
   const bool grouped = args.tile_count != nullptr;
+  if (portable_gemm_) {
+    const int portable_tile = grouped ? step_.slot_tile : PortableGemm::tile_tokens(args.tokens);
+    return portable_gemm_->launch(stream, m.format, args, portable_tile);
+  }
   if (!grouped && args.tokens <= skinny_gemm_max_tokens(m.format)) {
     return skinny_gemm(stream, m.format, sms_, {args});
   }
   const int tile = grouped ? step_.slot_tile : Linear::tile_tokens(args.tokens);
-  Linear& linear = m.format == w_.format ? linear_ : router_;
+  Linear& linear = m.format == w_.format ? *linear_ : *router_;
   linear.launch(stream, &args, 1, tile);
 }
 

@@ -2,17 +2,24 @@
 // that the decode kernel has no code for. step_path.cuh says which of the two ways a step takes:
 //   fused_layer   attention, then one kernel for all GEMMs up to the next attention
 //   per_operator  one kernel per operator; experts in two ways (uses_skinny_experts)
+// The portable kernels (portable/) always run per_operator.
 // Kernels are dependent launches (device.cuh): weights arrive while the kernel before still runs.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/cuda/attention/attention.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/moe/experts.cuh"
+#include "engine/cuda/portable/attention.cuh"
+#include "engine/cuda/portable/gemm.cuh"
+#include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/operator_timer.cuh"
 #include "engine/cuda/step/step_inputs.cuh"
@@ -24,14 +31,15 @@ std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0
 
 class Forward {
  public:
-  // Throws Error for shapes it has no code for.
-  Forward(const DeviceWeights& weights, int sms, const ForwardBuffers& buffers,
-          const AttentionBounds& bounds);
+  // `exchange`: of a part of a model. Throws Error for shapes it has no code for.
+  Forward(const DeviceWeights& weights, KernelSet kernels, int sms, const ForwardBuffers& buffers,
+          const AttentionBounds& bounds, RankExchange* exchange);
 
-  static size_t input_bytes(const ModelShape& shape, int sms, const StepBounds& bounds,
-                            const AttentionBounds& attention);
+  static size_t input_bytes(const ModelShape& shape, KernelSet kernels, int sms,
+                            const StepBounds& bounds, const AttentionBounds& attention);
   // Adds the step's inputs; the caller uploads them before queue(), which may be called repeatedly.
-  void prepare(StepInputs& inputs, const StepSlice* slices, int count);
+  // Logits are written from row `first_row` on.
+  void prepare(StepInputs& inputs, const StepSlice* slices, int count, int first_row = 0);
   void queue(cudaStream_t stream);
 
   int* tokens() const { return step_.token_ids; }  // [token], of the step's inputs
@@ -51,7 +59,7 @@ class Forward {
     int tokens = 0, padded = 0, tile = 0;  // tile: tokens of a GEMM's tile
     bool skinny_experts = false;
     int slot_tile = 0, slots = 0;
-    int logit_rows = 0;
+    int logit_rows = 0, first_row = 0;
     int* token_ids = nullptr;
     const KvSlot* kv_slots = nullptr;
     const int* pages = nullptr;
@@ -73,6 +81,15 @@ class Forward {
   bool fuses_head() const { return step_.logit_rows == step_.tokens; }
   void launch(cudaStream_t stream, const FusedGemms& gemms);
   PendingAdd separate_layers(cudaStream_t stream);
+  // Between the ranks of a stage, and from one stage to the next.
+  PendingAdd sum_of_ranks(cudaStream_t stream, const char* name, const PendingAdd& mine);
+  void receive(cudaStream_t stream);
+  void send(cudaStream_t stream, const PendingAdd& pending);
+  size_t residual_floats() const { return size_t(step_.tokens) * size_t(w_.shape.hidden); }
+  float* first_logits() const {
+    return b_.logits + size_t(step_.first_row) * size_t(w_.shape.head_columns());
+  }
+  bool adds_block_later() const { return w_.shape.post_norms || w_.shape.partial_sums; }
   void logits(cudaStream_t stream, const PendingAdd& pending);
 
   void attention(cudaStream_t stream, int layer);
@@ -95,10 +112,13 @@ class Forward {
   void gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x, LinearArgs args);
 
   const DeviceWeights& w_;
+  KernelSet kernels_;
   int sms_;
   ForwardBuffers b_;
-  Linear linear_, router_;
-  Attention attention_;
+  RankExchange* exchange_;
+  std::optional<Linear> linear_, router_;      // Hopper
+  std::optional<PortableGemm> portable_gemm_;  // every other card
+  std::unique_ptr<StepAttention> attention_;
   OperatorTimer timer_;
   Step step_;
   std::vector<AttentionSequence> sequences_;  // the step's; kept for its memory

@@ -10,7 +10,9 @@ LinearArgs Forward::gemm_args(const Matrices& m, int index, const uint16_t* x,
   args.row_count = m.rows;
   args.x = x;
   if (args.padded == 0) args.tokens = step_.tokens, args.padded = step_.padded;
-  args.activation = w_.shape.gelu ? Activation::gelu_tanh : Activation::silu;
+  args.activation = w_.shape.clamped_swiglu ? Activation::clamped_swiglu
+                    : w_.shape.gelu         ? Activation::gelu_tanh
+                                            : Activation::silu;
   return args;
 }
 
@@ -22,10 +24,10 @@ LinearArgs Forward::qkv_args(int layer) const {
 }
 
 LinearArgs Forward::block_output_args() const {
-  const bool post_norms = w_.shape.post_norms;
+  const bool apart = adds_block_later();
   LinearArgs args;
-  args.epilogue = post_norms ? Epilogue::store : Epilogue::add;
-  args.rows = post_norms ? b_.block_output : b_.residual;
+  args.epilogue = apart ? Epilogue::store : Epilogue::add;
+  args.rows = apart ? b_.block_output : b_.residual;
   args.stride = w_.shape.hidden;
   return args;
 }
@@ -40,13 +42,13 @@ LinearArgs Forward::head_args() const {
   LinearArgs args;
   args.tokens = step_.logit_rows, args.padded = Linear::padded(step_.logit_rows);
   args.softcap = w_.shape.logit_softcap;
-  args.rows = b_.logits, args.stride = w_.shape.vocab;
+  args.rows = first_logits(), args.stride = w_.shape.head_columns();
   return args;
 }
 
 LinearArgs Forward::expert_args() const {
   LinearArgs args;
-  args.tokens = step_.slots, args.padded = step_.slots, args.matrices = w_.shape.experts;
+  args.tokens = step_.slots, args.padded = step_.slots, args.matrices = w_.shape.experts_here();
   args.tile_count = b_.tile_count, args.tile_matrix = b_.tile_expert;
   args.out = b_.expert_activated;
   args.rows = b_.expert_rows, args.stride = w_.shape.hidden;
@@ -66,14 +68,14 @@ RmsNormArgs Forward::norm_args(VectorKind kind, int layer, const PendingAdd& pen
 
 ExpertRouting Forward::routing() const {
   const ModelShape& s = w_.shape;
-  return {step_.tokens,     s.experts,      s.top_k,          step_.slot_tile, s.normalize_top_k,
-          b_.router_logits, b_.expert,      b_.expert_weight, b_.slot,         b_.expert_count,
-          b_.source,        b_.tile_expert, b_.tile_count};
+  return {step_.tokens,    s.experts,         s.expert_first,   s.experts_here(), s.top_k,
+          step_.slot_tile, s.normalize_top_k, b_.router_logits, b_.expert,        b_.expert_weight,
+          b_.slot,         b_.expert_count,   b_.source,        b_.tile_expert,   b_.tile_count};
 }
 
-// Without post-norms the GEMM has added its result already.
+// Otherwise the GEMM has added its result already.
 Forward::PendingAdd Forward::pending_block_output(VectorKind post_norm, int layer) const {
-  if (!w_.shape.post_norms) return {};
+  if (!adds_block_later()) return {};
   PendingAdd pending;
   pending.rows = b_.block_output, pending.norm = w_.vector(post_norm, layer);
   return pending;

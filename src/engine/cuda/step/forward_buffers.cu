@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/cuda/portable/gemm.cuh"
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/step_path.cuh"
 
@@ -12,9 +13,10 @@ size_t round_up(size_t value, size_t multiple) {
 
 }  // namespace
 
-int expert_tile(const ModelShape& s, int tokens) {
-  if (uses_skinny_experts(s, tokens)) return kSkinnyTile;
-  return Linear::tile_tokens(std::max(1, tokens * s.top_k / s.experts));
+int expert_tile(const ModelShape& s, KernelSet kernels, int tokens) {
+  const int mean = std::max(1, tokens * s.top_k / s.experts);
+  if (kernels == KernelSet::portable) return PortableGemm::tile_tokens(mean);
+  return uses_skinny_experts(s, kernels, tokens) ? kSkinnyTile : Linear::tile_tokens(mean);
 }
 
 ForwardBuffers::ForwardBuffers(Workspace& workspace, const ModelShape& s,
@@ -27,13 +29,14 @@ ForwardBuffers::ForwardBuffers(Workspace& workspace, const ModelShape& s,
   const int q_columns = s.heads * s.head_dim;
   residual = workspace.take<float>(tokens * s.hidden);
   qkv = workspace.take<float>(tokens * (q_columns + 2 * s.kv_heads * s.head_dim));
-  block_output = s.post_norms ? workspace.take<float>(tokens * s.hidden) : nullptr;
+  block_output =
+      s.post_norms || s.partial_sums ? workspace.take<float>(tokens * s.hidden) : nullptr;
   squares = workspace.take<float>(size_t(Linear::kMaxChainedTokens) * (s.hidden / 128 + 1));
   x = activations(tokens, s.hidden);
   q = workspace.take<uint16_t>(tokens * q_columns);
   attended = activations(tokens, q_columns);
   activated = activations(tokens, s.ffn);
-  logits = workspace.take<float>(rows * s.vocab);
+  logits = workspace.take<float>(rows * s.head_columns());
   argmax = workspace.take<int>(rows);
   best = workspace.take<unsigned long long>(rows);
 
@@ -41,7 +44,7 @@ ForwardBuffers::ForwardBuffers(Workspace& workspace, const ModelShape& s,
   source = tile_expert = tile_count = nullptr, arrived = nullptr;
   expert_x = expert_activated = nullptr, expert_rows = nullptr;
   if (s.experts == 0) return;
-  // Slots grow with the tokens and with the tile; the skinny tile is the smallest.
+  // Slots grow with the tokens and with the tile; other kernels' tiles are smaller.
   const int tile = Linear::tile_tokens(std::max(1, bounds.tokens * s.top_k / s.experts));
   const size_t slots = size_t(max_expert_slots(bounds.tokens, s.top_k, s.experts, tile));
   const size_t choices = tokens * s.top_k;

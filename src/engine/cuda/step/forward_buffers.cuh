@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
@@ -16,7 +17,7 @@ struct ForwardBuffers {
 
   float* residual;      // [token][hidden]
   float* qkv;           // [token][qkv rows]
-  float* block_output;  // [token][hidden], with post-norms: what the next norm adds
+  float* block_output;  // [token][hidden], with post-norms or ranks: what the next norm adds
   float* squares;       // [column tile][token], of the residual: fused_layer
   uint16_t* x;          // normed residual
   uint16_t* q;          // [token][heads * head_dim], plain rows
@@ -39,6 +40,6 @@ struct ForwardBuffers {
 };
 
 // The tile of the experts' GEMMs, in slots.
-int expert_tile(const ModelShape& shape, int tokens);
+int expert_tile(const ModelShape& shape, KernelSet kernels, int tokens);
 
 }  // namespace ridge::cuda

@@ -4,9 +4,12 @@
 #include <algorithm>
 
 #include "engine/cuda/decode/decode.cuh"
+#include "engine/cuda/decode/decode_router.cuh"
+#include "engine/cuda/decode/decode_shared_memory.cuh"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/moe/experts.cuh"
 
 namespace ridge::cuda {
@@ -18,35 +21,48 @@ enum class StepPath : uint8_t {
   per_operator,   // a kernel per operator
 };
 
-// Whether the decode kernel has code for the model's shape.
-inline bool has_decode_kernel(const ModelShape& s) {
-  return (s.head_dim == 64 || s.head_dim == 128) && s.heads % s.kv_heads == 0 &&
-         s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 && s.ffn % 16 == 0 &&
-         s.layers <= kMaxLayers && s.experts == 0 && !s.post_norms && s.ropes.size() == 1;
+// The most tokens of a step that the decode kernel takes. 0: it has no code for the model's shape.
+// Experts: of one token, where every layer has them.
+inline int decode_kernel_tokens(const ModelShape& s, KernelSet kernels) {
+  const bool all_sparse = std::count(s.moe.begin(), s.moe.end(), true) == s.layers;
+  if (s.experts > 0 &&
+      (!all_sparse || s.top_k > kMaxChoices || s.experts > kMaxRoutedExperts ||
+       s.expert_ffn % 16 != 0 || s.top_k * choice_columns(s.expert_ffn) > kMaxColumns)) {
+    return 0;
+  }
+  const bool covered =
+      kernels == KernelSet::hopper && !s.is_part() && (s.head_dim == 64 || s.head_dim == 128) &&
+      s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 &&
+      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && !s.post_norms &&
+      s.ropes.size() == 1 && !s.sinks && !s.out_bias && !s.expert_bias;
+  return !covered ? 0 : s.experts > 0 ? 1 : kMaxRows;
 }
 
 // The path of a step without the decode kernel. Experts need the tokens sorted between GEMMs, and a
-// post-norm needs whole rows before they are added, so both keep their operators apart.
-inline StepPath forward_path(const ModelShape& s, int tokens) {
-  const bool fusible = s.experts == 0 && !s.post_norms;
+// post-norm needs whole rows before they are added, as do sums of ranks: they keep their operators
+// apart.
+inline StepPath forward_path(const ModelShape& s, KernelSet kernels, int tokens) {
+  const bool fusible = kernels == KernelSet::hopper && s.experts == 0 && !s.post_norms &&
+                       !s.is_part() && !s.out_bias;
   return fusible && tokens <= Linear::kMaxChainedTokens ? StepPath::fused_layer
                                                         : StepPath::per_operator;
 }
 
-inline StepPath step_path(const ModelShape& s, int tokens) {
-  if (tokens <= kMaxRows && has_decode_kernel(s)) return StepPath::decode_kernel;
-  return forward_path(s, tokens);
+inline StepPath step_path(const ModelShape& s, KernelSet kernels, int tokens) {
+  if (tokens <= decode_kernel_tokens(s, kernels)) return StepPath::decode_kernel;
+  return forward_path(s, kernels, tokens);
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.
 // That is faster up to four tokens per expert on average: a tile has eight, and an expert with more
 // reads its weights again. The other limits are those of the kernels.
-inline bool uses_skinny_experts(const ModelShape& s, int tokens) {
-  return s.hidden <= kFusedRoutingMaxHidden && tokens <= kSkinnyMaxTokens &&
+inline bool uses_skinny_experts(const ModelShape& s, KernelSet kernels, int tokens) {
+  return kernels == KernelSet::hopper && s.hidden <= kFusedRoutingMaxHidden &&
+         tokens <= kSkinnyMaxTokens &&
          tokens * s.top_k <= std::min(kFusedRoutingMaxAssignments, 4 * s.experts) &&
          max_expert_slots(tokens, s.top_k, s.experts, kSkinnyTile) <=
              kSkinnyMaxTiles * kSkinnyTile &&
-         !s.post_norms;
+         !s.post_norms && !s.is_part() && !s.expert_bias;
 }
 
 }  // namespace ridge::cuda
