@@ -1,92 +1,46 @@
 #include "ranks/mpi.h"
 
-#include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <deque>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/cpu_pause.h"
 #include "base/error.h"
 #include "ranks/local_copy.h"
-#include "ranks/rank_processes.h"
+#include "ranks/mpi_failures.h"
+#include "ranks/mpi_library.h"
 
 namespace ridge {
 namespace {
 
-// Open MPI's binary interface: handles are addresses, constants as in its mpi.h since version 2.
-using Handle = void*;
-constexpr int kThreadSerialized = 2;
-constexpr size_t kMaxPiece = 1 << 30;  // counts are ints
-
-class MpiLibrary {
- public:
-  static MpiLibrary& get() {
-    static MpiLibrary library;
-    return library;
-  }
-
-  int (*init_thread)(int*, char***, int, int*) = nullptr;
-  int (*finalize)() = nullptr;
-  int (*abort)(Handle, int) = nullptr;
-  int (*comm_rank)(Handle, int*) = nullptr;
-  int (*comm_size)(Handle, int*) = nullptr;
-  int (*comm_split)(Handle, int, int, Handle*) = nullptr;
-  int (*isend)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
-  int (*irecv)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
-  int (*test)(Handle*, int*, void*) = nullptr;
-  Handle world = nullptr, byte = nullptr;
-
- private:
-  MpiLibrary() {
-    for (const char* name : {"libmpi.so.40", "libmpi.so"}) {
-      // Its own plug-ins look for its symbols.
-      library_ = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-      if (library_ != nullptr) break;
-    }
-    if (library_ == nullptr) {
-      throw Error(
-          "libmpi.so.40 is not here: install openmpi-bin (Open MPI), or start without mpirun");
-    }
-    find(init_thread, "MPI_Init_thread");
-    find(finalize, "MPI_Finalize");
-    find(abort, "MPI_Abort");
-    find(comm_rank, "MPI_Comm_rank");
-    find(comm_size, "MPI_Comm_size");
-    find(comm_split, "MPI_Comm_split");
-    find(isend, "MPI_Isend");
-    find(irecv, "MPI_Irecv");
-    find(test, "MPI_Test");
-    find(world, "ompi_mpi_comm_world");
-    find(byte, "ompi_mpi_byte");
-  }
-
-  template <typename T>
-  void find(T& to, const char* name) {
-    void* symbol = dlsym(library_, name);
-    if (symbol == nullptr) throw Error("libmpi has no {}: Open MPI 2 or newer is needed", name);
-    to = reinterpret_cast<T>(symbol);
-  }
-
-  void* library_ = nullptr;
-};
-
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(Handle handle) : handle_(handle) {
-    mpi_.comm_rank(handle_, &rank_);
-    mpi_.comm_size(handle_, &size_);
+  // All processes of the run.
+  explicit MpiCommunicator(MpiHandle world) : handle_(world) {
+    find_place();
+    for (int rank = 0; rank < size_; ++rank) world_ranks_.push_back(rank);
+    failures_ = std::make_shared<MpiFailures>(rank_, int(Tag::report));
+  }
+  // Some of them.
+  MpiCommunicator(MpiHandle part, const MpiCommunicator& world)
+      : handle_(part), failures_(world.failures_) {
+    find_place();
+    world_ranks_.assign(size_t(size_), world.rank());  // until the others' numbers are known
+    const int mine = world.rank();
+    std::vector<int> all(world_ranks_.size());
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    world_ranks_ = std::move(all);
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string name() const override { return "MPI"; }
-  Handle handle() const { return handle_; }
+  MpiHandle handle() const { return handle_; }
 
   // Dissemination: after round k a rank knows of the 2^(k+1) ranks before it.
   void barrier() override {
@@ -131,23 +85,37 @@ class MpiCommunicator final : public Communicator {
     finish();
   }
 
-  // The others wait inside MPI and can be told by nothing but the end of the run.
   void fail(const std::string& message) override {
-    if (!failure_.empty()) return;
-    failure_ = message;
-    if (rank_ == 0) return;  // the leader's error is the program's
-    std::fprintf(stderr, "ridge: %s\n", message.c_str());
-    mpi_.abort(mpi_.world, 2);
+    failures_->fail({world_rank(rank_), RankReport::kNobody, message});
   }
-  std::string failure() const override { return failure_; }
-  // A process that ends without is an error to mpirun, which then ends the others.
+  std::string failure() const override { return failures_->failure(); }
+  // MPI_Finalize waits for all ranks, for ever: so they meet before it. A process that ends without
+  // it is an error to mpirun, which then ends the others.
   void close() override {
-    if (failure_.empty()) mpi_.finalize();
+    if (!failure().empty()) return;
+    if (deadline() != kNoDeadline) set_deadline(std::max<Deadline>(deadline(), kShortestClose));
+    barrier();
+    failures_->close();
+    mpi_.finalize();
   }
 
  private:
   // Messages of a caller and of a collective may be on their way at the same time.
-  enum class Tag : uint8_t { message, collective };
+  enum class Tag : uint8_t { message, collective, report };
+  // A message that has begun, and the rank at its other end.
+  struct Pending {
+    MpiHandle request = nullptr;
+    int peer = 0;
+  };
+  // Some ranks first free their weights.
+  static constexpr std::chrono::seconds kShortestClose{30};
+
+  void find_place() {
+    mpi_.comm_rank(handle_, &rank_);
+    mpi_.comm_size(handle_, &size_);
+    mpi_.return_errors(handle_);
+  }
+  int world_rank(int rank) const { return world_ranks_[size_t(rank)]; }
 
   // Every rank with every other at once. Open MPI's own non-blocking gather and broadcast take two
   // to three times as long here (docs/ranks.md).
@@ -166,32 +134,39 @@ class MpiCommunicator final : public Communicator {
 
   // Counts are ints: longer messages go in pieces.
   void post_send(int to, std::span<const std::byte> bytes, Tag tag) {
-    for (size_t at = 0; at < bytes.size(); at += kMaxPiece) {
-      const auto count = static_cast<int>(std::min(kMaxPiece, bytes.size() - at));
-      check_begun(mpi_.isend(bytes.data() + at, count, mpi_.byte, to, int(tag), handle_, add()));
+    for (size_t at = 0; at < bytes.size(); at += kMpiMaxPiece) {
+      const auto count = static_cast<int>(std::min(kMpiMaxPiece, bytes.size() - at));
+      MpiHandle* request = add(to);
+      check(to, mpi_.isend(bytes.data() + at, count, mpi_.byte, to, int(tag), handle_, request));
     }
   }
   void post_receive(int from, std::span<std::byte> bytes, Tag tag) {
-    for (size_t at = 0; at < bytes.size(); at += kMaxPiece) {
-      const auto count = static_cast<int>(std::min(kMaxPiece, bytes.size() - at));
-      check_begun(mpi_.irecv(bytes.data() + at, count, mpi_.byte, from, int(tag), handle_, add()));
+    for (size_t at = 0; at < bytes.size(); at += kMpiMaxPiece) {
+      const auto count = static_cast<int>(std::min(kMpiMaxPiece, bytes.size() - at));
+      MpiHandle* request = add(from);
+      check(from,
+            mpi_.irecv(bytes.data() + at, count, mpi_.byte, from, int(tag), handle_, request));
     }
   }
-  Handle* add() {
-    if (!failure_.empty()) throw Error(failure_);
-    return &pending_.emplace_back(nullptr);
+  MpiHandle* add(int peer) {
+    if (const std::string& why = failures_->failure_so_far(); !why.empty()) throw Error("{}", why);
+    return &pending_.emplace_back(Pending{nullptr, peer}).request;
   }
-  static void check_begun(int result) {
-    if (result != 0) throw Error("MPI refused a message between ranks");
+  void check(int peer, int result) {
+    if (result == 0) return;
+    fail(fmt::format("rank {}: a message from or to rank {} failed: {}", world_rank(rank_),
+                     world_rank(peer), mpi_.error_text(result)));
+    throw Error("{}", failure());
   }
 
+  bool is_done(Pending& message) {
+    int done = 0;
+    check(message.peer, mpi_.test(&message.request, &done, nullptr));
+    return done != 0;
+  }
   bool all_done() {
     while (!pending_.empty()) {
-      int done = 0;
-      if (mpi_.test(&pending_.back(), &done, nullptr) != 0) {
-        throw Error("a message between ranks was lost");
-      }
-      if (done == 0) return false;
+      if (!is_done(pending_.back())) return false;
       pending_.pop_back();
     }
     return true;
@@ -201,19 +176,20 @@ class MpiCommunicator final : public Communicator {
   void finish() {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
+    Clock::time_point looked = start;
     for (int looks = 0; !all_done(); ++looks) {
       if (looks < 1000) {
         cpu_pause();
         continue;
       }
-      const Clock::duration waited = Clock::now() - start;
-      if (deadline() != kNoDeadline && waited > deadline()) {
-        fail(fmt::format("rank {} waited {:g} s for the others", rank_,
-                         std::chrono::duration<double>(deadline()).count()));
-        throw Error(failure_);
+      const Clock::time_point now = Clock::now();
+      if (now - looked > std::chrono::milliseconds(5)) {
+        looked = now;
+        if (deadline() != kNoDeadline && now - start > deadline()) fail_at_deadline();
+        if (const std::string why = failure(); !why.empty()) throw Error("{}", why);
       }
       // As in shared memory: ranks that work arrive together, those of an idle server sleep.
-      if (waited > std::chrono::milliseconds(200)) {
+      if (now - start > std::chrono::milliseconds(200)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } else {
         sched_yield();
@@ -221,46 +197,52 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
+  void fail_at_deadline() {
+    std::set<int> missing;
+    for (Pending& message : pending_) {
+      if (!is_done(message)) missing.insert(world_rank(message.peer));
+    }
+    if (missing.empty()) return;  // the last message came just now
+    const double seconds = std::chrono::duration<double>(deadline()).count();
+    failures_->fail(
+        {world_rank(rank_), *missing.begin(),
+         fmt::format("rank {} waited {:g} s for rank{} {}, or for one that {} for",
+                     world_rank(rank_), seconds, missing.size() > 1 ? "s" : "",
+                     fmt::join(missing, ", "), missing.size() > 1 ? "these wait" : "this waits")});
+  }
+
   MpiLibrary& mpi_ = MpiLibrary::get();
-  Handle handle_;
+  MpiHandle handle_;
   int rank_ = 0, size_ = 1;
-  std::deque<Handle> pending_;  // requests; MPI keeps their addresses until they are done
-  std::string failure_;
+  std::vector<int> world_ranks_;  // of this communicator's ranks
+  std::shared_ptr<MpiFailures> failures_;
+  std::deque<Pending> pending_;  // MPI keeps the addresses of the requests until they are done
 };
 
 }  // namespace
 
-int mpi_processes() {
-  const auto number = [](const char* name) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? 0 : std::atoi(text);
-  };
-  if (const int processes = number("OMPI_COMM_WORLD_SIZE"); processes > 0) return processes;
-  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
-  return by_pmix ? std::max(1, number("SLURM_NTASKS")) : 1;
-}
-
 std::unique_ptr<Communicator> make_mpi_world() {
   MpiLibrary& mpi = MpiLibrary::get();
   int given = 0;
-  if (mpi.init_thread(nullptr, nullptr, kThreadSerialized, &given) != 0) {
+  if (mpi.init_thread(nullptr, nullptr, kMpiThreadSerialized, &given) != 0) {
     throw Error("MPI could not be started");
   }
-  if (given < kThreadSerialized) throw Error("this MPI was built without threads");
+  if (given < kMpiThreadSerialized) throw Error("this MPI was built without threads");
   return std::make_unique<MpiCommunicator>(mpi.world);
 }
 
 void end_unless_leader(const Communicator& world) {
-  if (world.rank() == 0) return;
-  std::this_thread::sleep_for(std::chrono::seconds(5));
-  _exit(kFailedRankExitCode);
+  if (world.rank() != 0) end_with_leader(std::chrono::seconds(5));
 }
 
 std::unique_ptr<Communicator> split_mpi(Communicator& world, int group) {
   const auto& all = dynamic_cast<const MpiCommunicator&>(world);
-  Handle part = nullptr;
-  MpiLibrary::get().comm_split(all.handle(), group, all.rank(), &part);
-  return std::make_unique<MpiCommunicator>(part);
+  MpiHandle part = nullptr;
+  MpiLibrary& mpi = MpiLibrary::get();
+  if (const int result = mpi.comm_split(all.handle(), group, all.rank(), &part); result != 0) {
+    throw Error("MPI could not group the ranks: {}", mpi.error_text(result));
+  }
+  return std::make_unique<MpiCommunicator>(part, all);
 }
 
 }  // namespace ridge

@@ -6,14 +6,12 @@
 #include <memory>
 
 #include "ranks/communicator.h"
+#include "ranks/launcher.h"
 
 namespace ridge {
 
-// How many processes mpirun, or srun with PMIx, started, of which this is one; 1: it was not so.
-int mpi_processes();
-
-// All processes of the run; once a program. close() ends MPI. Throws Error where the library is
-// missing.
+// All processes of the run; once a program. close() waits for all and ends MPI. Throws Error where
+// the library is missing.
 std::unique_ptr<Communicator> make_mpi_world();
 
 // Before rank 0 throws an Error that all ranks know: the others write nothing and end, at the

@@ -13,21 +13,46 @@
 namespace ridge {
 namespace {
 
-Json known_results(const std::string& file) {
-  if (!file.empty()) return read_results(file);
-  try {
-    const std::string kept = kept_results_path();
-    return kept.empty() ? Json() : read_results(kept);
-  } catch (const Error&) {
-    return {};  // an older version's: as if there were none
+std::map<LabDevice, Json> known_results(const std::string& file) {
+  std::map<LabDevice, Json> known;
+  if (!file.empty()) {
+    Json results = read_results(file);
+    const LabDevice device = device_of_results(results);
+    known[device] = std::move(results);
+    return known;
   }
+  for (const LabDevice device : {LabDevice::cpu, LabDevice::cuda}) {
+    try {
+      const std::string kept = kept_results_path(device);
+      if (!kept.empty()) known[device] = read_results(kept);
+    } catch (const Error&) {
+      continue;  // an older version's: as if there were none
+    }
+  }
+  return known;
+}
+
+std::optional<LabDevice> device_option(const ApiOptions& options) {
+  const std::string* name = find_option(options, "device");
+  if (name == nullptr) return {};
+  if (*name != "cpu" && *name != "cuda") throw OptionError("device", "device is cpu or cuda");
+  return *name == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+}
+
+// The device whose results are the file's, or were kept last.
+LabDevice latest_of(const std::map<LabDevice, Json>& known) {
+  if (known.size() == 1) return known.begin()->first;
+  return kept_results_path() == kept_results_path(LabDevice::cuda) && !known.empty()
+             ? LabDevice::cuda
+             : LabDevice::cpu;
 }
 
 }  // namespace
 
 Json lab_view(const Json& results, const std::map<std::string, Json>& fresh) {
   Json view = results.is_object() ? results : Json::object();
-  Json list = Json::array();
+  const LabDevice device = device_of_results(view);
+  Json list = Json::array(), full = Json::array();
   for (const Experiment& experiment : experiments()) {
     Json one = Json::object();
     if (const auto found = fresh.find(experiment.name); found != fresh.end()) {
@@ -37,15 +62,19 @@ Json lab_view(const Json& results, const std::map<std::string, Json>& fresh) {
         if (old["name"] == experiment.name) one = old;
       }
     }
-    one.update(to_json(experiment));
+    if (!one.value("quick", false)) full.push_back(one);
+    one.update(to_json(experiment, device));
     list.push_back(std::move(one));
   }
+  view["agreement"] = agreement_json(full);
   view["experiments"] = std::move(list);
   return view;
 }
 
 LabService::LabService(LabServiceOptions options)
-    : options_(std::move(options)), results_(known_results(options_.file)) {}
+    : options_(std::move(options)),
+      results_(known_results(options_.file)),
+      latest_(latest_of(results_)) {}
 
 LabService::~LabService() {
   interrupted_ = true;
@@ -74,18 +103,34 @@ HttpReply LabService::reply(const HttpRequest& request) {
   try {
     const ApiOptions options = api_options_in(request);
     if (request.path == "/api/lab/run") return start(options);
+    if (lists) {
+      check_known_options(options, {"device"});
+      return api_json_reply(state(device_option(options)));
+    }
     check_known_options(options, {});
   } catch (const OptionError& error) {
     return api_error_reply(400, error.what(), error.option());
   } catch (const Error& error) {
     return api_error_reply(400, error.what());
   }
-  return lists ? api_json_reply(state()) : stop();
+  return stop();
 }
 
-Json LabService::state() {
+Json LabService::state(std::optional<LabDevice> asked) {
   const std::lock_guard hold(lock_);
-  Json view = lab_view(results_, fresh_);
+  const LabDevice device = asked.value_or(latest_);
+  const auto known = results_.find(device);
+  const bool is_cpu = device == LabDevice::cpu;
+  Json view = lab_view(known != results_.end() ? known->second
+                                               : Json{{"backend", is_cpu ? "cpu" : "cuda"},
+                                                      {"experiments", Json::array()}},
+                       is_cpu ? fresh_ : std::map<std::string, Json>());
+  view["devices"] = Json::array();
+  for (const LabDevice each : {LabDevice::cpu, LabDevice::cuda}) {
+    if (results_.contains(each) || (each == LabDevice::cpu && !fresh_.empty())) {
+      view["devices"].push_back(lab_device_name(each));
+    }
+  }
   view["running"] = running_.empty() ? Json() : Json{{"name", running_}, {"step", step_}};
   view["why_not"] = why_not();
   view["failure"] = failure_;
@@ -128,6 +173,7 @@ void LabService::run(const std::string& name, bool quick) {
     LabOptions options;
     options.quick = quick;
     options.interrupted = &interrupted_;
+    options.ceilings = find_experiment(name).ceilings;
     options.progress = [this](const std::string& step) {
       const std::lock_guard hold(lock_);
       step_ = step;
@@ -144,7 +190,10 @@ void LabService::run(const std::string& name, bool quick) {
     failure = error.what();
   }
   const std::lock_guard hold(lock_);
-  if (failure.empty()) fresh_[name] = std::move(result);
+  if (failure.empty()) {
+    fresh_[name] = std::move(result);
+    latest_ = LabDevice::cpu;
+  }
   failure_ = failure.empty() ? "" : fmt::format("{}: {}", name, failure);
   running_ = step_ = "";
 }

@@ -1,6 +1,7 @@
 // The lab behind the page: the experiments with the results that are known, and one at a time that
 // runs here.
-//   GET  /api/lab                 everything, with what runs now
+//   GET  /api/lab                 everything, with what runs now; device=cpu or cuda where results
+//                                 of both are known
 //   POST /api/lab/run?name=NAME   starts one (quick=true: tiny sizes); the page then polls
 //   POST /api/lab/stop            ends it
 #pragma once
@@ -8,10 +9,12 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/json.h"
+#include "lab/lab.h"
 #include "serve/api.h"
 #include "serve/http.h"
 
@@ -36,14 +39,17 @@ class LabService {
   HttpReply reply(const HttpRequest& request);
 
  private:
-  Json state();
+  Json state(std::optional<LabDevice> device);
   HttpReply start(const ApiOptions& options);
   HttpReply stop();
   void run(const std::string& name, bool quick);
   std::string why_not() const;
 
   const LabServiceOptions options_;
-  Json results_;  // of the file; null: none
+  // By device: results of the file, or those of the last whole runs. They never mix: an experiment
+  // that runs here is the CPU's.
+  std::map<LabDevice, Json> results_;
+  LabDevice latest_ = LabDevice::cpu;  // what is shown where nobody asks for a device
   std::mutex lock_;
   std::map<std::string, Json> fresh_;  // by name: what ran here
   std::string running_, step_, failure_;
@@ -51,8 +57,9 @@ class LabService {
   std::thread thread_;
 };
 
-// The experiments in their order, each with the results that `results` (null: none) or `fresh` has
-// of it, beside where and when `results` were measured. A report embeds it.
+// The experiments in their order, each with the results that `results` (null: none) or `fresh`, of
+// the same device, has of it, beside where and when `results` were measured. The agreement is that
+// of all results in the view that were run in full. A report embeds it.
 Json lab_view(const Json& results, const std::map<std::string, Json>& fresh = {});
 
 }  // namespace ridge

@@ -53,6 +53,7 @@ void put_group(Text& to, const StepGroup& group, ServingClock::time_point start)
   const StepReport& s = group.sum;
   fmt::format_to(std::back_inserter(to), "{{\"at_s\":{:.6f},\"until_s\":{:.6f},\"steps\":{}",
                  seconds_since(start, s.began), seconds_since(start, s.ended), group.steps);
+  if (group.replica >= 0) put_int(to, "replica", group.replica);
   put_value(to, "measured_s", s.measured_s);
   put_known(to, "predicted_s", s.predicted_s);
   put_known(to, "roof_s", s.roof_s);

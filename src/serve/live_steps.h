@@ -18,7 +18,8 @@ struct StepGroup {
   bool decodes() const { return sum.decode_sequences > 0; }
   Wall wall() const;  // of most of the measured time
 
-  int steps = 0;  // 0: requests ended between steps
+  int steps = 0;     // 0: requests ended between steps
+  int replica = -1;  // -1: there is one
   StepReport sum;
   std::array<double, kWallCount> wall_s{};
   std::vector<StepRow> rows;

@@ -35,14 +35,14 @@ double group_bytes(const StepGroup& group) { return 340 + 20.0 * double(group.ro
 
 }  // namespace
 
-LiveStream::LiveStream(Json about, LiveFeed& feed, ServingEngine& engine,
+LiveStream::LiveStream(Json about, const std::vector<LiveReplica>& replicas,
                        std::optional<System> system, std::optional<Stack> stack)
-    : about_(std::move(about)),
-      feed_(feed),
-      engine_(engine),
-      system_(std::move(system)),
-      stack_(std::move(stack)),
-      thread_([this] { loop(); }) {}
+    : about_(std::move(about)), system_(std::move(system)), stack_(std::move(stack)) {
+  for (const LiveReplica& replica : replicas) {
+    sources_.push_back({.feed = replica.feed, .engine = replica.engine, .groups = {}});
+  }
+  thread_ = std::thread([this] { loop(); });
+}
 
 LiveStream::~LiveStream() {
   end();
@@ -70,6 +70,10 @@ void LiveStream::end() {
   wake_.notify_one();
 }
 
+void LiveStream::listen_to_all(bool on) {
+  for (const Source& source : sources_) source.feed->listen(on);
+}
+
 void LiveStream::loop() {
   ::pthread_setname_np(::pthread_self(), kLiveThreadName);
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
@@ -78,7 +82,7 @@ void LiveStream::loop() {
     {
       std::unique_lock lock(mutex_);
       if (listeners_.empty() && joining_.empty() && !ended_ && listening) {
-        feed_.listen(listening = false);
+        listen_to_all(listening = false);
         forget();
       }
       if (listeners_.empty()) {
@@ -91,7 +95,7 @@ void LiveStream::loop() {
       if (ended_) break;
     }
     if (!listening) {
-      feed_.listen(listening = true);
+      listen_to_all(listening = true);
       last_tick_ = ServingClock::now();
       allowance_ = kMaxBurst;
     }
@@ -104,8 +108,8 @@ void LiveStream::loop() {
     const std::lock_guard lock(mutex_);
     count_ = listeners_.size() + joining_.size();
   }
-  feed_.listen(false);
-  feed_.profile(false);
+  listen_to_all(false);
+  for (const Source& source : sources_) source.feed->profile(false);
   for (const Listener& each : listeners_) each.exchange->end();
   listeners_.clear();
 }
@@ -122,7 +126,7 @@ void LiveStream::tick(ServingClock::time_point now) {
     each.greeted = write(each, live_event("hello", json_text(hello)));
     if (!known_load_.empty()) write(each, known_load_);
   }
-  feed_.profile(wants_profile());
+  for (const Source& source : sources_) source.feed->profile(wants_profile());
   collect();
   send_requests();
   send_steps();
@@ -135,20 +139,34 @@ void LiveStream::tick(ServingClock::time_point now) {
 }
 
 void LiveStream::collect() {
-  feed_.read(
-      [this](const StepReport& report) {
-        groups_.emplace_back(report);
-        pages_changed_ = tree_changed_ = true;
-      },
-      [this](const RequestEvent& event) {
-        if (requests_.size() < kMostWaitingEvents) {
-          requests_.push_back(event);
-        } else {
-          ++dropped_requests_;
-        }
-      });
-  dropped_steps_ += feed_.take_dropped_steps();
-  dropped_requests_ += feed_.take_dropped_events();
+  for (Source& source : sources_) {
+    source.feed->read([&](const StepReport& report) { collect_step(source, report); },
+                      [this](const RequestEvent& event) {
+                        if (requests_.size() < kMostWaitingEvents) {
+                          requests_.push_back(event);
+                        } else {
+                          ++dropped_requests_;
+                        }
+                      });
+    dropped_steps_ += source.feed->take_dropped_steps();
+    dropped_requests_ += source.feed->take_dropped_events();
+    if (source.engine->failure()) source.running = source.waiting = 0;
+  }
+}
+
+// Requests that run and wait are told of all replicas together.
+void LiveStream::collect_step(Source& source, const StepReport& report) {
+  StepGroup& group = source.groups.emplace_back(report);
+  pages_changed_ = tree_changed_ = true;
+  if (sources_.size() == 1) return;
+  group.replica = int(&source - sources_.data());
+  source.running = report.running;
+  source.waiting = report.waiting;
+  group.sum.running = group.sum.waiting = 0;
+  for (const Source& each : sources_) {
+    group.sum.running += each.running;
+    group.sum.waiting += each.waiting;
+  }
 }
 
 void LiveStream::send_requests() {
@@ -160,39 +178,73 @@ void LiveStream::send_requests() {
 }
 
 void LiveStream::send_steps() {
-  if (groups_.empty() && dropped_steps_ == 0) return;
   double largest = 1;
-  for (const StepGroup& group : groups_) largest = std::max(largest, group_bytes(group));
+  size_t count = 0;
+  for (const Source& source : sources_) {
+    count += source.groups.size();
+    for (const StepGroup& group : source.groups) largest = std::max(largest, group_bytes(group));
+  }
+  if (count == 0 && dropped_steps_ == 0) return;
   // Something is kept for pages.
   const double share = kBytesPerSecond * std::chrono::duration<double>(kLiveTick).count();
   const double fits =
       std::clamp(0.75 * std::max(share, allowance_) / largest, 1.0, double(kMostGroups));
-  merge_groups(groups_, size_t(fits));
+  for (Source& source : sources_) {
+    merge_groups(source.groups, std::max<size_t>(1, size_t(fits) / sources_.size()));
+  }
   if (allowance_ <= 0) return;
-  broadcast(steps_event(groups_, std::exchange(dropped_steps_, 0), start_));
-  groups_.clear();
+  std::vector<StepGroup> all;
+  for (Source& source : sources_) {
+    std::move(source.groups.begin(), source.groups.end(), std::back_inserter(all));
+    source.groups.clear();
+  }
+  broadcast(steps_event(all, std::exchange(dropped_steps_, 0), start_));
+}
+
+const CacheSnapshot* LiveStream::whole_cache() {
+  if (!cache_asked_) return nullptr;
+  if (sources_.size() == 1) return sources_.front().feed->cache();
+  joined_ = {};
+  for (const Source& source : sources_) {
+    const CacheSnapshot* const cache = source.feed->cache();
+    if (cache != nullptr) {
+      append_cache(*cache, joined_);
+      continue;
+    }
+    if (!source.engine->failure()) return nullptr;
+    // It copies no more. Its pages keep their places.
+    joined_.pages.resize(joined_.pages.size() + size_t(source.engine->runner().page_count()));
+  }
+  return &joined_;
+}
+
+void LiveStream::release_caches() {
+  for (const Source& source : sources_) source.feed->release_cache();
+  cache_asked_ = false;
 }
 
 // A snapshot that was asked for in one tick is there in the next.
 void LiveStream::send_cache() {
-  if (const CacheSnapshot* cache = feed_.cache()) {
+  if (const CacheSnapshot* cache = whole_cache()) {
     send_pages(*cache);
-    if (feed_.cache_has_tree()) send_tree(*cache);
-    feed_.release_cache();
+    if (sources_.front().feed->cache_has_tree()) send_tree(*cache);
+    release_caches();
   }
   const bool somebody_new =
       std::any_of(listeners_.begin(), listeners_.end(),
                   [](const Listener& each) { return !each.has_pages || !each.has_tree; });
   const bool tree = somebody_new || (tree_changed_ && ticks_ >= next_tree_);
   if (!tree && !(pages_changed_ && ticks_ % kPagesEvery == 0)) return;
-  if (!feed_.ask_for_cache(tree)) return;
+  if (cache_asked_) return;
+  cache_asked_ = true;
+  for (const Source& source : sources_) source.feed->ask_for_cache(tree);
   // What changes from here on is not in the snapshot, perhaps.
   pages_changed_ = false;
   if (tree) {
     tree_changed_ = false;
     next_tree_ = ticks_ + kTreeEvery;
   }
-  engine_.request_look();
+  for (const Source& source : sources_) source.engine->request_look();
 }
 
 void LiveStream::send_pages(const CacheSnapshot& cache) {
@@ -219,33 +271,36 @@ void LiveStream::send_tree(const CacheSnapshot& cache) {
 }
 
 void LiveStream::send_profile() {
-  const LiveFeed::TimedStep* const step = feed_.timed_step();
-  if (step == nullptr) return;
-  if (wants_profile() && ticks_ % kProfileTicks == 0 && allowance_ > 0 && system_ && stack_) {
-    Ledger ledger;
-    ledger.record(step->batch, step->measured_s);
-    Account account = ledger.account(engine_.runner().weights().model, engine_.runner().plan(),
-                                     *system_, *stack_, nullptr);
-    for (OperatorAccount& op : account.operators) {
-      for (const Profile::Entry& entry : step->operators) {
-        if (op.name == entry.name) op.measured_s = entry.seconds;
+  for (const Source& source : sources_) {
+    const LiveFeed::TimedStep* const step = source.feed->timed_step();
+    if (step == nullptr) continue;
+    if (wants_profile() && ticks_ % kProfileTicks == 0 && allowance_ > 0 && system_ && stack_) {
+      Ledger ledger;
+      ledger.record(step->batch, step->measured_s);
+      const Runner& runner = source.engine->runner();
+      Account account =
+          ledger.account(runner.weights().model, runner.plan(), *system_, *stack_, nullptr);
+      for (OperatorAccount& op : account.operators) {
+        for (const Profile::Entry& entry : step->operators) {
+          if (op.name == entry.name) op.measured_s = entry.seconds;
+        }
       }
+      const std::string event = profile_event(*step, account, start_);
+      allowance_ -= double(event.size());
+      for (Listener& each : listeners_) {
+        if (each.profile) write(each, event);
+      }
+    } else if (wants_profile()) {
+      continue;  // later
     }
-    const std::string event = profile_event(*step, account, start_);
-    allowance_ -= double(event.size());
-    for (Listener& each : listeners_) {
-      if (each.profile) write(each, event);
-    }
-  } else if (wants_profile()) {
-    return;  // later
+    source.feed->release_timed_step();
   }
-  feed_.release_timed_step();
 }
 
 // The first span begins when somebody listens. Ranks are processes of their own, whose time would
 // count as others'.
 void LiveStream::send_load() {
-  if (engine_.runner().plan().devices() > 1) return;
+  if (sources_.front().engine->runner().plan().devices() > 1) return;
   if (!load_) {
     load_.emplace();
     next_load_ = ticks_ + kLoadEvery;
@@ -280,8 +335,12 @@ bool LiveStream::wants_profile() const {
 
 // Nobody listens any more.
 void LiveStream::forget() {
-  feed_.profile(false);
-  groups_.clear();
+  for (Source& source : sources_) {
+    source.feed->profile(false);
+    source.groups.clear();
+    if (source.feed->timed_step() != nullptr) source.feed->release_timed_step();
+  }
+  if (whole_cache() != nullptr) release_caches();
   requests_.clear();
   dropped_steps_ = dropped_requests_ = 0;
   known_pages_.clear();
@@ -290,8 +349,6 @@ void LiveStream::forget() {
   load_.reset();
   pages_changed_ = tree_changed_ = true;
   next_tree_ = 0;
-  if (feed_.cache() != nullptr) feed_.release_cache();
-  if (feed_.timed_step() != nullptr) feed_.release_timed_step();
 }
 
 }  // namespace ridge

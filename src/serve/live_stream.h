@@ -26,14 +26,20 @@ namespace ridge {
 
 inline constexpr const char* kLiveThreadName = "ridge-live";  // of the thread, for top and perf
 
+// A replica, and what observes it.
+struct LiveReplica {
+  LiveFeed* feed;
+  ServingEngine* engine;
+};
+
 class LiveStream {
  public:
   static constexpr size_t kMaxListeners = 4;
   static constexpr double kBytesPerSecond = 16 << 10;
 
-  // `about` is what /api/serving says. `system` and `stack` are what the engine's predictions
-  // assume. `feed` observes `engine`; both must outlive this.
-  LiveStream(Json about, LiveFeed& feed, ServingEngine& engine, std::optional<System> system,
+  // `about` is what /api/serving says. `system` and `stack` are what the engines' predictions
+  // assume. Feeds and engines must outlive this.
+  LiveStream(Json about, const std::vector<LiveReplica>& replicas, std::optional<System> system,
              std::optional<Stack> stack);
   ~LiveStream();  // ends the streams
   LiveStream(const LiveStream&) = delete;
@@ -54,12 +60,24 @@ class LiveStream {
     ServingClock::time_point last_write = {};
   };
 
+  // A replica as the thread sees it.
+  struct Source {
+    LiveFeed* feed;
+    ServingEngine* engine;
+    std::vector<StepGroup> groups;
+    int running = 0, waiting = 0;  // after its last step
+  };
+
   void loop();
+  void listen_to_all(bool on);
   void tick(ServingClock::time_point now);
   void collect();
+  void collect_step(Source& source, const StepReport& report);
   void send_requests();
   void send_steps();
   void send_cache();
+  const CacheSnapshot* whole_cache();  // null: not all replicas have copied theirs
+  void release_caches();
   void send_pages(const CacheSnapshot& cache);
   void send_tree(const CacheSnapshot& cache);
   void send_profile();
@@ -71,8 +89,6 @@ class LiveStream {
   void forget();
 
   const Json about_;
-  LiveFeed& feed_;
-  ServingEngine& engine_;
   const std::optional<System> system_;
   const std::optional<Stack> stack_;
   const ServingClock::time_point start_ = ServingClock::now();
@@ -84,16 +100,18 @@ class LiveStream {
   bool ended_ = false;
 
   // The thread's.
+  std::vector<Source> sources_;
   std::vector<Listener> listeners_;
   double allowance_ = 0;  // bytes that may be sent now; below 0 after a long message
   ServingClock::time_point last_tick_ = {};
-  std::vector<StepGroup> groups_;
   std::vector<RequestEvent> requests_;
   int dropped_steps_ = 0, dropped_requests_ = 0;
+  bool cache_asked_ = false;  // of all feeds: they are asked and released together
   bool pages_changed_ = true, tree_changed_ = true;  // since the last snapshot, perhaps
   int64_t ticks_ = 0, next_tree_ = 0, next_load_ = 0;
   std::vector<CacheSnapshot::Page> known_pages_;  // what listeners know
   size_t next_page_ = 0;                          // where the next changes begin
+  CacheSnapshot joined_;                          // of several replicas
   std::string known_tree_, known_load_;
   std::optional<MachineLoad> load_;  // while somebody listens
 

@@ -36,7 +36,7 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
   choices_.reserve(prompts * static_cast<size_t>(request_.n));
   for (size_t i = 0; i < prompts * static_cast<size_t>(request_.n); ++i) {
     const size_t prompt = i / static_cast<size_t>(request_.n);
-    ids_.push_back(model_->engine().new_id());
+    ids_.push_back(model_->engines().new_id());
     choices_.emplace_back(request_, prompts_[prompt], model_->tokenizer(),
                           model_->tool_call_style(), static_cast<int>(i));
     if (request_.echo) {
@@ -48,7 +48,7 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
 }
 
 int OpenAiCall::token_limit(size_t prompt) const {
-  const int context = model_->engine().max_context();
+  const int context = model_->engines().max_context();
   const auto used = static_cast<int>(std::min<size_t>(prompts_[prompt].size(), INT32_MAX / 2));
   const int left = context - used;
   const int wanted = std::max(request_.max_tokens.value_or(1), 1);
@@ -86,13 +86,13 @@ ServingRequest OpenAiCall::make_request(size_t choice) const {
 bool OpenAiCall::submit_all(OutputRouter& router) {
   size_t submitted = 0;
   const auto withdraw = [&] {
-    for (size_t i = 0; i < submitted; ++i) model_->engine().cancel(ids_[i]);
+    for (size_t i = 0; i < submitted; ++i) model_->engines().cancel(ids_[i]);
   };
   for (; submitted < ids_.size(); ++submitted) {
     const RequestId id = ids_[submitted];
     router.add(id, shared_from_this(), submitted);
     try {
-      if (model_->engine().submit(make_request(submitted))) continue;
+      if (model_->engines().submit(make_request(submitted))) continue;
     } catch (...) {
       router.remove(id);
       withdraw();
@@ -125,7 +125,7 @@ void OpenAiCall::start(OutputRouter& router) {
 }
 
 void OpenAiCall::cancel() const {
-  for (const RequestId id : ids_) model_->engine().cancel(id);
+  for (const RequestId id : ids_) model_->engines().cancel(id);
 }
 
 void OpenAiCall::deliver(size_t index, RequestOutput&& output) {

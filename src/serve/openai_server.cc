@@ -50,7 +50,7 @@ struct OpenAiServer::Impl {
   const OpenAiOptions options;
   const std::chrono::system_clock::time_point created = std::chrono::system_clock::now();
   std::atomic<bool> draining = false;
-  OutputRouter router;                        // outlives the engine, which pushes into it
+  OutputRouter router;                        // outlives the engines, which push into it
   std::unique_ptr<ServedModel> owned;         // by start()
   std::atomic<ServedModel*> model = nullptr;  // null: not loaded
 };
@@ -100,7 +100,7 @@ const OpenAiServer::Impl::Route* OpenAiServer::Impl::find_route(std::string_view
 
 OpenAiServer::Impl::~Impl() {
   if (!owned) return;
-  for (const RequestId id : router.requests()) owned->engine().cancel(id);
+  for (const RequestId id : router.requests()) owned->engines().cancel(id);
   router.wait_until_empty();  // calls refer to the engine
 }
 
@@ -109,7 +109,7 @@ ServedModel& OpenAiServer::Impl::ready_model() {
   if (ready == nullptr) {
     throw OpenAiFailure({503, "the model is being loaded", "", "model_loading"});
   }
-  if (const auto failure = ready->engine().failure()) {
+  if (const auto failure = ready->engines().failure()) {
     throw OpenAiFailure({503, "the engine failed: " + *failure, "", "engine_failed"});
   }
   if (draining) throw OpenAiFailure({503, "the server is shutting down", "", "shutting_down"});
@@ -151,8 +151,12 @@ void OpenAiServer::Impl::answer(const ApiExchange& exchange) {
 }
 
 void OpenAiServer::Impl::health(const ApiExchange& exchange) {
-  ready_model();
-  exchange.reply(openai_json({{"status", "ok"}}));
+  const ReplicaGroup& engines = ready_model().engines();
+  if (engines.size() == 1) return exchange.reply(openai_json({{"status", "ok"}}));
+  const int serving = engines.serving();
+  exchange.reply(openai_json({{"status", serving == engines.size() ? "ok" : "degraded"},
+                              {"replicas", engines.size()},
+                              {"replicas_serving", serving}}));
 }
 
 void OpenAiServer::Impl::version(const ApiExchange& exchange) {
@@ -173,7 +177,7 @@ Json OpenAiServer::Impl::model_json(const std::string& name) {
       std::chrono::duration_cast<std::chrono::seconds>(created.time_since_epoch()).count();
   Json json{{"id", name}, {"object", "model"}, {"created", seconds}, {"owned_by", "ridge"}};
   if (const ServedModel* ready = model) {
-    json["max_model_len"] = ready->engine().max_context();
+    json["max_model_len"] = ready->engines().max_context();
     json["meta"] = {{"n_vocab", ready->vocab()}};  // as llama.cpp tells it
   }
   return json;
@@ -214,7 +218,7 @@ void OpenAiServer::Impl::tokenize(const ApiExchange& exchange) {
                                         ? ready.encode(*request.prompt, request.add_special_tokens)
                                         : ready.encode_chat(request.chat);
   Json json{{"count", tokens.size()},
-            {"max_model_len", ready.engine().max_context()},
+            {"max_model_len", ready.engines().max_context()},
             {"tokens", tokens},
             {"token_strs", nullptr}};
   if (request.return_token_strings) {
@@ -238,12 +242,12 @@ OpenAiServer::OpenAiServer(OpenAiOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 OpenAiServer::~OpenAiServer() = default;
 
-void OpenAiServer::start(std::unique_ptr<Runner> runner, ServingOptions options) {
-  impl_->owned = std::make_unique<ServedModel>(
-      std::move(runner), std::move(options), impl_->options.model_names.front(),
-      [impl = impl_.get()](std::vector<RequestOutput>&& outputs) {
-        impl->router.push(std::move(outputs));
-      });
+void OpenAiServer::start(std::vector<ReplicaGroup::Parts> replicas) {
+  impl_->owned =
+      std::make_unique<ServedModel>(std::move(replicas), impl_->options.model_names.front(),
+                                    [impl = impl_.get()](std::vector<RequestOutput>&& outputs) {
+                                      impl->router.push(std::move(outputs));
+                                    });
   impl_->model = impl_->owned.get();
 }
 
@@ -257,7 +261,7 @@ void OpenAiServer::drain() {
 Json OpenAiServer::serving() const {
   const ServedModel* const loaded = impl_->model;
   if (loaded == nullptr) return not_serving_json("the model is being loaded");
-  if (const auto failure = loaded->engine().failure()) {
+  if (const auto failure = loaded->engines().failure()) {
     return not_serving_json("the engine failed: " + *failure);
   }
   return loaded->live().about();
@@ -270,7 +274,7 @@ void OpenAiServer::handle_live(const std::shared_ptr<HttpExchange>& exchange, bo
   };
   if (loaded == nullptr) return refuse("the model is being loaded");
   if (impl_->draining) return refuse("the server is shutting down");
-  if (const auto failure = loaded->engine().failure())
+  if (const auto failure = loaded->engines().failure())
     return refuse("the engine failed: " + *failure);
   if (!loaded->live().listen(exchange, profile)) {
     refuse(fmt::format("at most {} pages can listen at once", LiveStream::kMaxListeners));

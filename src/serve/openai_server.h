@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "engine/runner.h"
 #include "serve/http.h"
-#include "serving/serving_engine.h"
+#include "serving/replicas.h"
 
 namespace ridge {
 
@@ -25,8 +24,9 @@ class OpenAiServer {
   explicit OpenAiServer(OpenAiOptions options);
   ~OpenAiServer();  // ends every request; HttpServer::run() must have returned
 
-  // Called once, from any thread. Before it has returned, requests get 503.
-  void start(std::unique_ptr<Runner> runner, ServingOptions options);
+  // Called once, from any thread, with a replica of the model or more. Before it has returned,
+  // requests get 503.
+  void start(std::vector<ReplicaGroup::Parts> replicas);
   const std::string& model_name() const;
   void drain();  // from now on, new requests get 503; live streams end
 

@@ -49,7 +49,7 @@ Json tool_call_schema(const OpenAiRequest& request) {
 }
 
 MetricsOptions metrics_options(const Runner& runner, const ServingOptions& options,
-                               const std::string& name) {
+                               const std::string& name, int replica) {
   const RunnerOptions& bounds = runner.options();
   const int own = runner.weights().architecture.max_context;
   const Plan plan = runner.plan();
@@ -57,6 +57,7 @@ MetricsOptions metrics_options(const Runner& runner, const ServingOptions& optio
     return format ? format->name : std::string();
   };
   return {.model_name = name,
+          .engine = replica,
           .page_tokens = bounds.page_tokens,
           .pages = runner.page_count(),
           .max_context = options.max_context > 0 ? options.max_context : own,
@@ -68,33 +69,55 @@ MetricsOptions metrics_options(const Runner& runner, const ServingOptions& optio
           .kv = format_name(plan.kv)};
 }
 
-ServedLimits limits_of(const ServingEngine& engine) {
-  const RunnerOptions& bounds = engine.runner().options();
-  return {.max_context = engine.max_context(),
-          .max_sequences = std::min(bounds.max_sequences, bounds.max_tokens),
-          .max_drafts = engine.max_drafts()};
+ServedLimits limits_of(const ReplicaGroup& engines) {
+  const RunnerOptions& bounds = engines.runner().options();
+  return {.max_context = engines.max_context(),
+          .max_sequences = engines.size() * std::min(bounds.max_sequences, bounds.max_tokens),
+          .max_drafts = engines.engine(0).max_drafts(),
+          .replicas = engines.size()};
 }
 
 }  // namespace
 
-ServedModel::ServedModel(std::unique_ptr<Runner> runner, ServingOptions options,
-                         const std::string& name, ServingEngine::Outputs outputs)
-    : metrics_(metrics_options(*runner, options, name)),
-      feed_(runner->page_count(), runner->options().max_sequences),
-      observers_({&metrics_, &feed_}),
-      system_(options.system),
-      stack_(options.stack),
-      engine_(std::move(runner), std::move(options), std::move(outputs), &observers_),
-      tokenizer_(engine_.runner().weights().tokenizer.get()),
-      vocab_(static_cast<int>(engine_.runner().weights().architecture.vocab)),
-      live_(serving_json(name, engine_.runner(), limits_of(engine_), system_, stack_), feed_,
-            engine_, system_, stack_) {
+ServedModel::ServedModel(std::vector<ReplicaGroup::Parts> replicas, const std::string& name,
+                         const ServingEngine::Outputs& outputs)
+    : system_(replicas.front().options.system),
+      stack_(replicas.front().options.stack),
+      engines_(watched(std::move(replicas), name), outputs),
+      tokenizer_(engines_.runner().weights().tokenizer.get()),
+      vocab_(static_cast<int>(engines_.runner().weights().architecture.vocab)),
+      live_(serving_json(name, engines_.runner(), limits_of(engines_), system_, stack_),
+            live_replicas(), system_, stack_) {
   if (tokenizer_ == nullptr) return;
   try {
     template_.emplace(*tokenizer_);
   } catch (const Error& error) {  // completions work without it
     template_fault_ = error.what();
   }
+}
+
+std::vector<ReplicaGroup::Parts> ServedModel::watched(std::vector<ReplicaGroup::Parts> replicas,
+                                                      const std::string& name) {
+  for (ReplicaGroup::Parts& parts : replicas) {
+    const Runner& runner = *parts.runner;
+    const ServingMetrics* const beside = watches_.empty() ? nullptr : &watches_.front()->metrics;
+    Watch& watch = *watches_.emplace_back(std::make_unique<Watch>(
+        metrics_options(runner, parts.options, name, int(watches_.size())), beside));
+    parts.observer = &watch.observers;
+    parts.options.on_failure = [&watch, then = parts.options.on_failure](const std::string& error) {
+      watch.metrics.on_engine_failed();
+      if (then) then(error);
+    };
+  }
+  return replicas;
+}
+
+std::vector<LiveReplica> ServedModel::live_replicas() const {
+  std::vector<LiveReplica> all;
+  for (int r = 0; r < engines_.size(); ++r) {
+    all.push_back({&watches_[size_t(r)]->feed, &engines_.engine(r)});
+  }
+  return all;
 }
 
 std::vector<Token> ServedModel::encode(std::string_view text, bool add_special) const {

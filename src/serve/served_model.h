@@ -1,5 +1,5 @@
-// The model behind the API: its engine, and how text, chats and schemas become what the engine
-// takes. Every member may be used from many threads at once.
+// The model behind the API: its engines, and how text, chats and schemas become what they take.
+// Every member may be used from many threads at once.
 #pragma once
 
 #include <map>
@@ -17,18 +17,18 @@
 #include "serving/live_feed.h"
 #include "serving/metrics.h"
 #include "serving/observers.h"
-#include "serving/serving_engine.h"
+#include "serving/replicas.h"
 
 namespace ridge {
 
 class ServedModel {
  public:
-  // `name` is the metrics' label.
-  ServedModel(std::unique_ptr<Runner> runner, ServingOptions options, const std::string& name,
-              ServingEngine::Outputs outputs);
+  // A replica or more of one model. Observers are this class's. `name` is the metrics' label.
+  ServedModel(std::vector<ReplicaGroup::Parts> replicas, const std::string& name,
+              const ServingEngine::Outputs& outputs);
 
-  ServingEngine& engine() const { return engine_; }
-  ServingMetrics& metrics() const { return metrics_; }
+  ReplicaGroup& engines() const { return engines_; }
+  ServingMetrics& metrics() const { return watches_.front()->metrics; }  // text() is of all
   LiveStream& live() const { return live_; }
   const Tokenizer* tokenizer() const { return tokenizer_; }  // null: random weights
   int vocab() const { return vocab_; }
@@ -50,12 +50,22 @@ class ServedModel {
   std::shared_ptr<const Grammar> grammar(const OpenAiRequest& request);
 
  private:
-  mutable ServingMetrics metrics_;
-  LiveFeed feed_;
-  ServingObservers observers_;
+  // What observes a replica.
+  struct Watch {
+    Watch(const MetricsOptions& options, const ServingMetrics* beside)
+        : metrics(options, beside), feed(options.pages, options.max_sequences) {}
+    ServingMetrics metrics;
+    LiveFeed feed;
+    ServingObservers observers{{&metrics, &feed}};
+  };
+  std::vector<ReplicaGroup::Parts> watched(std::vector<ReplicaGroup::Parts> replicas,
+                                           const std::string& name);
+  std::vector<LiveReplica> live_replicas() const;
+
   const std::optional<System> system_;  // what predictions assume
   const std::optional<Stack> stack_;
-  mutable ServingEngine engine_;
+  std::vector<std::unique_ptr<Watch>> watches_;  // by replica
+  mutable ReplicaGroup engines_;
   const Tokenizer* tokenizer_;
   int vocab_;
   std::optional<ChatTemplate> template_;
@@ -63,7 +73,7 @@ class ServedModel {
   std::mutex grammars_mutex_;
   std::shared_ptr<const VocabularyTrie> trie_;                      // made for the first grammar
   std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by schema
-  mutable LiveStream live_;  // last: its thread uses the engine
+  mutable LiveStream live_;  // last: its thread uses the engines
 };
 
 }  // namespace ridge

@@ -12,7 +12,10 @@
 namespace ridge {
 
 struct ServedLimits {
-  int max_context = 0, max_sequences = 0, max_drafts = 0;
+  int max_context = 0;
+  int max_sequences = 0;  // of all replicas together
+  int max_drafts = 0;
+  int replicas = 1;
 };
 
 // The fields of docs/page.md, "The live stream". What needs a machine is null without one.

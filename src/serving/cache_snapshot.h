@@ -27,4 +27,17 @@ struct CacheSnapshot {
   std::vector<Node> nodes;
 };
 
+// The cache of a further replica: its pages and nodes behind those of `to`.
+inline void append_cache(const CacheSnapshot& from, CacheSnapshot& to) {
+  const auto first = static_cast<int32_t>(to.nodes.size());
+  to.pages.insert(to.pages.end(), from.pages.begin(), from.pages.end());
+  to.free += from.free;
+  to.cached += from.cached;
+  to.held += from.held;
+  for (CacheSnapshot::Node node : from.nodes) {
+    if (node.parent >= 0) node.parent += first;
+    to.nodes.push_back(node);
+  }
+}
+
 }  // namespace ridge

@@ -79,25 +79,31 @@ Finish finish_of(EndReason end) {
   return kError;
 }
 
-// Adds metrics to the registry, each with the labels model_name and engine.
+// Adds metrics to the registry, each with the labels model_name and engine. Engines that share a
+// registry share its families: a page may name each only once.
 struct Metrics {
   prometheus::Registry& registry;
   Labels common;
 
+  Labels with_common(Labels labels) const {
+    labels.insert(common.begin(), common.end());
+    return labels;
+  }
+
   Counter& counter(const char* name, const char* help, const Labels& labels = {}) {
-    return counters(name, help).Add(labels);
+    return counters(name, help).Add(with_common(labels));
   }
   Family<Counter>& counters(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Labels(common).Register(registry);
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
   }
   Gauge& gauge(const char* name, const char* help, const Labels& labels = {}) {
-    return prometheus::BuildGauge().Name(name).Help(help).Labels(common).Register(registry).Add(
-        labels);
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(
+        with_common(labels));
   }
   Histogram& histogram(const char* name, const char* help, const Buckets& buckets,
                        const Labels& labels = {}) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Labels(common).Register(registry).Add(
-        labels, buckets);
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(
+        with_common(labels), buckets);
   }
   // One member for each value of a label.
   template <size_t N>
@@ -129,11 +135,11 @@ std::array<std::string_view, kWallCount> wall_names() {
 }  // namespace
 
 struct ServingMetrics::Impl {
-  explicit Impl(const MetricsOptions& options);
+  Impl(const MetricsOptions& options, std::shared_ptr<prometheus::Registry> shared);
 
   const MetricsOptions options;
-  prometheus::Registry registry;
-  Metrics make{registry,
+  const std::shared_ptr<prometheus::Registry> registry;
+  Metrics make{*registry,
                {{"model_name", options.model_name}, {"engine", std::to_string(options.engine)}}};
   const Buckets tokens = token_counts(options.max_context);
 
@@ -145,6 +151,8 @@ struct ServingMetrics::Impl {
   Gauge& pages_free = make.gauge("ridge:pages", "KV pages by state.", {{"state", "free"}});
   Gauge& pages_cached = make.gauge("ridge:pages", "KV pages by state.", {{"state", "cached"}});
   Gauge& pages_held = make.gauge("ridge:pages", "KV pages by state.", {{"state", "held"}});
+
+  Gauge& up = make.gauge("ridge:engine_up", "1 while the engine serves, 0 once it has failed.");
 
   // Tokens.
   Counter& prompt_tokens =
@@ -225,7 +233,8 @@ struct ServingMetrics::Impl {
   Histogram& sequences = make.histogram("ridge:step_sequences", "Sequences of a step.", kSequences);
 };
 
-ServingMetrics::Impl::Impl(const MetricsOptions& o) : options(o) {
+ServingMetrics::Impl::Impl(const MetricsOptions& o, std::shared_ptr<prometheus::Registry> shared)
+    : options(o), registry(std::move(shared)) {
   const double pool_tokens = double(o.pages) * o.page_tokens;
   make.gauge("vllm:cache_config_info", "The KV cache.",
              {{"block_size", std::to_string(o.page_tokens)},
@@ -241,10 +250,12 @@ ServingMetrics::Impl::Impl(const MetricsOptions& o) : options(o) {
       .Set(1);
   make.gauge("ridge:max_sequences", "Requests that may run at once.").Set(o.max_sequences);
   pages_free.Set(o.pages);
+  up.Set(1);
 }
 
-ServingMetrics::ServingMetrics(const MetricsOptions& options)
-    : impl_(std::make_unique<Impl>(options)) {}
+ServingMetrics::ServingMetrics(const MetricsOptions& options, const ServingMetrics* beside)
+    : impl_(std::make_unique<Impl>(
+          options, beside ? beside->impl_->registry : std::make_shared<prometheus::Registry>())) {}
 ServingMetrics::~ServingMetrics() = default;
 
 void ServingMetrics::on_step(const StepReport& report) {
@@ -307,7 +318,8 @@ void ServingMetrics::on_finished(const RequestReport& report) {
     m.per_token.Observe((report.end_s - report.first_token_s) / (report.generated_tokens - 1));
   }
   for (size_t i = 0; i < report.accepted_at.size(); ++i) {
-    m.accepted_by_position.Add({{"position", std::to_string(i)}}).Increment(report.accepted_at[i]);
+    m.accepted_by_position.Add(m.make.with_common({{"position", std::to_string(i)}}))
+        .Increment(report.accepted_at[i]);
   }
 }
 
@@ -316,8 +328,12 @@ void ServingMetrics::on_api_finished(int n, int max_generated_tokens) {
   impl_->request_longest.Observe(max_generated_tokens);
 }
 
+void ServingMetrics::on_engine_failed() {
+  for (Gauge* gauge : {&impl_->up, &impl_->running, &impl_->waiting}) gauge->Set(0);
+}
+
 std::string ServingMetrics::text() const {
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  return prometheus::TextSerializer().Serialize(impl_->registry->Collect());
 }
 
 }  // namespace ridge

@@ -25,7 +25,9 @@ struct MetricsOptions {
 // under a microsecond (tests/serving/metrics_test.cc measures them).
 class ServingMetrics final : public ServingObserver {
  public:
-  explicit ServingMetrics(const MetricsOptions& options);
+  // `beside`: the metrics of another replica of this model, with another number. text() of either
+  // then has the metrics of both, apart by the label engine.
+  explicit ServingMetrics(const MetricsOptions& options, const ServingMetrics* beside = nullptr);
   ~ServingMetrics() override;
 
   void on_step(const StepReport& report) override;
@@ -38,6 +40,7 @@ class ServingMetrics final : public ServingObserver {
   // An API request of n choices has ended; its longest choice has this many tokens. The engine sees
   // each choice as a request of its own, so the API reports this.
   void on_api_finished(int n, int max_generated_tokens);
+  void on_engine_failed();
 
   // The Prometheus text format, version 0.0.4. About 1 ms.
   std::string text() const;

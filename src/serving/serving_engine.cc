@@ -725,6 +725,7 @@ bool ServingEngine::submit(ServingRequest request) {
 void ServingEngine::cancel(RequestId id) {
   {
     const std::lock_guard lock(impl_->mutex);
+    if (impl_->failed) return;  // nobody would take it from the list
     impl_->cancels.push_back(id);
   }
   impl_->wake.notify_one();

@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "../ranks/running_program.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "machine/atlas.h"
+#include "measure/ranks/measure_gpu_sums.h"
 #include "ranks/shared_memory.h"
 
 namespace ridge {
@@ -38,6 +41,46 @@ TEST(RankLinkFit, ALinkThatIsExactlyLinearIsFoundAgain) {
       EXPECT_THROW(fit_link(method, ranks, made.local_per_byte, times), Error);
     }
   }
+}
+
+// A link whose messages of 4 KiB and more take another way: its points predict the other
+// collectives, also between the sizes that were measured.
+TEST(RankLinkFit, PointsBySizeFollowAChangeOfProtocol) {
+  const auto way = [](double bytes, double latency) {
+    return bytes < 4096 ? latency + bytes / 2e9 : 6 * latency + bytes / 8e9;
+  };
+  std::vector<CollectiveTime> times;
+  for (const Collective kind : {Collective::all_gather, Collective::send}) {
+    for (double bytes = 8; bytes <= 16 << 20; bytes *= 4) {
+      CollectiveTime time;
+      time.kind = kind;
+      time.bytes = bytes;
+      time.seconds = kind == Collective::send ? way(bytes, 4e-7) : way(bytes / 2, 7e-7);
+      times.push_back(time);
+    }
+  }
+  const RankLink link = fit_link(LinkMethod::mpi, 2, 0, times);
+  EXPECT_EQ(link.exchanges.size(), 11u);
+  EXPECT_EQ(link.messages.size(), 11u);
+  for (double bytes = 8; bytes <= 64 << 20; bytes *= 1.7) {
+    const auto predicted = [&](Collective kind) {
+      return collective_seconds(LinkMethod::mpi, kind, bytes, 2, link);
+    };
+    // A quarter: within a factor of four of sizes a bent curve is taken for straight. Where the
+    // protocol changes, the neighbours differ by a factor.
+    const bool near_change = bytes > 1024 && bytes < 32768;
+    const double tolerance = near_change ? 1.0 : 0.25;
+    EXPECT_NEAR(predicted(Collective::all_to_all), way(bytes / 2, 7e-7),
+                tolerance * way(bytes / 2, 7e-7))
+        << bytes;
+    EXPECT_NEAR(predicted(Collective::broadcast), way(bytes, 4e-7), tolerance * way(bytes, 4e-7))
+        << bytes;
+  }
+  EXPECT_NEAR(collective_seconds(LinkMethod::mpi, Collective::barrier, 0, 2, link), 7e-7, 1e-8);
+  times[3].doubt = "preempted";
+  EXPECT_EQ(fit_link(LinkMethod::mpi, 2, 0, times).exchanges.size(), 10u);
+  // Shared memory has no such change: two readings say it.
+  EXPECT_TRUE(fit_link(LinkMethod::shared_memory, 2, 0, times).exchanges.empty());
 }
 
 TEST(MeasureCollectives, EveryCollectiveIsTimedOnEveryRankAlike) {
@@ -127,10 +170,84 @@ TEST(MeasureRanks, RefusesWhatDoesNotGoTogether) {
   for (const auto& words : std::vector<std::vector<std::string>>{
            {RIDGE_BINARY, "measure", "--ranks", "1"},
            {RIDGE_BINARY, "measure", "--ranks", "65"},
-           {RIDGE_BINARY, "measure", "--ranks", "2", "--device", "cpu"}}) {
+           {RIDGE_BINARY, "measure", "--ranks", "2", "--device", "cuda:1"},
+           {RIDGE_BINARY, "measure", "--ranks", "2", "--disk", "/tmp"}}) {
     RunningProgram program(words);
     EXPECT_EQ(program.wait(20s), 2) << program.text();
   }
+}
+
+GpuSumsReport some_gpu_sums(int ranks, int devices, double latency, double per_byte) {
+  GpuSumsReport report;
+  report.ranks = ranks;
+  report.devices = devices;
+  report.device = "NVIDIA H200";
+  for (const char* way : {"direct", "host"}) {
+    for (double bytes = 4; bytes <= 16 << 20; bytes *= 4) {
+      CollectiveTime time;
+      time.kind = Collective::all_reduce;
+      time.bytes = bytes;
+      time.seconds =
+          collective_seconds(Collective::all_reduce, bytes, ranks, per_byte, latency, true);
+      report.times.push_back({way, time});
+    }
+  }
+  return report;
+}
+
+TEST(SumsOfGpuRanks, TheLinkOfDirectSumsIsFoundAgainAndStored) {
+  for (const int ranks : {2, 4, 8}) {
+    const GpuSumsReport report = some_gpu_sums(ranks, ranks, 4e-6, 1 / 300e9);
+    const std::optional<RankLink> link = report.link();
+    ASSERT_TRUE(link);
+    EXPECT_NEAR(link->latency, 4e-6, 1e-9);
+    EXPECT_NEAR(link->per_byte * 300e9, 1, 0.01);
+    for (const GpuSumTime& sum : report.times) {
+      const std::optional<double> predicted = report.predicted_s(sum);
+      ASSERT_EQ(predicted.has_value(), sum.backend == "direct");
+      if (predicted) {
+        EXPECT_NEAR(*predicted / sum.time.seconds, 1, 0.01);
+      }
+    }
+    const std::string path = rank_file("gpu");
+    write_file(path, gpu_sums_to_json(report, "2026-11-17", Effort::quick).dump());
+    const Machine machine = machine_from_json(read_json(path), path);
+    ASSERT_EQ(machine.links.size(), 1u);
+    EXPECT_NEAR(machine.links[0].bandwidth.value_or(0) / 300e9, 1, 0.05);
+    EXPECT_NEAR(machine.links[0].latency.value_or(0), 4e-6, 1e-9);
+  }
+}
+
+// Ranks that share a GPU take turns there: their times are no link.
+TEST(SumsOfGpuRanks, RanksThatShareAGpuHaveNoLink) {
+  const GpuSumsReport report = some_gpu_sums(2, 1, 4e-6, 1 / 300e9);
+  EXPECT_FALSE(report.link());
+  EXPECT_FALSE(report.predicted_s(report.times.front()));
+  const nlohmann::json file = gpu_sums_to_json(report, "2026-11-17", Effort::quick);
+  EXPECT_TRUE(file.value("links", nlohmann::json::array()).empty()) << file.dump();
+  EXPECT_EQ(file["measurement"]["gpu_ranks"]["sums"].size(), report.times.size());
+}
+
+// On a machine with a GPU: its ranks are measured, and say whether they share it. Without one it is
+// a line that says so.
+TEST(GpuRanksMeasure, SumsAreMeasuredOrRefusedInOneLine) {
+  const std::string path = rank_file("gpu-sums");
+  RunningProgram program(measure_two({"--device", "cuda", "-o", path}));
+  const int code = program.wait(120s);
+  if (code == 2 && (program.text().find("no CUDA device") != std::string::npos ||
+                    program.text().find("without the CUDA toolkit") != std::string::npos)) {
+    EXPECT_EQ(std::count(program.text().begin(), program.text().end(), '\n'), 1) << program.text();
+    GTEST_SKIP() << "no CUDA device";
+  }
+  ASSERT_EQ(code, 0) << program.text();
+  const nlohmann::json ranks = read_json(path)["measurement"]["gpu_ranks"];
+  EXPECT_EQ(ranks["ranks"], 2);
+  std::set<std::string> ways;
+  for (const nlohmann::json& sum : ranks["sums"]) {
+    EXPECT_GT(sum["seconds"], 0);
+    ways.insert(sum["backend"].get<std::string>());
+  }
+  EXPECT_TRUE(ways.contains("direct") && ways.contains("host")) << ranks.dump(2);
 }
 
 }  // namespace

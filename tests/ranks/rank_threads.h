@@ -1,4 +1,4 @@
-// Ranks that are threads of the test.
+// Ranks that are threads of the test, or under mpirun its processes.
 #pragma once
 
 #include <memory>
@@ -7,16 +7,22 @@
 
 #include "engine/ranks/cut_weights.h"
 #include "engine/ranks/leader_runner.h"
+#include "mpi_world.h"
 #include "ranks/shared_memory.h"
 
 namespace ridge {
 
-// A model that grid.ranks() threads share, led from the thread of the test.
+// A model that grid.ranks() threads share, led from the thread of the test. Under mpirun every
+// process makes one: rank 0 leads, and the others follow in the constructor until it ends.
 class RankThreads {
  public:
   // `load` gives the whole weights; every rank calls it.
   template <typename Load>
   RankThreads(const RankGrid& grid, const Load& load, RunnerOptions options) {
+    if (mpi_world()) {
+      start_under_mpi(grid, load, options);
+      return;
+    }
     const std::shared_ptr<SharedRegion> world = make_shared_region(grid.ranks());
     std::vector<std::shared_ptr<SharedRegion>> stages;
     for (int stage = 0; stage < grid.pp; ++stage) stages.push_back(make_shared_region(grid.tp));
@@ -47,9 +53,24 @@ class RankThreads {
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
+  bool leads() const { return leader_ != nullptr; }
   Runner& leader() { return *leader_; }
 
  private:
+  template <typename Load>
+  void start_under_mpi(const RankGrid& grid, const Load& load, RunnerOptions options) {
+    Communicator& world = *mpi_world();
+    options.threads = 1;
+    options.ranks = std::make_shared<RankLinks>();
+    options.ranks->grid = grid;
+    options.ranks->world = std::make_unique<BorrowedRanks>(world);
+    options.ranks->peers = split_mpi(world, grid.stage_of(world.rank()));
+    std::unique_ptr<Runner> mine =
+        make_cpu_runner(cut_weights(load(), grid, world.rank()), options);
+    if (world.rank() != 0) return follow(*mine, *options.ranks);
+    leader_ = make_leader_runner(load(), std::move(mine), options.ranks);
+  }
+
   std::vector<std::thread> followers_;
   std::unique_ptr<Runner> leader_;
 };

@@ -33,6 +33,7 @@ RunnerOptions options_for_ranks() {
   options.cache_tokens = 1024;
   options.max_sequences = 8;
   options.max_logit_rows = options.max_tokens;
+  options.invariant = true;  // stages take parts of a step
   return options;
 }
 
@@ -52,6 +53,7 @@ class RankedRunnerOf : public testing::TestWithParam<TinyFamily> {
     return make_cpu_runner(weights(storage), options);
   }
   bool can_cut(Storage storage, const RankGrid& grid) const {
+    if (mpi_processes() > 1 && mpi_processes() != grid.ranks()) return false;
     const Weights whole = weights(storage);
     if (grid.whole_experts && whole.architecture.experts == 0) return false;
     try {
@@ -112,7 +114,8 @@ TEST_P(RankedRunnerOf, LogitsAreThoseOfOneRank) {
   for (const Case& c :
        {Case{Storage::f32, std::ldexp(1, -24) * 160}, Case{Storage::bf16, 1.0 / 256},
         Case{Storage::q8_0, 1.0 / 127}, Case{Storage::q4_0, 1.0 / 127},
-        Case{Storage::q4_k, 1.0 / 127}, Case{Storage::q6_k, 1.0 / 127}}) {
+        Case{Storage::q4_k, 1.0 / 127}, Case{Storage::q6_k, 1.0 / 127},
+        Case{Storage::mxfp4, 1.0 / 127}, Case{Storage::fp8, 1.0 / 256}}) {
     const std::unique_ptr<Runner> one = alone(c.storage);
     const std::vector<float> expected = mixed_logits(*one);
     const double layers = one->weights().architecture.layer_count();
@@ -120,6 +123,7 @@ TEST_P(RankedRunnerOf, LogitsAreThoseOfOneRank) {
       if (!can_cut(c.storage, grid)) continue;
       RankThreads ranks(
           grid, [&] { return weights(c.storage); }, options_for_ranks());
+      if (!ranks.leads()) continue;
       const std::vector<float> got = mixed_logits(ranks.leader());
       ASSERT_EQ(got.size(), expected.size());
       double error = 0, norm = 0;
@@ -139,10 +143,13 @@ TEST_P(RankedRunnerOf, LogitsAreThoseOfOneRank) {
 TEST_P(RankedRunnerOf, TokensAreThoseOfOneRank) {
   const std::unique_ptr<Runner> one = alone(Storage::f32);
   const std::vector<Token> greedy = generated(*one, 0), drawn = generated(*one, 0.8);
+  const int tp = one->weights().architecture.latent ? 1 : 2;
+  EXPECT_TRUE(mpi_processes() > 1 || can_cut(Storage::f32, {.tp = tp, .pp = 2}));
   for (const RankGrid& grid : kGrids) {
     if (!can_cut(Storage::f32, grid)) continue;
     RankThreads ranks(
         grid, [&] { return weights(Storage::f32); }, options_for_ranks());
+    if (!ranks.leads()) continue;
     EXPECT_EQ(generated(ranks.leader(), 0), greedy) << name_of(grid);
     EXPECT_EQ(generated(ranks.leader(), 0.8), drawn) << name_of(grid);
   }
@@ -150,6 +157,21 @@ TEST_P(RankedRunnerOf, TokensAreThoseOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Families, RankedRunnerOf, testing::ValuesIn(kTinyFamilies),
                          [](const auto& each) { return std::string(each.param.name); });
+
+// The same with processes that talk through MPI, more of them than cores.
+TEST(RankedRunnerOverMpi, EveryFamilyAndFormatIsThatOfOneRank) {
+  RunningProgram version({"mpirun", "--version"});
+  if (version.wait() != 0) GTEST_SKIP() << "mpirun is not here (openmpi-bin)";
+  const std::string logits = "Families/RankedRunnerOf.Logits*";
+  for (const auto& [processes, filter] :
+       {std::pair<std::string, std::string>{"2", logits + ":*RankedRunnerOf.Tokens*/gpt_oss"},
+        {"4", logits + ":*RankedRunnerOf.Tokens*/llama"}}) {
+    RunningProgram program(this_under_mpi(processes, filter));
+    ASSERT_EQ(program.wait(std::chrono::seconds(500)), 0) << program.text();
+    const std::string passed = fmt::format("[  PASSED  ] {} tests.", std::size(kTinyFamilies) + 1);
+    EXPECT_NE(program.text().find(passed), std::string::npos) << program.text();
+  }
+}
 
 // Each element of a sum is added in the order of the ranks, whatever else is in the message. So a
 // token's logits do not depend on its batch, as on one rank.

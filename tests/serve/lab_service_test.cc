@@ -87,6 +87,49 @@ TEST_F(LabServiceTest, ShowsResultsOfAFileAndOfTheLastRun) {
   EXPECT_EQ(verdict_of(kept), "confirmed");
 }
 
+TEST_F(LabServiceTest, KeepsTheResultsOfEachDeviceApart) {
+  Json cuda = Json::parse(kResults);
+  cuda["backend"] = "cuda";
+  cuda["device"] = "a GPU";
+  keep_results(Json::parse(kResults));
+  keep_results(cuda);
+  LabService service({});
+  EXPECT_EQ(lab_state(service)["device"], "a GPU");  // the last one
+  EXPECT_EQ(lab_state(service)["devices"], Json({"cpu", "cuda"}));
+  const auto of = [&](const char* device) {
+    const HttpReply reply = service.reply(lab_request("GET", "/api/lab", {{"device", device}}));
+    return reply.status == 200 ? Json::parse(reply.body) : Json();
+  };
+  EXPECT_EQ(of("cpu")["device"], "a machine");
+  EXPECT_EQ(of("cuda")["experiments"][1]["command"], "ridge lab roofline --device cuda");
+  EXPECT_EQ(of("cpu")["experiments"][1]["command"], "ridge lab roofline");
+  EXPECT_TRUE(of("tpu").is_null());
+  // An experiment that runs here joins the CPU's results and leaves the GPU's alone.
+  ASSERT_EQ(service.reply(lab_request("POST", "/api/lab/run", {{"name", "history"}})).status, 202);
+  while (!lab_state(service)["running"].is_null()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(of("cpu")["experiments"][0].contains("verdict"));
+  EXPECT_FALSE(of("cuda")["experiments"][0].contains("verdict"));
+  EXPECT_EQ(lab_state(service)["device"], "a machine");
+}
+
+TEST(LabView, CountsTheAgreementOfWhatItShows) {
+  const auto results = [](double measured) {
+    return Json::parse(R"({"name": "decode", "verdict": "confirmed", "series": [{"name": "a",
+      "points": [{"x": 1, "measured": )" +
+                       std::to_string(measured) + R"(, "predicted": 2, "low": 1, "high": 3}]}]})");
+  };
+  Json old{{"device", "a machine"}, {"agreement", {{"points", 99}}}};
+  old["experiments"] = Json::array({results(2)});
+  EXPECT_EQ(lab_view(old)["agreement"]["inside"], 1);
+  EXPECT_EQ(lab_view(old)["agreement"]["points"], 1);
+  EXPECT_EQ(lab_view(old, {{"decode", results(9)}})["agreement"]["inside"], 0);
+  Json quick = results(9);
+  quick["quick"] = true;
+  EXPECT_EQ(lab_view(old, {{"decode", quick}})["agreement"]["points"], 0);
+}
+
 TEST_F(LabServiceTest, WrongFilesAreErrors) {
   EXPECT_THROW(LabService({folder_ + "/none.json"}), Error);
   for (const char* text :
@@ -157,7 +200,7 @@ TEST_F(LabServiceTest, RunsOneAtATimeAndStops) {
   EXPECT_EQ(start("history"), 409);
   const Json after = wait();
   EXPECT_EQ(after["experiments"][0]["name"], "history");
-  EXPECT_EQ(after["experiments"][0]["verdict"], "confirmed");
+  EXPECT_EQ(after["experiments"][0]["verdict"], "refuted");
   EXPECT_EQ(after["failure"], "");
   ASSERT_EQ(start("roofline"), 202);
   EXPECT_EQ(service.reply(lab_request("POST", "/api/lab/stop")).status, 200);

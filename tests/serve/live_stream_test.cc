@@ -371,7 +371,8 @@ TEST(LiveStream, ForgetsSlowReadersAndKeepsToItsRate) {
   LiveFeed feed(1024, 8);
   ServingEngine engine(
       make_cpu_runner(load_weights("ridge-1m"), bounds), {}, [](auto&&) {}, &feed);
-  LiveStream live(serving_json("ridge-1m", engine.runner(), {}, {}, {}), feed, engine, {}, {});
+  LiveStream live(serving_json("ridge-1m", engine.runner(), {}, {}, {}), {{&feed, &engine}}, {},
+                  {});
   std::vector<std::shared_ptr<FakeExchange>> slow;
   for (int i = 0; i < 3; ++i) {
     slow.push_back(std::make_shared<FakeExchange>(600));

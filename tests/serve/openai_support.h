@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,7 +20,9 @@ class ApiServer {
   struct Options {
     OpenAiOptions api = {.model_names = {"ridge-1m", "tiny"}};
     RunnerOptions runner = {.threads = 1, .cache_tokens = 16384, .max_sequences = 8};
-    ServingOptions serving;
+    ServingOptions serving;  // of one replica
+    int replicas = 1;        // more: with default options, but for `lost` by replica
+    std::function<std::function<std::string()>(int replica)> lost = {};
     bool load = true;
   };
   ApiServer() : ApiServer(Options{}) {}
@@ -28,10 +31,15 @@ class ApiServer {
         server_(page_handler("127.0.0.1", &api_), HttpLimits{}, is_quick),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {
-    if (options.load) {
-      api_.start(make_cpu_runner(load_weights("ridge-1m"), options.runner),
-                 std::move(options.serving));
+    if (!options.load) return;
+    std::vector<ReplicaGroup::Parts> replicas;
+    for (int r = 0; r < options.replicas; ++r) {
+      ReplicaGroup::Parts& parts = replicas.emplace_back();
+      parts.runner = make_cpu_runner(load_weights("ridge-1m"), options.runner);
+      if (options.replicas == 1) parts.options = std::move(options.serving);
+      if (options.lost) parts.options.lost = options.lost(r);
     }
+    api_.start(std::move(replicas));
   }
   ~ApiServer() {
     server_.stop();

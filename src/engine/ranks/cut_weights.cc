@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "engine/cpu/pack.h"
 #include "engine/weights/load_parts.h"
 #include "engine/weights/load_tensors.h"
 
@@ -36,6 +37,7 @@ int64_t inner_unit(const Weights& whole, int parts) {
   };
   for (const LayerWeights& layer : whole.layers) {
     look_at(layer.down);
+    look_at(layer.shared_down);
     for (const Matrix& down : layer.expert_down) look_at(down);
   }
   return block > 1 ? block : columns >= 16 * parts ? 16 : 1;
@@ -73,7 +75,7 @@ class Cutter {
     mine.layers.assign(a.layers.begin() + layers.first, a.layers.begin() + layers.end);
     for (int64_t l = layers.first; l < layers.end; ++l) cut_layer(whole_.layers[size_t(l)]);
     if (stage_ == grid_.pp - 1) {
-      const VocabularyPart rows = vocabulary_part(a.vocab, part_, grid_.tp);
+      const RankPart rows = vocabulary_part(a.vocab, part_, grid_.tp);
       result_.head = rows_of(whole_.head, {rows.first, rows.end});
       result_.head_first = rows.first;
     }
@@ -90,13 +92,21 @@ class Cutter {
     to.post_mlp_norm = from.post_mlp_norm;
     to.q_norm = from.q_norm;
     to.k_norm = from.k_norm;
-    to.q = rows_of(from.q, heads_);
-    to.k = rows_of(from.k, kv_heads_);
-    to.v = rows_of(from.v, kv_heads_);
+    if (whole_.architecture.latent) {
+      copy_latents(from, to);
+    } else {
+      to.q = rows_of(from.q, heads_);
+      to.k = rows_of(from.k, kv_heads_);
+      to.v = rows_of(from.v, kv_heads_);
+      to.out = columns_of(from.out, heads_);
+    }
     to.q_bias = rows_of(from.q_bias, heads_);
     to.k_bias = rows_of(from.k_bias, kv_heads_);
     to.v_bias = rows_of(from.v_bias, kv_heads_);
-    to.out = columns_of(from.out, heads_);
+    to.out_bias = of_first_part(from.out_bias);
+    to.sinks = rows_of(from.sinks, {heads_.first / whole_.architecture.head_dim,
+                                    heads_.end / whole_.architecture.head_dim});
+    to.router_bias = from.router_bias;
     if (from.gate) {
       const Range inner = part_of(from.down.columns, inner_unit_, part_, grid_.tp);
       result_.architecture.ffn = static_cast<int>(inner.count());
@@ -104,9 +114,28 @@ class Cutter {
       to.up = rows_of(from.up, inner);
       to.down = columns_of(from.down, inner);
     }
+    if (from.shared_gate) {
+      const Range inner = part_of(from.shared_down.columns, inner_unit_, part_, grid_.tp);
+      result_.architecture.shared_ffn = static_cast<int>(inner.count());
+      to.shared_gate = rows_of(from.shared_gate, inner);
+      to.shared_up = rows_of(from.shared_up, inner);
+      to.shared_down = columns_of(from.shared_down, inner);
+    }
     to.router = all_of(from.router);
+    to.router_correction = from.router_correction;
     if (!from.expert_gate.empty()) cut_experts(from, to);
     result_.layers.push_back(std::move(to));
+  }
+
+  // Only stages are cut (check_cut).
+  void copy_latents(const LayerWeights& from, LayerWeights& to) const {
+    to.q = all_of(from.q);
+    to.q_a = all_of(from.q_a);
+    to.kv_a = all_of(from.kv_a);
+    to.kv_b = all_of(from.kv_b);
+    to.out = all_of(from.out);
+    to.q_a_norm = from.q_a_norm;
+    to.kv_a_norm = from.kv_a_norm;
   }
 
   void cut_experts(const LayerWeights& from, LayerWeights& to) {
@@ -114,12 +143,14 @@ class Cutter {
     to.expert_gate.resize(count);
     to.expert_up.resize(count);
     to.expert_down.resize(count);
+    to.expert_bias.resize(from.expert_bias.size());
     if (grid_.whole_experts) {
-      const Range mine = part_of(int64_t(count), 1, part_, grid_.tp);
+      const RankPart mine = expert_part(int(count), part_, grid_.tp);
       for (auto e = size_t(mine.first); e < size_t(mine.end); ++e) {
         to.expert_gate[e] = all_of(from.expert_gate[e]);
         to.expert_up[e] = all_of(from.expert_up[e]);
         to.expert_down[e] = all_of(from.expert_down[e]);
+        if (!from.expert_bias.empty()) to.expert_bias[e] = from.expert_bias[e];
       }
       return;
     }
@@ -130,8 +161,15 @@ class Cutter {
       to.expert_gate[e] = rows_of(from.expert_gate[e], inner);
       to.expert_up[e] = rows_of(from.expert_up[e], inner);
       to.expert_down[e] = columns_of(down, inner);
+      if (from.expert_bias.empty()) continue;
+      const ExpertBias& bias = from.expert_bias[e];
+      to.expert_bias[e] = {rows_of(bias.gate, inner), rows_of(bias.up, inner),
+                           of_first_part(bias.down)};
     }
   }
+
+  // The bias of a partial sum: one rank adds it, the others zeros.
+  Vector of_first_part(const Vector& bias) const { return part_ == 0 ? bias : Vector(bias.size()); }
 
   Matrix all_of(const Matrix& matrix) const {
     if (make_ && matrix) make_(matrix);
@@ -155,7 +193,7 @@ class Cutter {
     part.data = matrix.data + storage_bytes(matrix.storage, columns.first);
     all_of(part);
     // Block formats are repacked from here by the runner.
-    if (grid_.tp == 1 || storage_info(matrix.storage).block > 1) return part;
+    if (grid_.tp == 1 || cpu::layout_of(matrix.storage) != cpu::Layout::plain) return part;
     const size_t stride = storage_bytes(matrix.storage, part.columns);
     const std::shared_ptr<std::byte> memory = make_memory(stride * size_t(part.rows));
     for (int64_t r = 0; r < part.rows; ++r) {
@@ -173,8 +211,10 @@ class Cutter {
       if (matrix) result_.bytes += matrix.bytes();
     };
     for (const LayerWeights& layer : result_.layers) {
-      for (const Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up,
-                                   &layer.down, &layer.router}) {
+      for (const Matrix* matrix :
+           {&layer.q, &layer.k, &layer.v, &layer.q_a, &layer.kv_a, &layer.kv_b, &layer.out,
+            &layer.gate, &layer.up, &layer.down, &layer.router, &layer.shared_gate,
+            &layer.shared_up, &layer.shared_down}) {
         add(*matrix);
       }
       for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
@@ -209,9 +249,14 @@ void check_inner(const Matrix& down, int64_t unit, int parts, const char* what) 
 
 }  // namespace
 
-VocabularyPart vocabulary_part(int vocab, int part, int parts) {
+RankPart vocabulary_part(int vocab, int part, int parts) {
   const Range rows = part_of(vocab, 16, part, parts);
   return {static_cast<int>(rows.first), static_cast<int>(rows.end)};
+}
+
+RankPart expert_part(int experts, int part, int parts) {
+  const Range mine = part_of(experts, 1, part, parts);
+  return {static_cast<int>(mine.first), static_cast<int>(mine.end)};
 }
 
 void check_cut(const Weights& whole, const RankGrid& grid) {
@@ -221,6 +266,9 @@ void check_cut(const Weights& whole, const RankGrid& grid) {
     throw Error("{} layers are too few for {} pipeline stages", a.layer_count(), grid.pp);
   }
   if (tp == 1) return;
+  if (a.latent) {
+    throw Error("{}: tensor parallelism is not executed, pipeline stages are", a.family);
+  }
   if (a.heads % tp != 0) throw Error("{} heads do not divide among {} ranks", a.heads, tp);
   if (a.kv_heads % tp != 0 && tp % a.kv_heads != 0) {
     throw Error("{} KV heads do not divide among {} ranks", a.kv_heads, tp);
@@ -233,6 +281,7 @@ void check_cut(const Weights& whole, const RankGrid& grid) {
   for (const LayerWeights& layer : whole.layers) {
     check_blocks(layer.out, tp, "attention's output");
     if (layer.down) check_inner(layer.down, unit, tp, "the MLP");
+    if (layer.shared_down) check_inner(layer.shared_down, unit, tp, "the shared expert");
     if (grid.whole_experts) continue;
     for (const Matrix& down : layer.expert_down) check_inner(down, unit, tp, "an expert");
   }
@@ -241,6 +290,49 @@ void check_cut(const Weights& whole, const RankGrid& grid) {
 Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank,
                     const std::function<void(const Matrix& view)>& make) {
   return Cutter(whole, grid, rank, make).cut();
+}
+
+double cpu_copied_bytes(const Weights& whole, const RankGrid& grid) {
+  double bytes = 0;
+  const auto add = [&](const Matrix& matrix, double copies = 1) {
+    const cpu::Layout layout = cpu::layout_of(matrix.storage);
+    if (!matrix || layout == cpu::Layout::plain) return;
+    bytes += copies * double(cpu::group_count(matrix.rows)) *
+             double(cpu::group_bytes(layout, matrix.columns));
+  };
+  const auto add_columns = [&](const Matrix& matrix) {
+    add(matrix);
+    const bool plain = cpu::layout_of(matrix.storage) == cpu::Layout::plain;
+    const bool copied = matrix && grid.tp > 1 && plain;
+    if (copied) bytes += matrix.bytes();
+  };
+  // Latent attention (cpu/packed_layer.h): the keys' rows of every head are transposed, those of
+  // block formats in bf16; the values' rows are repacked.
+  const auto add_heads = [&](const Matrix& kv_b) {
+    const Architecture& a = whole.architecture;
+    const bool blocks = storage_info(kv_b.storage).block > 1;
+    bytes += double(a.heads) * double(a.latent.nope) *
+             double(storage_bytes(blocks ? Storage::bf16 : kv_b.storage, kv_b.columns));
+    Matrix values = kv_b;
+    values.rows = a.latent.value;
+    add(values, a.heads);
+  };
+  const double kv_copies = std::max(1, grid.tp / whole.architecture.kv_heads);
+  for (const LayerWeights& layer : whole.layers) {
+    for (const Matrix* matrix : {&layer.q, &layer.gate, &layer.up, &layer.shared_gate,
+                                 &layer.shared_up, &layer.q_a, &layer.kv_a}) {
+      add(*matrix);
+    }
+    for (const Matrix* matrix : {&layer.k, &layer.v}) add(*matrix, kv_copies);
+    for (const Matrix* matrix : {&layer.out, &layer.down, &layer.shared_down}) add_columns(*matrix);
+    if (layer.kv_b) add_heads(layer.kv_b);
+    add(layer.router, grid.tp);
+    for (const Matrix& gate : layer.expert_gate) add(gate);
+    for (const Matrix& up : layer.expert_up) add(up);
+    for (const Matrix& down : layer.expert_down) grid.whole_experts ? add(down) : add_columns(down);
+  }
+  add(whole.head);
+  return bytes;
 }
 
 }  // namespace ridge

@@ -5,6 +5,7 @@
 //   experts              rows and columns as the MLP's, or whole experts
 //   head                 rows: a range of the vocabulary
 //   embedding, norms, router   on every rank
+//   biases and sinks     with their rows; those of out and down on the first rank, zeros on others
 //   layers               those of the rank's stage
 //
 // KV heads fewer than ranks are held by several. Rows are views into the mapped files; columns of
@@ -27,10 +28,15 @@ void check_cut(const Weights& whole, const RankGrid& grid);
 Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank,
                     const std::function<void(const Matrix& view)>& make = {});
 
-// Rows of the head that part `part` of `parts` holds: [first, end).
-struct VocabularyPart {
+// Bytes of weights that the CPU runners of all ranks copy on loading: block formats are repacked,
+// and columns that ranks cut out of plain formats are copied. The rest is read where it is mapped.
+double cpu_copied_bytes(const Weights& whole, const RankGrid& grid);
+
+// What part `part` of `parts` holds: rows of the head, and experts where they are given whole.
+struct RankPart {
   int first, end;
 };
-VocabularyPart vocabulary_part(int vocab, int part, int parts);
+RankPart vocabulary_part(int vocab, int part, int parts);
+RankPart expert_part(int experts, int part, int parts);
 
 }  // namespace ridge

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -125,8 +126,11 @@ class LeaderRunner final : public Runner {
     try {
       begin(Call::end);
       tell(*links_->world, call_);
+      links_->ending = true;
+      local_.reset();  // while the ranks can still talk
       links_->world->close();
-    } catch (const Error&) {
+    } catch (const Error& error) {  // the run is done, but mpirun will complain
+      std::fprintf(stderr, "ridge: at the end of the run: %s\n", error.what());
     }
   }
   LeaderRunner(const LeaderRunner&) = delete;
@@ -288,7 +292,7 @@ void LeaderRunner::gather_logits() {
   const auto rows = static_cast<size_t>(logit_rows_);
   logits_.resize(rows * size_t(vocab));
   for (int p = 0; p < parts; ++p) {
-    const VocabularyPart range = vocabulary_part(vocab, p, parts);
+    const RankPart range = vocabulary_part(vocab, p, parts);
     const auto columns = size_t(range.end - range.first);
     std::span<const float> part;
     if (const int rank = head_rank(p); rank == 0) {
@@ -368,6 +372,7 @@ void follow(Runner& local, RankLinks& links) {
         total(world, local.read_rate());
         break;
       case Call::end:
+        links.ending = true;
         return;
     }
   }

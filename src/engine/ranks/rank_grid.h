@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ranks/communicator.h"
 
@@ -21,6 +22,12 @@ struct RankGrid {
   int part_of(int rank) const { return rank % tp; }
 };
 
+// One of the hosts that ranks run on.
+struct RankHost {
+  int ranks = 0;
+  double free_bytes = 0;  // of its memory, when the ranks were started
+};
+
 // The place of one rank and what it talks through.
 struct RankLinks {
   RankLinks() = default;
@@ -29,8 +36,11 @@ struct RankLinks {
   std::shared_ptr<void> group;  // the processes that a leader started: they end after the links
   std::function<std::string()> lost;  // of a leader: why one of these does not run; "": all run
   RankGrid grid;
+  std::vector<RankHost> hosts;          // of ranks under MPI; empty: all ranks are on this one
   std::unique_ptr<Communicator> world;  // all ranks
   std::unique_ptr<Communicator> peers;  // the ranks of this stage
+  // The leader has ended the run, and every rank knows: they free together what they share.
+  bool ending = false;
 
   // Processes that still wait for something end now.
   ~RankLinks() {
@@ -41,6 +51,7 @@ struct RankLinks {
   int stage() const { return grid.stage_of(rank()); }
   bool is_first_stage() const { return stage() == 0; }
   bool is_last_stage() const { return stage() == grid.pp - 1; }
+  int first_of_stage() const { return stage() * grid.tp; }
   // The rank with the same part in the stage before and after.
   int previous() const { return rank() - grid.tp; }
   int next() const { return rank() + grid.tp; }

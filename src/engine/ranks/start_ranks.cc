@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <thread>
 #include <utility>
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "engine/ranks/cut_weights.h"
 #include "engine/ranks/leader_runner.h"
 #include "ranks/mpi.h"
@@ -50,12 +53,15 @@ void tell_options(Communicator& world, RunnerOptions& options) {
   Packet packet;
   const auto all = [&](auto&& each) {
     each(options.threads);
+    each(options.device_format);
     each(options.kv);
     each(options.page_tokens);
     each(options.cache_tokens);
+    each(options.max_context);
     each(options.max_tokens);
     each(options.max_sequences);
     each(options.max_logit_rows);
+    each(options.invariant);
   };
   all([&](const auto& value) { packet.put(value); });
   world.broadcast(0, packet.bytes());
@@ -74,8 +80,8 @@ void tell_options(Communicator& world, RunnerOptions& options) {
     links->peers->set_deadline(start.deadline);
     options.ranks = links;
     const LazyWeights weights = start.load();
-    const std::unique_ptr<Runner> local = make_cpu_runner(
-        cut_weights(weights.whole, links->grid, links->rank(), weights.make), options);
+    const std::unique_ptr<Runner> local =
+        start.make(cut_weights(weights.whole, links->grid, links->rank(), weights.make), options);
     follow(*local, *links);
   } catch (const std::exception& error) {
     // The leader says it; a message that came from there is known.
@@ -100,6 +106,29 @@ std::shared_ptr<RankLinks> fork_ranks(const RankStart& start) {
   return links;
 }
 
+// Where the ranks are, and what they may use there before any has loaded its part.
+std::vector<RankHost> find_hosts(Communicator& world) {
+  struct Place {
+    char host[256];
+    double free_bytes;
+  };
+  Place mine = {};
+  gethostname(mine.host, sizeof mine.host - 1);
+  mine.free_bytes = free_bytes();
+  std::vector<Place> all(size_t(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  std::map<std::string, RankHost> hosts;
+  for (const Place& place : all) {
+    const auto [at, added] = hosts.try_emplace(place.host, RankHost{0, place.free_bytes});
+    RankHost& host = at->second;
+    ++host.ranks;
+    host.free_bytes = std::min(host.free_bytes, place.free_bytes);
+  }
+  std::vector<RankHost> found;
+  for (const auto& [name, host] : hosts) found.push_back(host);
+  return found;
+}
+
 std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
   const RankGrid& grid = start.grid;
   auto links = std::make_shared<RankLinks>();
@@ -112,6 +141,7 @@ std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
                 grid.ranks());
   }
   links->peers = split_mpi(*links->world, grid.stage_of(rank));
+  links->hosts = find_hosts(*links->world);
   if (rank != 0) be_follower(start, std::move(links));
   return links;
 }
@@ -119,13 +149,15 @@ std::shared_ptr<RankLinks> join_mpi(const RankStart& start) {
 }  // namespace
 
 std::shared_ptr<RankLinks> start_ranks(const RankStart& start) {
-  std::shared_ptr<RankLinks> links = mpi_processes() > 1 ? join_mpi(start) : fork_ranks(start);
+  const bool by_mpi = mpi_processes() > 1;
+  if (!by_mpi) refuse_tasks_without_pmix();
+  std::shared_ptr<RankLinks> links = by_mpi ? join_mpi(start) : fork_ranks(start);
   links->world->set_deadline(start.deadline);
   links->peers->set_deadline(start.deadline);
   return links;
 }
 
-std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, LazyWeights weights,
+std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, MakeRunner make, LazyWeights weights,
                              const RunnerOptions& options) {
   RunnerOptions mine = options;
   try {
@@ -135,7 +167,7 @@ std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, LazyWeights weigh
     const AffinityScope restored;  // for the threads that this one starts later
     if (links->group) use_own_processors(0, links->grid.ranks());
     std::unique_ptr<Runner> local =
-        make_cpu_runner(cut_weights(weights.whole, links->grid, 0, weights.make), mine);
+        make(cut_weights(weights.whole, links->grid, 0, weights.make), mine);
     return make_leader_runner(std::move(weights.whole), std::move(local), links);
   } catch (const Error& error) {
     links->world->fail(error.what());

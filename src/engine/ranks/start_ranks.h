@@ -13,7 +13,10 @@
 
 namespace ridge {
 
+using MakeRunner = std::unique_ptr<Runner> (*)(Weights, const RunnerOptions&);
+
 struct RankStart {
+  MakeRunner make;  // make_cpu_runner or make_cuda_runner
   RankGrid grid;
   Communicator::Deadline deadline;
   std::function<LazyWeights()> load;  // the whole model, of which a rank touches only its part
@@ -28,10 +31,10 @@ struct RankStart {
 // longer than the deadline, ends the leader's call with an Error that says which and why.
 std::shared_ptr<RankLinks> start_ranks(const RankStart& start);
 
-// On rank 0: a runner of the whole model. options.threads are those of each rank; 0: its share of
-// the processors. Throws Error
-// where the model cannot be cut, or another rank fails to load it.
-std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, LazyWeights weights,
+// On rank 0: a runner of the whole model, by the same function as on the others. options.threads
+// are those of each rank; 0: its share of the processors. Throws Error where the model cannot be
+// cut, or another rank fails to load it.
+std::unique_ptr<Runner> lead(std::shared_ptr<RankLinks> links, MakeRunner make, LazyWeights weights,
                              const RunnerOptions& options);
 
 }  // namespace ridge

@@ -34,7 +34,7 @@ struct RankSample {
   bool preempted = false;
 };
 
-RankSample take_sample(Communicator& ranks, CollectiveCalls& calls, int count) {
+RankSample take_sample(Communicator& ranks, TimedCalls& calls, int count) {
   ranks.barrier();
   const long switches = rank_switches();
   const auto start = std::chrono::steady_clock::now();
@@ -102,9 +102,11 @@ class MeasuringLimit {
   Clock::time_point end_;
 };
 
+}  // namespace
+
 // Every rank comes to the same numbers, so all take the same samples.
-CollectiveTime measure_once(Communicator& ranks, CollectiveCalls& calls,
-                            const CollectiveOptions& options) {
+CollectiveTime measure_calls(Communicator& ranks, TimedCalls& calls,
+                             const CollectiveOptions& options) {
   // The first calls touch the memory; then as many per sample as fill its time.
   take_sample(ranks, calls, 2);
   double each = take_sample(ranks, calls, 4).seconds;
@@ -142,6 +144,8 @@ CollectiveTime measure_once(Communicator& ranks, CollectiveCalls& calls,
   return time;
 }
 
+namespace {
+
 CollectiveTime measure_one(Communicator& ranks, Collective kind, double bytes,
                            CollectiveOptions options, LinkReference& reference,
                            MeasuringLimit& limit) {
@@ -151,12 +155,12 @@ CollectiveTime measure_one(Communicator& ranks, Collective kind, double bytes,
     if (limit.has_passed()) {
       if (attempt > 0) break;
       options.seconds_each /= 5;
-      time = measure_once(ranks, calls, options);
+      time = measure_calls(ranks, calls, options);
       if (!options.oversubscribed) time.doubt = "the machine is too busy to measure it again";
       break;
     }
     const bool before = options.oversubscribed || reference.holds();
-    time = measure_once(ranks, calls, options);
+    time = measure_calls(ranks, calls, options);
     if (before && (options.oversubscribed || reference.holds())) break;
     if (time.doubt.empty()) time.doubt = "the link was not as fast as at the start";
   }
@@ -190,10 +194,7 @@ std::string_view collective_name(Collective kind) {
 
 CollectiveCalls::CollectiveCalls(Communicator& ranks, Collective kind, double bytes)
     : ranks_(ranks), kind_(kind) {
-  if (kind == Collective::barrier) {
-    to_.resize(kSkewFloats);
-    return;
-  }
+  if (kind == Collective::barrier) return;
   const bool in_parts = kind == Collective::all_gather || kind == Collective::reduce_scatter ||
                         kind == Collective::all_to_all;
   const auto unit = static_cast<size_t>(in_parts ? ranks.size() : 1);
@@ -201,8 +202,9 @@ CollectiveCalls::CollectiveCalls(Communicator& ranks, Collective kind, double by
   const size_t floats = std::max<size_t>(1, (wanted + unit - 1) / unit) * unit;
   bytes_ = double(floats * sizeof(float));
   // Zeros: sums that are added again and again stay in range.
-  from_.assign(floats, 0.0f);
-  to_.assign(kSkewFloats + floats, 0.0f);
+  first_.assign(floats, 0.0f);
+  second_.assign(kSkewFloats + floats, 0.0f);
+  from_ = first_, to_ = std::span(second_).subspan(kSkewFloats);
 }
 
 void CollectiveCalls::run(int calls) {
@@ -214,31 +216,36 @@ double CollectiveCalls::messages(int calls) const {
 }
 
 void CollectiveCalls::once(int call) {
-  const std::span<float> from(from_), to = std::span(to_).subspan(kSkewFloats);
+  // The part of the next rank: in the result of an all-gather or all-to-all it came from there, and
+  // is sent on by the call that follows.
+  const int next = (ranks_.rank() + 1) % ranks_.size();
   const auto part = [&](std::span<float> of) {
     const size_t count = of.size() / size_t(ranks_.size());
-    return of.subspan(size_t(ranks_.rank()) * count, count);
+    return of.subspan(size_t(next) * count, count);
   };
   switch (kind_) {
     case Collective::all_reduce:
-      return ranks_.all_reduce(from);
+      return ranks_.all_reduce(from_);
     case Collective::all_gather:
-      return ranks_.all_gather(std::as_bytes(part(from)), std::as_writable_bytes(to));
+      ranks_.all_gather(std::as_bytes(part(from_)), std::as_writable_bytes(to_));
+      return std::swap(from_, to_);
     case Collective::reduce_scatter:
-      return ranks_.reduce_scatter(from, part(to));
+      ranks_.reduce_scatter(from_, part(to_));
+      return std::swap(from_, to_);
     case Collective::all_to_all:
-      return ranks_.all_to_all(std::as_bytes(from), std::as_writable_bytes(to));
+      ranks_.all_to_all(std::as_bytes(from_), std::as_writable_bytes(to_));
+      return std::swap(from_, to_);
     case Collective::broadcast:
       // Another root each time: one that had nothing to wait for would run ahead of the others.
-      return ranks_.broadcast(call % ranks_.size(), std::as_writable_bytes(from));
+      return ranks_.broadcast(call % ranks_.size(), std::as_writable_bytes(from_));
     case Collective::barrier:
       return ranks_.barrier();
     case Collective::send: {
       const int rank = ranks_.rank(), size = ranks_.size();
-      const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-      if (rank == 0) ranks_.send(next, std::as_bytes(from));
-      ranks_.receive(previous, std::as_writable_bytes(to));
-      if (rank != 0) ranks_.send(next, std::as_bytes(from));
+      const int previous = (rank + size - 1) % size;
+      if (rank == 0) ranks_.send(next, std::as_bytes(from_));
+      ranks_.receive(previous, std::as_writable_bytes(from_));
+      if (rank != 0) ranks_.send(next, std::as_bytes(from_));
       return;
     }
     case Collective::none:
@@ -270,6 +277,27 @@ std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
   return times;
 }
 
+namespace {
+
+// What a step took by the bytes that a rank sent in it, without the copies within its own memory.
+std::vector<LinkPoint> link_points(int ranks, double local_per_byte, Collective kind,
+                                   const std::vector<CollectiveTime>& times) {
+  std::vector<LinkPoint> points;
+  for (const CollectiveTime& time : times) {
+    if (time.kind != kind || !time.doubt.empty()) continue;
+    const Traffic traffic = rank_traffic(LinkMethod::mpi, kind, time.bytes, ranks);
+    const double seconds = time.seconds - traffic.local_bytes * local_per_byte;
+    const LinkPoint point{traffic.bytes / traffic.steps, seconds / traffic.steps};
+    // Two sizes that round to the same floats are one.
+    const bool larger = points.empty() || point.bytes > points.back().bytes;
+    if (larger && seconds > 0) points.push_back(point);
+  }
+  if (points.size() < 2) points.clear();
+  return points;
+}
+
+}  // namespace
+
 RankLink fit_link(LinkMethod method, int ranks, double local_per_byte,
                   const std::vector<CollectiveTime>& times) {
   const CollectiveTime* smallest = nullptr;
@@ -291,6 +319,10 @@ RankLink fit_link(LinkMethod method, int ranks, double local_per_byte,
   const double bytes_s = large->seconds - traffic(*large).steps * link.latency -
                          traffic(*large).local_bytes * local_per_byte;
   link.per_byte = std::max(bytes_s / traffic(*large).bytes, 1e-15);
+  if (method == LinkMethod::mpi) {
+    link.exchanges = link_points(ranks, local_per_byte, Collective::all_gather, times);
+    link.messages = link_points(ranks, local_per_byte, Collective::send, times);
+  }
   return link;
 }
 

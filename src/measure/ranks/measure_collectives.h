@@ -21,16 +21,26 @@ struct CollectiveTime {
 
 std::string_view collective_name(Collective kind);  // "all-reduce"
 
-// Calls of one collective, again and again with the same buffers.
-class CollectiveCalls {
+// What all ranks do together, again and again.
+class TimedCalls {
+ public:
+  virtual ~TimedCalls() = default;
+  virtual void run(int calls) = 0;
+  virtual double messages(int calls) const { return calls; }  // that the time is divided by
+};
+
+// Calls of one collective with the same buffers.
+class CollectiveCalls final : public TimedCalls {
  public:
   // `bytes` is rounded up to whole floats in every part.
   CollectiveCalls(Communicator& ranks, Collective kind, double bytes);
   double bytes() const { return bytes_; }
   // So many, one after the other, each of which depends on the one before. All ranks call it. A
-  // send goes from each rank around the ring to itself: its calls are size() messages each.
-  void run(int calls);
-  double messages(int calls) const;  // that the time of run() is divided by
+  // send goes from each rank around the ring to itself: its calls are size() messages each. What a
+  // call sends was written by the call before, as activations are (a reduce-scatter's to one other
+  // rank): over MPI bytes that the receiver's cache still holds come up to eight times as fast.
+  void run(int calls) override;
+  double messages(int calls) const override;
 
  private:
   void once(int call);
@@ -38,7 +48,8 @@ class CollectiveCalls {
   Communicator& ranks_;
   Collective kind_;
   double bytes_ = 0;
-  std::vector<float> from_, to_;
+  std::vector<float> first_, second_;
+  std::span<float> from_, to_;  // of these two, which take turns
 };
 
 struct CollectiveOptions {
@@ -50,6 +61,10 @@ struct CollectiveOptions {
 // All of them, from 4 B to 16 MiB by factors of four.
 CollectiveOptions all_collectives();
 
+// The time of one message of `calls`, of the slowest rank. All ranks call it, and get the same.
+CollectiveTime measure_calls(Communicator& ranks, TimedCalls& calls,
+                             const CollectiveOptions& options);
+
 // All ranks call it with the same options, and get the same times: those of the slowest rank. A
 // sample in which a rank was preempted is discarded and taken again, within the limit; so is a
 // collective around which the link was not as fast as at the start. What stays so is in doubt, and
@@ -59,7 +74,9 @@ std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
                                                 const StepProgress& progress);
 
 // The link that explains the all-gathers of the smallest size and of 1 MiB, the collective that
-// does nothing but move bytes in both directions. Throws Error where they are not among the times.
+// does nothing but move bytes in both directions. Over MPI, whose protocol changes with the size,
+// all all-gathers and sends that are not in doubt are its points. Throws Error where the two are
+// not among the times.
 RankLink fit_link(LinkMethod method, int ranks, double local_per_byte,
                   const std::vector<CollectiveTime>& times);
 

@@ -31,35 +31,29 @@ CollectiveOptions collective_options(Effort effort, bool oversubscribed) {
   return options;
 }
 
-// How many different hosts the ranks run on.
-int count_hosts(Communicator& ranks) {
-  constexpr size_t kNameBytes = 256;
-  std::array<char, kNameBytes> mine{};
-  gethostname(mine.data(), mine.size() - 1);
-  std::vector<char> all(kNameBytes * size_t(ranks.size()));
-  ranks.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  std::set<std::string> names;
-  for (size_t at = 0; at < all.size(); at += kNameBytes) names.insert(&all[at]);
-  return static_cast<int>(names.size());
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 // The processors of this process before any rank was confined to its share.
 int usable_cores() { return static_cast<int>(one_per_core(usable_processors()).size()); }
 
 // What every rank does. Rank 0 gets the report.
-RanksReport measure_on(Communicator& ranks, LinkMethod method, int cores, Effort effort,
-                       const StepProgress& progress) {
-  ranks.set_deadline(kRanksDeadline);
+RanksReport measure_on(const MeasuringRank& rank, Effort effort) {
+  Communicator& ranks = rank.ranks;
   RanksReport found;
   found.ranks = ranks.size();
-  found.method = method;
-  found.cores = cores;
-  found.hosts = count_hosts(ranks);
+  found.method = rank.method;
+  found.cores = rank.cores;
+  found.hosts = count_different(ranks, host_name());
   // Where there are several hosts, each has its share of the ranks.
   const bool oversubscribed = found.ranks > found.cores * found.hosts;
   const Disturbance before = disturbance_now();
-  found.times = measure_collectives(ranks, collective_options(effort, oversubscribed), progress);
-  found.link = fit_link(method, found.ranks, local_copy_seconds_per_byte(), found.times);
+  found.times =
+      measure_collectives(ranks, collective_options(effort, oversubscribed), rank.progress);
+  found.link = fit_link(found.method, found.ranks, local_copy_seconds_per_byte(), found.times);
   std::vector<std::string>& conditions = found.report.conditions;
   conditions = disturbances_between(before, disturbance_now(), std::min(found.ranks, found.cores));
   if (oversubscribed) {
@@ -89,14 +83,17 @@ void add_link_readings(RanksReport& found) {
   found.report.readings = {latency, bandwidth};
 }
 
-RanksReport measure_forked(int ranks, Effort effort, const StepProgress& progress) {
+using RankWork = std::function<void(const MeasuringRank& rank)>;
+
+void work_on_forked(int ranks, const StepProgress& progress, const RankWork& work) {
   const int cores = usable_cores();
   const std::shared_ptr<SharedRegion> region = make_shared_region(ranks);
   const RankProcesses others(ranks, [&](int rank) {
     leave_signals_to_leader();
     const std::unique_ptr<Communicator> mine = join_shared_region(region, rank);
+    mine->set_deadline(kRanksDeadline);
     try {
-      measure_on(*mine, LinkMethod::shared_memory, cores, effort, {});
+      work({*mine, LinkMethod::shared_memory, cores, {}});
     } catch (const std::exception& error) {
       mine->fail(fmt::format("rank {}: {}", rank, error.what()));
       _exit(kFailedRankExitCode);
@@ -106,15 +103,16 @@ RanksReport measure_forked(int ranks, Effort effort, const StepProgress& progres
       join_shared_region(region, 0, [&others] { return others.lost(); });
   const AffinityScope restored;
   use_own_processors(0, ranks);
+  mine->set_deadline(kRanksDeadline);
   try {
-    return measure_on(*mine, LinkMethod::shared_memory, cores, effort, progress);
+    work({*mine, LinkMethod::shared_memory, cores, progress});
   } catch (const Error& error) {
     mine->fail(error.what());  // who still waits ends
     throw;
   }
 }
 
-RanksReport measure_under_mpi(int ranks, Effort effort, const StepProgress& progress) {
+void work_under_mpi(int ranks, const StepProgress& progress, const RankWork& work) {
   const std::unique_ptr<Communicator> world = make_mpi_world();
   const bool leads = world->rank() == 0;
   if (ranks != world->size()) {
@@ -123,11 +121,15 @@ RanksReport measure_under_mpi(int ranks, Effort effort, const StepProgress& prog
   }
   // Not usable_cores(): mpirun may have confined each rank to a core of its own.
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  RanksReport found =
-      measure_on(*world, LinkMethod::mpi, cores, effort, leads ? progress : StepProgress());
+  world->set_deadline(kRanksDeadline);
+  try {
+    work({*world, LinkMethod::mpi, cores, leads ? progress : StepProgress()});
+  } catch (const Error& error) {
+    world->fail(leads ? error.what() : fmt::format("rank {}: {}", world->rank(), error.what()));
+    throw;
+  }
   world->close();
   if (!leads) _exit(0);
-  return found;
 }
 
 }  // namespace
@@ -136,25 +138,54 @@ double RanksReport::predicted_s(const CollectiveTime& time) const {
   return collective_seconds(method, time.kind, time.bytes, ranks, link);
 }
 
+bool RanksReport::is_point(const CollectiveTime& time) const {
+  return (time.kind == Collective::all_gather && !link.exchanges.empty()) ||
+         (time.kind == Collective::send && !link.messages.empty());
+}
+
 double RanksReport::median_error() const {
   std::vector<double> errors;
   for (const CollectiveTime& time : times) {
-    if (!time.doubt.empty()) continue;
+    if (!time.doubt.empty() || is_point(time)) continue;
     errors.push_back(std::abs(predicted_s(time) / time.seconds - 1));
   }
   return errors.empty() ? 0 : median(errors);
 }
 
+void on_every_rank(int ranks, const StepProgress& progress,
+                   const std::function<void(const MeasuringRank& rank)>& work) {
+  if (mpi_processes() > 1) return work_under_mpi(ranks, progress, work);
+  refuse_tasks_without_pmix();
+  work_on_forked(ranks, progress, work);
+}
+
+int count_different(Communicator& ranks, const std::string& name) {
+  constexpr size_t kNameBytes = 256;
+  std::array<char, kNameBytes> mine{};
+  name.copy(mine.data(), mine.size() - 1);
+  std::vector<char> all(kNameBytes * size_t(ranks.size()));
+  ranks.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::set<std::string> names;
+  for (size_t at = 0; at < all.size(); at += kNameBytes) names.insert(&all[at]);
+  return static_cast<int>(names.size());
+}
+
 RanksReport measure_ranks(int ranks, Effort effort, const StepProgress& progress) {
-  RanksReport found = mpi_processes() > 1 ? measure_under_mpi(ranks, effort, progress)
-                                          : measure_forked(ranks, effort, progress);
+  RanksReport found;
+  on_every_rank(ranks, progress,
+                [&](const MeasuringRank& rank) { found = measure_on(rank, effort); });
   add_link_readings(found);
   return found;
 }
 
 nlohmann::json ranks_to_json(const RanksReport& found, const std::string& date, Effort effort) {
   nlohmann::json file = report_to_json(found.report, date, effort);
-  for (nlohmann::json& link : file["links"]) link["max_devices"] = found.ranks;
+  for (nlohmann::json& link : file["links"]) {
+    link["max_devices"] = found.ranks;
+    for (const LinkPoint& p : found.link.exchanges)
+      link["exchanges"].push_back({p.bytes, p.seconds});
+    for (const LinkPoint& p : found.link.messages) link["messages"].push_back({p.bytes, p.seconds});
+  }
   nlohmann::json& ranks = file["measurement"]["ranks"];
   ranks = {{"ranks", found.ranks},
            {"hosts", found.hosts},

@@ -1,7 +1,9 @@
 // `ridge measure --ranks`: the collectives between processes, and the link that explains them.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "measure/ranks/measure_collectives.h"
 
@@ -15,7 +17,8 @@ struct RanksReport {
   Report report;  // the link as readings; conditions
 
   double predicted_s(const CollectiveTime& time) const;
-  // |predicted / measured - 1| over all that is not in doubt.
+  bool is_point(const CollectiveTime& time) const;  // of the link: it predicts itself
+  // |predicted / measured - 1| over all that is not in doubt and no point of the link.
   double median_error() const;
 };
 
@@ -24,6 +27,19 @@ struct RanksReport {
 // rank 0; the processes of the other ranks end. Throws Error where MPI started another number of
 // processes, or a rank ends or does not answer within half a minute.
 RanksReport measure_ranks(int ranks, Effort effort, const StepProgress& progress);
+
+// Where a rank of a measurement is. `progress` is rank 0's.
+struct MeasuringRank {
+  Communicator& ranks;
+  LinkMethod method;
+  int cores;  // of this host, for all ranks on it
+  const StepProgress& progress;
+};
+// Does `work` on every rank, as measure_ranks() starts them. Returns on rank 0.
+void on_every_rank(int ranks, const StepProgress& progress,
+                   const std::function<void(const MeasuringRank& rank)>& work);
+// How many of the ranks' names are different: of hosts, or of devices.
+int count_different(Communicator& ranks, const std::string& name);
 
 // A machine file that holds the link, and all times under "measurement": docs/json.md.
 nlohmann::json ranks_to_json(const RanksReport& report, const std::string& date, Effort effort);
