@@ -13,18 +13,30 @@ namespace {
 
 struct DecodeModel {
   LabShape shape;
-  std::vector<Storage> storages;
+  std::vector<LabFormat> formats;
 };
 
 std::vector<DecodeModel> decode_models(const Lab& lab) {
+  const auto formats = [&](std::initializer_list<Storage> storages) {
+    std::vector<LabFormat> list;
+    for (const Storage storage : storages) list.push_back(lab_format(lab, storage));
+    return list;
+  };
   const LabShape small = lab_shape(lab);
-  if (lab.quick()) return {{small, {Storage::bf16, Storage::q4_0}}};
+  if (lab.quick()) return {{small, formats({Storage::bf16, Storage::q4_0})}};
   const LabShape medium = lab_large_shape(lab);
+  if (lab.on_cuda()) {
+    const LabShape one_billion{
+        .hidden = 2048, .layers = 16, .heads = 32, .kv_heads = 8, .ffn = 8192, .vocab = 128256};
+    return {{one_billion, formats({Storage::bf16, Storage::q8_0})},
+            {small, lab_formats(lab)},
+            {medium, formats({Storage::bf16, Storage::q8_0, Storage::q4_0})}};
+  }
   const LabShape large{
       .hidden = 1024, .layers = 16, .heads = 16, .kv_heads = 4, .ffn = 4096, .vocab = 16384};
-  return {{small, {Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0}},
-          {medium, {Storage::bf16, Storage::q8_0, Storage::q4_0}},
-          {large, {Storage::q8_0, Storage::q4_0}}};
+  return {{small, formats({Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0})},
+          {medium, formats({Storage::bf16, Storage::q8_0, Storage::q4_0})},
+          {large, formats({Storage::q8_0, Storage::q4_0})}};
 }
 
 LabResult run_decode(Lab& lab) {
@@ -33,24 +45,24 @@ LabResult run_decode(Lab& lab) {
   result.y = {"ms per token", true, 0, 0};
   const Level* cache = lab.machine().cache();
   const double cached = cache != nullptr ? cache->total_capacity().value_or(0) : 0;
-  double held = 0, slowest = 0, fastest = 0, plain = 0, least = 0, most = 0;
-  int streamed = 0;  // points whose weights come from memory
+  double slowest = 0, fastest = 0, plain = 0, least = 0, most = 0;
+  LabPoint doubtful;  // the last one on the line, if any
+  int streamed = 0;   // points whose weights come from memory
   for (const DecodeModel& model : decode_models(lab)) {
     LabSeries series;
-    for (const Storage storage : model.storages) {
-      const std::string name(storage_info(storage).name);
-      lab.step(
-          fmt::format("{} layers of {} columns, {}", model.shape.layers, model.shape.hidden, name));
-      const auto runner = lab_runner(lab, lab_weights(lab, model.shape, storage),
-                                     {.cache_tokens = 256, .max_tokens = 16});
-      const double bytes = runner->weights().bytes;
-      held = std::max(held, bytes + runner->repacked_bytes());
+    for (const LabFormat& format : model.formats) {
+      lab.step(fmt::format("{} layers of {} columns, {}", model.shape.layers, model.shape.hidden,
+                           format.name));
+      const auto runner =
+          lab_runner(lab, model.shape, format, {.cache_tokens = 256, .max_tokens = 16});
+      const double bytes = weights_read(lab, *runner);
       LabPredictor predictor(lab, *runner);
       LabStep step(*runner, 1, 64);
       LabPoint point = measure_step(lab, predictor, bytes / 1e6, step, 1e3);
-      point.label = fmt::format("{:.0f} MB, {}", bytes / 1e6, name);
+      point.label = fmt::format("{:.0f} MB, {}", bytes / 1e6, format.name);
       // Weights that stay in the cache are read at its rate: they are on another line.
       if (bytes > 1.5 * cached) {
+        if (point.doubtful()) doubtful = point;
         const double rate = bytes / (point.measured / 1e3);
         slowest = slowest > 0 ? std::min(slowest, rate) : rate;
         fastest = std::max(fastest, rate);
@@ -64,7 +76,6 @@ LabResult run_decode(Lab& lab) {
     }
     result.series.push_back(std::move(series));
   }
-  result.notes.push_back(memory_note(held));
   if (slowest == 0) {
     result.sentence =
         "The weights of all models fit this machine's cache: no point streams them "
@@ -74,7 +85,7 @@ LabResult run_decode(Lab& lab) {
   plain /= streamed;
   // One slope for all, and the slope is the bandwidth: formats and sizes change nothing else.
   const bool line = fastest < 1.5 * slowest && slowest > 0.6 * plain;
-  result.holds = line;
+  decide(result, line, {&doubtful});
   result.sentence = fmt::format(
       "From {} to {} of weights, in all formats, a token streams them at {} to {}; plain reads "
       "reach {}.",
@@ -98,9 +109,9 @@ const Experiment kDecodeExperiment{
     "milliseconds, in proportion.",
     "claims 3, 4 and 10",
     "ridge bench tinyllama-1.1b --weights random:1 --format q4_0",
-    true,
-    false,
+    run_decode,
+    run_decode,
     7,
-    run_decode};
+    {60e6, 900e6, 2e9, 30e9}};
 
 }  // namespace ridge

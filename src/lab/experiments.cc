@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -72,8 +73,9 @@ Agreement agreement_of(std::span<const LabResult> results) {
     }
   }
   if (!errors.empty()) {
-    std::nth_element(errors.begin(), errors.begin() + long(errors.size() / 2), errors.end());
+    std::sort(errors.begin(), errors.end());
     agreement.median_error = errors[errors.size() / 2];
+    agreement.p90_error = errors[size_t(std::lround(0.9 * double(errors.size() - 1)))];
   }
   return agreement;
 }
@@ -81,11 +83,35 @@ Agreement agreement_of(std::span<const LabResult> results) {
 std::string agreement_text(const Agreement& a) {
   std::string text = fmt::format("{} of {} points inside their band", a.inside, a.points);
   if (a.points > 0) {
-    text += fmt::format(" ({}), median error {}", pretty_percent(a.share()),
-                        pretty_percent(a.median_error));
+    text += fmt::format(" ({}), error {} (median), {} (90th percentile)", pretty_percent(a.share()),
+                        pretty_percent(a.median_error), pretty_percent(a.p90_error));
   }
-  if (a.left_out > 0) text += fmt::format("; {} doubtful points left out", a.left_out);
+  if (a.left_out > 0) {
+    text += fmt::format("; {} doubtful points left out ({} with them as outside)", a.left_out,
+                        pretty_percent(a.share_of_all()));
+  }
   return text;
+}
+
+void decide(LabResult& result, bool holds, const LabPoints& points) {
+  result.holds = holds;
+  for (const LabPoint* point : points) {
+    if (!point->doubtful() || !result.deciding_doubt.empty()) continue;
+    result.deciding_doubt =
+        fmt::format("the verdict rests on the point at {}, which is doubtful: {}",
+                    point->label.empty() ? pretty_number(point->x) : point->label, point->doubt);
+  }
+}
+
+LabPoints points_of(const LabSeries& series) {
+  LabPoints points;
+  for (const LabPoint& point : series.points) points.push_back(&point);
+  return points;
+}
+
+LabPoints operator+(LabPoints a, const LabPoints& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
 }
 
 LabJudgement judge(const LabResult& result, bool quick) {
@@ -97,6 +123,7 @@ LabJudgement judge(const LabResult& result, bool quick) {
   if (quick && a.points + a.left_out > 0) {
     return {LabVerdict::open, "--quick runs sizes that are too small to judge times by"};
   }
+  if (!result.deciding_doubt.empty()) return {LabVerdict::open, result.deciding_doubt};
   if (a.left_out > a.points) {
     return {LabVerdict::open, fmt::format("{} of {} points are doubtful: the machine was disturbed",
                                           a.left_out, a.left_out + a.points)};
@@ -108,36 +135,6 @@ LabJudgement judge(const LabResult& result, bool quick) {
                         a.inside, a.points)};
   }
   return {*result.holds ? LabVerdict::confirmed : LabVerdict::refuted, ""};
-}
-
-Plot lab_plot(const Experiment& experiment, const LabResult& result) {
-  Plot plot;
-  plot.title = experiment.question;
-  plot.x = result.x;
-  plot.y = result.y;
-  for (const LabSeries& series : result.series) {
-    Series line;
-    line.label = series.name + ", predicted";
-    line.dashed = true;
-    Series dots, circles;
-    dots.label = series.name;
-    circles.label = series.name + ", doubtful";
-    dots.points = circles.points = circles.hollow = true;
-    line.colour = dots.colour = circles.colour = int(&series - result.series.data());
-    for (const LabPoint& point : series.points) {
-      if (point.predicted()) {
-        line.x.push_back(point.x);
-        line.y.push_back(point.band.expected);
-      }
-      Series& to = point.doubtful() ? circles : dots;
-      to.x.push_back(point.x);
-      to.y.push_back(point.measured);
-    }
-    for (Series* part : {&line, &dots, &circles}) {
-      if (!part->x.empty()) plot.series.push_back(std::move(*part));
-    }
-  }
-  return plot;
 }
 
 }  // namespace ridge

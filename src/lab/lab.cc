@@ -37,48 +37,8 @@ double at_share(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(std::lround(share * double(sorted.size() - 1)))];
 }
 
-}  // namespace
-
-struct Lab::Watch {
-  Disturbance before = disturbance_now();
-};
-
-Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique<Watch>()) {
-  team_ = std::make_shared<ThreadTeam>(options.threads);
-  if (options.device == LabDevice::cuda) {
-    system_ = cuda_system();
-    return;
-  }
-  system_ = with_share_of_peak(find_system("this"), team_->size());
-  // The best of all passes stands, so another probe can only bring a ceiling nearer.
-  const int probes = options.quick ? 1 : 3;
-  for (int probe = 0; probe < probes && (probe == 0 || !ceilings_doubt_.empty()); ++probe) {
-    step("ceilings");
-    const LabMoment before = lab_moment();
-    system_ = with_probed_levels(system_, *team_, options.quick);
-    stores_ = probe_stores(system_.device, *team_, options.quick);
-    ceilings_doubt_ = doubt_between(before, lab_moment());
-  }
-}
-
-Lab::~Lab() = default;
-
-LabTime Lab::time(const std::function<void()>& work, double budget_s) {
-  if (quick()) budget_s /= 3;
-  work();  // warms caches and page tables
-  std::vector<double> seconds, preempted;
-  const auto start = std::chrono::steady_clock::now();
-  while (seconds.size() < kLeastRepeats ||
-         (elapsed_s(start) < budget_s && seconds.size() < kMostRepeats)) {
-    if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
-    const long switches = involuntary_switches();
-    const auto began = std::chrono::steady_clock::now();
-    work();
-    const double took = elapsed_s(began);
-    (involuntary_switches() == switches ? seconds : preempted).push_back(took);
-    const double limit = seconds.empty() ? 10 * budget_s + 1 : 5 * budget_s;
-    if (elapsed_s(start) > limit && seconds.size() + preempted.size() >= 3) break;
-  }
+// Median and spread of samples. `preempted` ones count where too few others are left.
+LabTime summary_of(std::vector<double> seconds, const std::vector<double>& preempted) {
   const bool disturbed = seconds.size() < 3;  // too few to judge by
   if (disturbed) seconds.insert(seconds.end(), preempted.begin(), preempted.end());
   std::sort(seconds.begin(), seconds.end());
@@ -95,12 +55,104 @@ LabTime Lab::time(const std::function<void()>& work, double budget_s) {
   return time;
 }
 
-LabPoint Lab::measure(double x, const Band& band, const std::function<void()>& work,
-                      const std::function<double(double)>& value) {
-  if (options_.progress && band.expected > 0) {
-    options_.progress(fmt::format("{}, predicted {} ({} - {})", step_, pretty_number(band.expected),
-                                  pretty_number(band.low), pretty_number(band.high)));
+struct TimedCall {
+  double seconds = 0;
+  bool preempted = false;
+};
+
+TimedCall timed_call(const std::function<void()>& work) {
+  const long switches = involuntary_switches();
+  const auto began = std::chrono::steady_clock::now();
+  work();
+  return {elapsed_s(began), involuntary_switches() != switches};
+}
+
+}  // namespace
+
+struct Lab::Watch {
+  Disturbance before = disturbance_now();
+};
+
+Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique<Watch>()) {
+  check_interrupt();
+  // On CUDA the host only queues steps.
+  team_ = std::make_shared<ThreadTeam>(on_cuda() ? 1 : options.threads);
+  if (on_cuda()) {
+    system_ = cuda_system();
+    return;
   }
+  if (!options.ceilings) return;
+  system_ = with_share_of_peak(find_system("this"), team_->size());
+  // The best of all passes stands, so another probe can only bring a ceiling nearer.
+  const int probes = options.quick ? 1 : 3;
+  for (int probe = 0; probe < probes && (probe == 0 || !ceilings_doubt_.empty()); ++probe) {
+    step("ceilings");
+    const LabMoment before = lab_moment();
+    system_ = with_probed_levels(system_, *team_, options.quick, [this] { check_interrupt(); });
+    stores_ = probe_stores(system_.device, *team_, options.quick);
+    ceilings_doubt_ = doubt_between(before, lab_moment());
+  }
+}
+
+Lab::~Lab() = default;
+
+LabTime Lab::time(const std::function<void()>& work, double budget_s) {
+  if (quick()) budget_s /= 3;
+  work();  // warms caches and page tables
+  std::vector<double> seconds, preempted;
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds.size() < kLeastRepeats ||
+         (elapsed_s(start) < budget_s && seconds.size() < kMostRepeats)) {
+    check_interrupt();
+    const TimedCall call = timed_call(work);
+    (call.preempted ? preempted : seconds).push_back(call.seconds);
+    const double limit = seconds.empty() ? 10 * budget_s + 1 : 5 * budget_s;
+    if (elapsed_s(start) > limit && seconds.size() + preempted.size() >= 3) break;
+  }
+  return summary_of(std::move(seconds), preempted);
+}
+
+LabPair Lab::alternate(const std::function<void()>& first, const std::function<void()>& second,
+                       double budget_s) {
+  if (quick()) budget_s /= 3;
+  first(), second();  // warms caches and page tables
+  std::vector<double> firsts, seconds, ratios;
+  const LabMoment before = lab_moment();
+  const auto start = std::chrono::steady_clock::now();
+  while (ratios.size() < kLeastRepeats ||
+         (elapsed_s(start) < budget_s && ratios.size() < kMostRepeats)) {
+    check_interrupt();
+    const TimedCall a = timed_call(first), b = timed_call(second);
+    const bool late = elapsed_s(start) > 5 * budget_s;
+    if ((a.preempted || b.preempted) && !late) continue;  // both again: a pair is of one moment
+    firsts.push_back(a.seconds);
+    seconds.push_back(b.seconds);
+    ratios.push_back(a.seconds / b.seconds);
+    if (late && ratios.size() >= 3) break;
+  }
+  const LabTime ratio = summary_of(ratios, {});
+  LabPair pair{summary_of(firsts, {}), summary_of(seconds, {}), 0, ratio.doubt};
+  std::sort(ratios.begin(), ratios.end());
+  pair.ratio = at_share(ratios, 0.5);
+  const std::string disturbed = doubt_between(before, lab_moment());
+  if (!disturbed.empty()) pair.first.doubt = pair.second.doubt = pair.doubt = disturbed;
+  return pair;
+}
+
+void Lab::say(const std::string& what) {
+  const auto& tell = options_.announce ? options_.announce : options_.progress;
+  if (tell) tell(what);
+}
+
+void Lab::announce(const LabBand& band, const std::string& what) {
+  if (band.expected <= 0) return;
+  say(fmt::format("{}{}, predicted {} ({} - {})", step_, what.empty() ? "" : ", " + what,
+                  pretty_number(band.expected), pretty_number(band.low), pretty_number(band.high)));
+}
+
+LabPoint Lab::measure(double x, const LabBand& band, const std::function<void()>& work,
+                      const std::function<double(double)>& value) {
+  announce(band);
   LabTime took;
   for (int attempt = 0; attempt < (quick() ? 1 : 2); ++attempt) {
     const LabMoment before = lab_moment();
@@ -118,8 +170,12 @@ LabPoint Lab::measure(double x, const Band& band, const std::function<void()>& w
   return point;
 }
 
-void Lab::step(const std::string& what) {
+void Lab::check_interrupt() const {
   if (options_.interrupted && *options_.interrupted) throw LabInterrupted();
+}
+
+void Lab::step(const std::string& what) {
+  check_interrupt();
   step_ = what;
   if (options_.progress) options_.progress(what);
 }
@@ -128,14 +184,15 @@ std::vector<std::string> Lab::conditions() const {
   return disturbances_between(watch_->before, disturbance_now(), team_->size());
 }
 
-Band expected_seconds(const Lab& lab, const Op& op, double working_set) {
+LabBand expected_seconds(const Lab& lab, const Op& op, double working_set) {
   Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
   place_working_set(ceilings, lab.machine(), working_set);
   const Estimate e = estimate(op, ceilings);
-  return {0.9 * e.roof_s, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
+  return {std::min(e.low_s, 0.87 * e.expected_s), e.expected_s,
+          std::max(e.high_s, 1.15 * e.expected_s)};
 }
 
-Band loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops) {
+LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops) {
   const Machine& machine = lab.machine();
   const StoreRates& rates = lab.stores();
   const double read = machine.memory().read_bandwidth.value_or(0);
@@ -146,13 +203,13 @@ Band loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops)
                         (cached > 0 ? cached / *machine.cache()->read_bandwidth : 0);
   const double peak = machine.peak_of(DType::fp32).value_or(0);
   const double roof = std::max(bytes * byte_s, peak > 0 ? flops / peak : 0);
-  const Band rate = rate_under(1);
+  const LabBand rate = rate_under(1);
   return {roof / rate.high, roof / rate.expected, roof / rate.low};
 }
 
-Band rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }
+LabBand rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }
 
-Band operator+(const Band& a, const Band& b) {
+LabBand operator+(const LabBand& a, const LabBand& b) {
   return {a.low + b.low, a.expected + b.expected, a.high + b.high};
 }
 

@@ -22,7 +22,11 @@ struct LabOptions {
   LabDevice device = LabDevice::cpu;
   bool quick = false;  // fewer points and repeats
   int threads = 0;     // CPU; 0: one per core
+  // false: no experiment predicts anything, so the machine is neither detected nor probed (CPU).
+  bool ceilings = true;
   std::function<void(const std::string& step)> progress;
+  // A prediction, before its point is measured. Empty: it goes to `progress`.
+  std::function<void(const std::string& prediction)> announce;
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -30,6 +34,13 @@ struct LabTime {
   double seconds = 0;  // median of the repeats
   double spread = 0;
   std::string doubt;
+};
+
+// Two ways to do the same, timed in turns, so that drift of the machine hits both.
+struct LabPair {
+  LabTime first, second;
+  double ratio = 0;   // median of first / second over the pairs
+  std::string doubt;  // of the ratio
 };
 
 class Lab {
@@ -41,6 +52,12 @@ class Lab {
 
   const LabOptions& options() const { return options_; }
   bool quick() const { return options_.quick; }
+  bool on_cuda() const { return options_.device == LabDevice::cuda; }
+  // `quick_size` in a quick lab, else the device's size.
+  template <typename T>
+  T sized(T quick_size, T cpu_size, T cuda_size) const {
+    return quick() ? quick_size : on_cuda() ? cuda_size : cpu_size;
+  }
   const System& system() const { return system_; }
   const Machine& machine() const { return system_.device; }
   const StoreRates& stores() const { return stores_; }
@@ -51,9 +68,19 @@ class Lab {
   // repeats over about `budget_s`. Preempted repeats are taken again. Throws LabInterrupted.
   LabTime time(const std::function<void()>& work, double budget_s = 0.15);
 
+  // Times both in turns over about `budget_s`. Throws LabInterrupted.
+  LabPair alternate(const std::function<void()>& first, const std::function<void()>& second,
+                    double budget_s = 0.5);
+
+  // A line that is known before the measurement: a prediction, the memory that is needed.
+  void say(const std::string& what);
+  // Says what is predicted for the step that runs now, before it is measured. `what` names the
+  // value where a step has several.
+  void announce(const LabBand& band, const std::string& what = "");
+
   // A point whose band was fixed before `work` ran. `value` turns seconds into what the axis shows.
   // A doubtful measurement is taken once more.
-  LabPoint measure(double x, const Band& band, const std::function<void()>& work,
+  LabPoint measure(double x, const LabBand& band, const std::function<void()>& work,
                    const std::function<double(double seconds)>& value);
 
   // Why the ceilings may be wrong, and with them every prediction; empty: no reason seen.
@@ -61,6 +88,7 @@ class Lab {
 
   // Tells what runs now, and throws LabInterrupted where the user asked to stop.
   void step(const std::string& what);
+  void check_interrupt() const;  // throws LabInterrupted
 
   // Lines about this run: clocks, load, steal. Valid after the experiment.
   std::vector<std::string> conditions() const;
@@ -78,20 +106,20 @@ class Lab {
 struct LabInterrupted {};
 
 // Time of an operator of the engine that reads and writes `working_set` bytes in all: where they
-// fit the last cache, they stream from it. The band spans the roof and what the engine's kernels
-// reach.
-Band expected_seconds(const Lab& lab, const Op& op, double working_set);
+// fit the last cache, they stream from it. The band is the stack's, and at least 15 % wide on
+// either side: one operator is timed here, and the stack's band is that of whole steps.
+LabBand expected_seconds(const Lab& lab, const Op& op, double working_set);
 
 // What a loop of the lab itself does with its arrays.
 enum class LoopStores : uint8_t { none, in_place, one_input, two_inputs };
 // Time of such a loop over arrays in memory, with as many bytes as STREAM counts: under the roof of
 // its bytes and FLOPs as rate_under() has it. Arrays that fit the last cache stream from it.
-Band loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops);
+LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops);
 
 // A rate under its roof. The ceilings are the best passes of `ridge measure`; the median pass of a
 // plain vector loop reaches 60 to 100 % of such a ceiling, and 10 % above it is measuring error.
-Band rate_under(double roof);
+LabBand rate_under(double roof);
 // Parts that run one after the other.
-Band operator+(const Band& a, const Band& b);
+LabBand operator+(const LabBand& a, const LabBand& b);
 
 }  // namespace ridge

@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/account/bench_steps.h"
+#include "engine/cuda/layout/device_format.h"
 #include "engine/generate.h"
 #include "engine/weights/random_weights.h"
+#include "lab/line_order.h"
 #include "step/lower.h"
 
 namespace ridge {
@@ -19,7 +21,7 @@ namespace {
 constexpr uint64_t kLabSeed = 1;
 
 System step_system(Lab& lab, Runner& runner) {
-  if (lab.options().device == LabDevice::cuda) return lab.system();
+  if (lab.on_cuda()) return lab.system();
   runner.read_rate();  // finds the caches cold
   std::array<double, 7> rates;
   for (double& rate : rates) rate = runner.read_rate();
@@ -27,9 +29,28 @@ System step_system(Lab& lab, Runner& runner) {
   return with_read_rate(lab.system(), runner, rates[rates.size() / 2]);
 }
 
+// All pages of a pool that nobody holds, to be acquired in random order.
+void shuffle_pages(PagePool& pool, uint64_t seed) {
+  std::vector<int> pages;
+  while (const std::optional<int> page = pool.acquire()) pages.push_back(*page);
+  for (const uint32_t at : shuffled_lines(pages.size(), seed)) pool.release(pages[at]);
+}
+
 }  // namespace
 
 LabShape lab_shape(const Lab& lab) {
+  if (lab.on_cuda() && lab.quick()) {
+    return {.hidden = 1024, .layers = 4, .heads = 16, .kv_heads = 4, .ffn = 4096, .vocab = 32000};
+  }
+  if (lab.on_cuda()) {  // Llama-3-8B
+    return {.hidden = 4096,
+            .layers = 32,
+            .heads = 32,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .ffn = 14336,
+            .vocab = 128256};
+  }
   if (lab.quick())
     return {.hidden = 128,
             .layers = 2,
@@ -43,7 +64,46 @@ LabShape lab_shape(const Lab& lab) {
 
 LabShape lab_large_shape(const Lab& lab) {
   if (lab.quick()) return lab_shape(lab);
+  if (lab.on_cuda()) {  // Llama-2-13B with 8 KV heads
+    return {.hidden = 5120,
+            .layers = 40,
+            .heads = 40,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .ffn = 13824,
+            .vocab = 32000};
+  }
   return {.hidden = 768, .layers = 12, .heads = 12, .kv_heads = 4, .ffn = 3072, .vocab = 16384};
+}
+
+LabFormat lab_format(const Lab& lab, Storage storage) {
+  const StorageInfo& info = storage_info(storage);
+  LabFormat format{std::string(info.name), info.bits(), storage, cuda::WeightFormat::bf16};
+  if (!lab.on_cuda()) return format;
+  if (storage == Storage::q8_0) format.device = cuda::WeightFormat::int8;
+  if (storage == Storage::q4_0) format.device = cuda::WeightFormat::int4;
+  const Format stored = stored_format(format.device);
+  format.name = stored.name, format.bits = stored.bits;
+  return format;
+}
+
+std::vector<LabFormat> lab_formats(const Lab& lab) {
+  std::vector<LabFormat> formats;
+  if (lab.on_cuda()) {
+    for (const cuda::WeightFormat device : device_formats()) {
+      const Format stored = stored_format(device);
+      formats.push_back({stored.name, stored.bits, Storage::bf16, device});
+    }
+    return formats;
+  }
+  std::vector<Storage> storages{Storage::bf16, Storage::q8_0, Storage::q4_0};
+  if (!lab.quick()) {
+    storages = {Storage::f32,  Storage::f16,  Storage::bf16, Storage::q8_0,
+                Storage::q6_k, Storage::q5_1, Storage::q5_0, Storage::q5_k,
+                Storage::q4_1, Storage::q4_0, Storage::q4_k};
+  }
+  for (const Storage storage : storages) formats.push_back(lab_format(lab, storage));
+  return formats;
 }
 
 Weights lab_weights(Lab& lab, const LabShape& shape, Storage storage) {
@@ -57,15 +117,32 @@ Weights lab_weights(Lab& lab, const LabShape& shape, Storage storage) {
                               {"vocab_size", shape.vocab},
                               {"max_position_embeddings", 1 << 17},
                               {"torch_dtype", "bfloat16"},
-                              {"tie_word_embeddings", true}};
-  return random_weights_of(config, fmt::format("lab-{}x{}", shape.layers, shape.hidden), storage,
-                           kLabSeed, lab.team().size());
+                              {"tie_word_embeddings", !lab.on_cuda()}};
+  const std::string name = fmt::format("lab-{}x{}", shape.layers, shape.hidden);
+  if (lab.on_cuda()) return undrawn_weights_of(config, name);
+  return random_weights_of(config, name, storage, kLabSeed, lab.team().size());
 }
 
 std::unique_ptr<Runner> lab_runner(Lab& lab, Weights weights, RunnerOptions options) {
-  if (lab.options().device == LabDevice::cuda) return make_cuda_runner(std::move(weights), options);
+  if (lab.on_cuda()) return make_cuda_runner(std::move(weights), options);
   options.team = lab.shared_team();
   return make_cpu_runner(std::move(weights), options);
+}
+
+std::unique_ptr<Runner> lab_runner(Lab& lab, const LabShape& shape, const LabFormat& format,
+                                   RunnerOptions options) {
+  options.device_format = format.device;
+  if (lab.on_cuda()) options.kv = KvStorage::bf16;
+  return lab_runner(lab, lab_weights(lab, shape, format.storage), std::move(options));
+}
+
+double weights_read(const Lab& lab, const Runner& runner) {
+  return lab.on_cuda() ? runner.repacked_bytes() : runner.weights().bytes;
+}
+
+double weights_held(const Lab& lab, const Runner& runner) {
+  if (!lab.on_cuda()) return runner.weights().bytes + runner.repacked_bytes();
+  return runner.repacked_bytes() + runner.weights().embed.bytes();  // the embedding is not packed
 }
 
 LabPredictor::LabPredictor(Lab& lab, Runner& runner)
@@ -97,19 +174,20 @@ double LabPredictor::bandwidth(const Sequences& sequences) {
   return place({&sequences, 1}).bandwidth;
 }
 
-Band band_of(const StepEstimate& estimate) {
-  return {std::min(estimate.roof_s, estimate.low_s), estimate.expected_s, estimate.high_s};
+LabBand band_of(const StepEstimate& estimate) {
+  return {estimate.low_s, estimate.expected_s, estimate.high_s};
 }
 
-Band scaled(const Band& band, double factor) {
+LabBand scaled(const LabBand& band, double factor) {
   return {band.low * factor, band.expected * factor, band.high * factor};
 }
 
-Band rate_of(const Band& seconds, double amount) {
+LabBand rate_of(const LabBand& seconds, double amount) {
   return {amount / seconds.high, amount / seconds.expected, amount / seconds.low};
 }
 
-LabStep::LabStep(Runner& runner, int batch, int context, int fresh)
+LabStep::LabStep(Runner& runner, int batch, int context, int fresh,
+                 std::optional<uint64_t> page_seed)
     : runner_(&runner),
       batch_(batch),
       context_(context),
@@ -117,6 +195,7 @@ LabStep::LabStep(Runner& runner, int batch, int context, int fresh)
       pool_(runner.page_count(), runner.options().page_tokens),
       tokens_(some_tokens(batch * fresh, runner.weights().architecture.vocab, 2)),
       greedy_(size_t(batch), TopLogitsRequest{}) {
+  if (page_seed) shuffle_pages(pool_, *page_seed);
   std::vector<PageCopy> copies;  // none: nothing is shared
   for (int s = 0; s < batch; ++s) {
     kv_.emplace_back(pool_);
@@ -139,22 +218,20 @@ Sequences LabStep::sequences() const {
 }
 
 LabPoint measure_step(Lab& lab, LabPredictor& predictor, double x, LabStep& step, double factor) {
-  const Band band = scaled(band_of(predictor.step(step.sequences())), factor);
+  const LabBand band = scaled(band_of(predictor.step(step.sequences())), factor);
   return lab.measure(
       x, band, [&] { step(); }, [&](double seconds) { return seconds * factor; });
 }
 
-std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, int count) {
+std::vector<Token> lab_continue(Runner& runner, std::span<const Token> prompt, int count,
+                                std::optional<uint64_t> page_seed) {
   PagePool pool(runner.page_count(), runner.options().page_tokens);
+  if (page_seed) shuffle_pages(pool, *page_seed);
   KvSequence sequence(pool);
   GenerateOptions options;
   options.max_tokens = count;
   options.ignore_end = true;
   return generate(runner, sequence, prompt, options, {}).tokens;
-}
-
-std::string memory_note(double bytes) {
-  return fmt::format("Holds up to {} while it runs.", pretty_bytes(bytes));
 }
 
 }  // namespace ridge

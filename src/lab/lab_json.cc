@@ -1,6 +1,8 @@
 #include "lab/lab_json.h"
 
-#include <fmt/format.h>
+#include <vector>
+
+#include "lab/lab_memory.h"
 
 namespace ridge {
 namespace {
@@ -13,66 +15,52 @@ Json point_json(const LabPoint& point) {
     json["low"] = point.band.low;
     json["high"] = point.band.high;
     json["inside"] = point.inside();
+    json["error"] = point.error();
   }
   if (!point.doubt.empty()) json["doubt"] = point.doubt;
   return json;
 }
 
-Json agreement_json(const Agreement& agreement) {
+Json numbers_of(const Agreement& agreement) {
   return {{"points", agreement.points},
           {"inside", agreement.inside},
           {"left_out", agreement.left_out},
           {"share", agreement.share()},
-          {"median_error", agreement.median_error}};
+          {"share_of_all", agreement.share_of_all()},
+          {"median_error", agreement.median_error},
+          {"p90_error", agreement.p90_error}};
 }
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
+double number_in(const Json& json, const char* field) {
+  return json.contains(field) && json[field].is_number() ? json[field].get<double>() : 0;
+}
+
+// The points that point_json() wrote, as far as agreement needs them.
+LabResult points_in(const Json& experiment) {
+  LabResult result;
+  if (!experiment.contains("series")) return result;
+  for (const Json& series : experiment["series"]) {
+    LabSeries& to = result.series.emplace_back();
+    for (const Json& json : series["points"]) {
+      LabPoint point;
+      point.measured = number_in(json, "measured");
+      point.band = {number_in(json, "low"), number_in(json, "predicted"), number_in(json, "high")};
+      if (json.contains("doubt")) point.doubt = "doubtful";
+      to.points.push_back(std::move(point));
     }
   }
-  return out;
+  return result;
 }
-
-std::string section_html(const LabRun& run) {
-  const Experiment& e = *run.experiment;
-  std::string html = fmt::format(
-      "<section id=\"{0}\"><h2>{1}</h2>\n<p class=\"claim\">{2} <span>({3})</span></p>\n"
-      "<p class=\"{4}\"><b>{4}</b>: {5}</p>\n",
-      e.name, escape_html(e.question), escape_html(e.claim), escape_html(e.source),
-      lab_verdict_name(run.judgement.verdict), escape_html(lab_answer(run)));
-  const Plot plot = lab_plot(e, run.result);
-  if (!plot.series.empty()) html += draw_svg(plot);
-  html += "<ul>";
-  for (const LabCheck& check : run.result.checks) {
-    html +=
-        fmt::format("<li>{}: {}</li>", escape_html(check.what), check.holds ? "holds" : "FAILS");
-  }
-  for (const std::string& note : run.result.notes) {
-    html += fmt::format("<li>{}</li>", escape_html(note));
-  }
-  return html + fmt::format("</ul><p>Next: {}. Command: <code>ridge lab {}</code></p></section>\n",
-                            escape_html(e.next), e.name);
-}
-
-constexpr const char* kLabStyle = R"(<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1f2328; background: #ffffff; }
-svg { max-width: 100%; height: auto; } h2 { margin-top: 3rem; } .claim { font-style: italic; }
-.claim span { opacity: 0.7; } .confirmed b { color: #1a7f37; } .refuted b { color: #cf222e; }
-.open b { color: #9a6700; } code { background: #8883; padding: 0 0.3em; }
-@media (prefers-color-scheme: dark) { body { color: #e6edf3; background: #0d1117; } }
-</style>)";
 
 }  // namespace
 
-Json to_json(const Experiment& e) {
+Json agreement_json(const Json& experiments) {
+  std::vector<LabResult> results;
+  for (const Json& experiment : experiments) results.push_back(points_in(experiment));
+  return numbers_of(agreement_of(results));
+}
+
+Json to_json(const Experiment& e, LabDevice device) {
   static constexpr const char* kTopics[] = {"machine", "model", "kernels", "formats", "serving"};
   return {{"name", e.name},
           {"topic", kTopics[int(e.topic)]},
@@ -80,10 +68,11 @@ Json to_json(const Experiment& e) {
           {"claim", e.claim},
           {"source", e.source},
           {"next", e.next},
-          {"command", fmt::format("ridge lab {}", e.name)},
-          {"cpu", e.on_cpu},
-          {"cuda", e.on_cuda},
-          {"about_s", e.seconds}};
+          {"command", lab_command(e, device)},
+          {"cpu", e.on_cpu != nullptr},
+          {"cuda", e.on_cuda != nullptr},
+          {"about_s", e.seconds},
+          {"memory_bytes", announced_bytes(e, device, false)}};
 }
 
 Json to_json(const LabRun& run) {
@@ -97,16 +86,19 @@ Json to_json(const LabRun& run) {
   for (const LabCheck& check : run.result.checks) {
     checks.push_back({{"what", check.what}, {"holds", check.holds}});
   }
-  Json json = to_json(*run.experiment);
+  Json json = to_json(*run.experiment, run.device);
+  json["memory_bytes"] = run.announced_bytes;
+  if (run.peak_bytes > 0) json["peak_bytes"] = run.peak_bytes;
   json["verdict"] = lab_verdict_name(run.judgement.verdict);
   if (!run.judgement.reason.empty()) json["reason"] = run.judgement.reason;
   json["sentence"] = run.result.sentence;
   json["x"] = {{"label", run.result.x.label}, {"log", run.result.x.log}};
+  if (run.result.categories) json["x"]["categories"] = true;
   json["y"] = {{"label", run.result.y.label}, {"log", run.result.y.log}};
   json["series"] = std::move(series);
   json["checks"] = std::move(checks);
   json["notes"] = run.result.notes;
-  json["agreement"] = agreement_json(agreement_of({&run.result, 1}));
+  json["agreement"] = numbers_of(agreement_of({&run.result, 1}));
   json["seconds"] = run.seconds;
   return json;
 }
@@ -115,28 +107,15 @@ Json to_json(const LabReport& report) {
   Json runs = Json::array();
   for (const LabRun& run : report.runs) runs.push_back(to_json(run));
   return {{"device", report.device},
+          {"backend", lab_device_name(report.backend)},
           {"ceilings", report.ceilings},
           {"date", report.date},
           {"seconds", seconds_of(report)},
           {"quick", report.quick},
+          {"interrupted", report.interrupted},
           {"conditions", report.conditions},
-          {"agreement", agreement_json(agreement_of(report))},
+          {"agreement", numbers_of(agreement_of(report))},
           {"experiments", std::move(runs)}};
-}
-
-std::string lab_html(const LabReport& report) {
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width\"><title>Ridge lab</title>\n{}</head><body>\n<h1>The lab</h1>\n"
-      "<p>{}, {}{}. {}. Bands were fixed before anything was measured; circles are doubtful "
-      "points.</p>\n",
-      kLabStyle, escape_html(report.device), escape_html(report.date),
-      report.quick ? ", quick" : "", escape_html(agreement_text(agreement_of(report))));
-  for (const std::string& line : report.conditions) {
-    html += fmt::format("<p>Disturbed: {}</p>\n", escape_html(line));
-  }
-  for (const LabRun& run : report.runs) html += section_html(run);
-  return html + "</body></html>\n";
 }
 
 }  // namespace ridge

@@ -8,10 +8,12 @@
 
 namespace ridge {
 
-// One experiment with its results; and without, for the list.
+// One experiment with its results; and without, for the list of a device.
 Json to_json(const LabRun& run);
-Json to_json(const Experiment& experiment);
+Json to_json(const Experiment& experiment, LabDevice device);
 Json to_json(const LabReport& report);
+// Of experiments with results as to_json() wrote them: the field "agreement" of a report.
+Json agreement_json(const Json& experiments);
 std::string lab_html(const LabReport& report);
 
 }  // namespace ridge

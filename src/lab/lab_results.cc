@@ -10,9 +10,10 @@ namespace ridge {
 namespace {
 
 // Not beside machine files: the atlas reads every JSON file of their folder.
-std::string results_path() {
+std::string results_path(LabDevice device) {
   const std::string folder = user_folder();
-  return folder.empty() ? "" : folder + "/lab/results.json";
+  if (folder.empty()) return "";
+  return folder + (device == LabDevice::cuda ? "/lab/results-cuda.json" : "/lab/results-cpu.json");
 }
 
 bool has_points(const Json& experiment) {
@@ -49,8 +50,12 @@ Json read_results(const std::string& path) {
   return results;
 }
 
+LabDevice device_of_results(const Json& results) {
+  return results.value("backend", "cpu") == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+}
+
 void keep_results(const Json& results) {
-  const std::string path = results_path();
+  const std::string path = results_path(device_of_results(results));
   if (path.empty()) return;
   try {
     std::error_code ignored;
@@ -61,10 +66,20 @@ void keep_results(const Json& results) {
   }
 }
 
-std::string kept_results_path() {
-  const std::string path = results_path();
+std::string kept_results_path(LabDevice device) {
+  const std::string path = results_path(device);
   std::error_code none;
   return !path.empty() && std::filesystem::exists(path, none) ? path : "";
+}
+
+std::string kept_results_path() {
+  const std::string cpu = kept_results_path(LabDevice::cpu);
+  const std::string cuda = kept_results_path(LabDevice::cuda);
+  if (cpu.empty() || cuda.empty()) return cpu.empty() ? cuda : cpu;
+  std::error_code none;
+  const bool cuda_later =
+      std::filesystem::last_write_time(cuda, none) > std::filesystem::last_write_time(cpu, none);
+  return cuda_later ? cuda : cpu;
 }
 
 }  // namespace ridge

@@ -5,9 +5,14 @@
 
 #include <chrono>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/units.h"
+#include "lab/lab_doubt.h"
+#include "lab/lab_memory.h"
+#include "machine/detect.h"
 #include "measure/cpu/noise.h"
 
 namespace ridge {
@@ -29,22 +34,49 @@ void doubt_all(LabResult& result, const std::string& why) {
 
 std::string why_not_on(const Experiment& experiment, LabDevice device) {
   const bool cuda = device == LabDevice::cuda;
-  if (cuda ? experiment.on_cuda : experiment.on_cpu) return "";
+  if ((cuda ? experiment.on_cuda : experiment.on_cpu) != nullptr) return "";
   if (experiment.needs) return experiment.needs;
   return fmt::format("{} has no {} variant yet.", experiment.name, cuda ? "CUDA" : "CPU");
 }
 
+std::string_view lab_device_name(LabDevice device) {
+  return device == LabDevice::cuda ? "cuda" : "cpu";
+}
+
+std::string lab_command(const Experiment& experiment, LabDevice device) {
+  return fmt::format("ridge lab {}{}", experiment.name,
+                     device == LabDevice::cuda ? " --device cuda" : "");
+}
+
 LabRun run_experiment(Lab& lab, const Experiment& experiment) {
   const auto start = std::chrono::steady_clock::now();
-  const bool on_cpu = lab.options().device == LabDevice::cpu;
-  const double clock = on_cpu ? chain_clock(lab.team()) : 0;
-  LabRun run{&experiment, {}, {}, 0};
-  run.result.sentence = why_not_on(experiment, lab.options().device);
+  const LabDevice device = lab.options().device;
+  const bool on_cpu = device == LabDevice::cpu;
+  LabRun run;
+  run.experiment = &experiment;
+  run.device = device;
+  run.announced_bytes = announced_bytes(experiment, device, lab.quick());
+  run.result.sentence = why_not_on(experiment, device);
+  if (run.result.sentence.empty()) run.result.sentence = why_no_room(lab, experiment);
   if (!run.result.sentence.empty()) return run;
+  lab.say(fmt::format("holds at most {}", pretty_bytes(run.announced_bytes)));
+  const double clock = on_cpu ? chain_clock(lab.team()) : 0;
+  const GpuMoment gpu = on_cpu ? GpuMoment() : gpu_moment();
+  const PeakMemory peak;
   try {
-    run.result = experiment.run(lab);
+    run.result = on_cpu ? experiment.on_cpu(lab) : experiment.on_cuda(lab);
   } catch (const Error& error) {
     run.result.sentence = error.what();
+  }
+  run.peak_bytes = peak.growth();
+  const double own = own_bytes(experiment, device, lab.quick());
+  if (on_cpu && run.peak_bytes > own) {
+    run.result.notes.push_back(fmt::format("It held {}, more than the {} that it announces.",
+                                           pretty_bytes(run.peak_bytes), pretty_bytes(own)));
+  }
+  if (!on_cpu) {
+    const std::string why = gpu_doubt(gpu, gpu_moment(), lab.machine().clock.value_or(0));
+    if (!why.empty()) doubt_all(run.result, why);
   }
   const double after = on_cpu ? chain_clock(lab.team()) : 0;
   if (after < kClockFell * clock) {
@@ -65,7 +97,8 @@ std::string lab_answer(const LabRun& run) {
 }
 
 LabReport lab_report(const Lab& lab) {
-  LabReport report;
+  LabReport report = lab_report(lab.options());
+  if (!lab.on_cuda() && !lab.options().ceilings) return report;
   const Machine& machine = lab.machine();
   report.device = machine.title;
   report.ceilings =
@@ -74,8 +107,19 @@ LabReport lab_report(const Lab& lab) {
   if (const Maybe peak = machine.peak_of(DType::fp32)) {
     report.ceilings += fmt::format(", {} in fp32", pretty_flop_rate(*peak));
   }
+  return report;
+}
+
+LabReport lab_report(const LabOptions& options) {
+  LabReport report;
+  report.backend = options.device;
+  const bool cuda = options.device == LabDevice::cuda;
+  std::ifstream info("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(info), {}};
+  report.device = cuda ? "NVIDIA GPU" : parse_cpuinfo(text).model;
+  report.ceilings = "no ceilings: none were probed";
   report.date = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
-  report.quick = lab.quick();
+  report.quick = options.quick;
   return report;
 }
 

@@ -131,13 +131,16 @@ LabServing serve_predicted(Scheduler& scheduler, std::span<const LabRequest> req
       });
 }
 
-LabPoint ServingComparison::point(double x,
-                                  const std::function<double(const LabServing&)>& value) const {
-  LabPoint point;
-  point.x = x;
+LabBand ServingComparison::band(const Value& value) const {
   // A rate falls where times rise.
   const auto [least, greatest] = std::minmax({value(low), value(high)});
-  point.band = {least, value(expected), greatest};
+  return {least, value(expected), greatest};
+}
+
+LabPoint ServingComparison::point(double x, const Value& value) const {
+  LabPoint point;
+  point.x = x;
+  point.band = band(value);
   std::vector<double> values;
   for (const LabServing& run : measured) values.push_back(value(run));
   std::sort(values.begin(), values.end());
@@ -150,7 +153,7 @@ LabPoint ServingComparison::point(double x,
 
 LabServer::LabServer(Lab& lab, const RunnerOptions& bounds)
     : lab_(lab),
-      runner_(lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16), bounds)),
+      runner_(lab_runner(lab, lab_shape(lab), lab_format(lab, Storage::bf16), bounds)),
       predictor_(lab, *runner_) {}
 
 LabServing LabServer::serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
@@ -162,24 +165,29 @@ LabServing LabServer::serve(std::span<const LabRequest> requests, const Schedule
 }
 
 ServingComparison LabServer::compare(std::span<const LabRequest> requests,
-                                     const SchedulerOptions& options) {
-  return compare([&](const LabStepSeconds* seconds) { return serve(requests, options, seconds); });
+                                     const SchedulerOptions& options,
+                                     std::span<const ServingValue> values) {
+  return compare([&](const LabStepSeconds* seconds) { return serve(requests, options, seconds); },
+                 values);
 }
 
-ServingComparison LabServer::compare(const LabSchedule& schedule) {
+ServingComparison LabServer::compare(const LabSchedule& schedule,
+                                     std::span<const ServingValue> values) {
   ServingComparison comparison;
-  const auto predicted = [&](double Band::*end) {
+  const auto predicted = [&](double LabBand::*end) {
     const LabStepSeconds seconds = [&](std::span<const Sequences> batch) {
       return band_of(predictor_.step(batch)).*end;
     };
     return schedule(&seconds);
   };
-  comparison.low = predicted(&Band::low);
-  comparison.expected = predicted(&Band::expected);
-  comparison.high = predicted(&Band::high);
+  comparison.low = predicted(&LabBand::low);
+  comparison.expected = predicted(&LabBand::expected);
+  comparison.high = predicted(&LabBand::high);
+  for (const ServingValue& value : values) lab_.announce(comparison.band(value.of), value.name);
   schedule(nullptr);  // warms caches and page tables
   const LabMoment before = lab_moment();
   for (int repeat = 0; repeat < (lab_.quick() ? 1 : 3); ++repeat) {
+    lab_.check_interrupt();
     comparison.measured.push_back(schedule(nullptr));
   }
   comparison.doubt = doubt_between(before, lab_moment());

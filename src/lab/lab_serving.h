@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/runner.h"
@@ -51,8 +52,15 @@ struct ServingComparison {
   std::string doubt;                 // of all measured runs
 
   const LabServing& typical() const { return measured[measured.size() / 2]; }
-  // A point for any number of a run.
-  LabPoint point(double x, const std::function<double(const LabServing&)>& value) const;
+  // For any number of a run: its band, and the point once it is measured.
+  using Value = std::function<double(const LabServing&)>;
+  LabBand band(const Value& value) const;
+  LabPoint point(double x, const Value& value) const;
+};
+// A number of a run that will become a point, to be announced before anything is measured.
+struct ServingValue {
+  std::string name;
+  ServingComparison::Value of;
 };
 
 // Scheduler options within the runner's bounds, with the prefix cache on.
@@ -65,13 +73,14 @@ class LabServer {
   LabServer(Lab& lab, const RunnerOptions& bounds);
 
   int vocab() const { return runner_->weights().architecture.vocab; }
-  double bytes() const { return runner_->weights().bytes + runner_->repacked_bytes(); }
+  double bytes() const { return weights_held(lab_, *runner_); }
   SchedulerOptions options() const { return lab_scheduler_options(*runner_); }
   // With predicted step times, or (null) measured ones.
   LabServing serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
                    const LabStepSeconds* seconds);
-  ServingComparison compare(const LabSchedule& schedule);
-  ServingComparison compare(std::span<const LabRequest> requests, const SchedulerOptions& options);
+  ServingComparison compare(const LabSchedule& schedule, std::span<const ServingValue> values);
+  ServingComparison compare(std::span<const LabRequest> requests, const SchedulerOptions& options,
+                            std::span<const ServingValue> values);
 
  private:
   Lab& lab_;

@@ -8,7 +8,9 @@
 #include "base/mapped_buffer.h"
 #include "base/units.h"
 #include "lab/catalogue.h"
+#include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
+#include "lab/lab_curves.h"
 #include "lab/levels.h"
 #include "lab/line_order.h"
 
@@ -97,8 +99,8 @@ LabResult run_latency_hiding(Lab& lab) {
     const double fewest =
         double(std::min<size_t>(chains, 10) * threads * kLineBytes) / memory.latency;
     const double expected = std::min(law, memory.bandwidth);
-    const Band band{0.7 * std::min(fewest, memory.bandwidth) / 1e9, expected / 1e9,
-                    1.3 * expected / 1e9};
+    const LabBand band{0.7 * std::min(fewest, memory.bandwidth) / 1e9, expected / 1e9,
+                       1.3 * expected / 1e9};
     series.points.push_back(lab.measure(
         double(chains), band,
         [&] { lab.team().run([&](int t) { chase_some(chains, at[size_t(t)].data(), steps); }); },
@@ -106,19 +108,16 @@ LabResult run_latency_hiding(Lab& lab) {
   }
   result.series = {series};
   const double one = series.points.front().measured;
-  double best = 0, enough = 0;
-  for (const LabPoint& p : series.points) best = std::max(best, p.measured);
-  for (const LabPoint& p : series.points) {
-    if (enough == 0 && p.measured >= 0.8 * best) enough = p.x;
-  }
+  const double best = largest_of(series).measured;
+  const LabPoint& enough = first_near_largest(series, 0.8);
   const double needed = memory.latency * memory.bandwidth / kLineBytes / double(threads);
   const Agreement agreement = agreement_of({&result, 1});
-  result.holds = agreement.share() >= 0.8 && best > 3 * one;
+  decide(result, agreement.share() >= 0.8 && best > 3 * one, {&series.points.front(), &enough});
   result.sentence = fmt::format(
-      "One load at a time reads {}, {:g} at a time {}. Latency x bandwidth = {} x {} asks for "
-      "{:.0f} lines in flight for each thread.",
-      pretty_rate(1e9 * one), enough, pretty_rate(1e9 * best), pretty_time(memory.latency),
-      pretty_rate(memory.bandwidth), needed);
+      "One load at a time reads {}, {:g} at a time {}; the best rate is {}. Latency x bandwidth = "
+      "{} x {} asks for {:.0f} lines in flight for each thread.",
+      pretty_rate(1e9 * one), enough.x, pretty_rate(1e9 * enough.measured), pretty_rate(1e9 * best),
+      pretty_time(memory.latency), pretty_rate(memory.bandwidth), needed);
   result.notes.push_back(
       fmt::format("{} threads, {} of memory, every line once in random order. The latency comes "
                   "from one thread; the prediction has no limit on misses in flight.",
@@ -135,9 +134,9 @@ const Experiment kLatencyHidingExperiment{
     "Bandwidth is bytes in flight over latency (Little's law) until the memory is saturated.",
     "claim 15",
     "ridge lab stages",
-    true,
-    false,
+    run_latency_hiding,
+    latency_hiding_on_cuda,
     2,
-    run_latency_hiding};
+    {590e6, 590e6, 700e6, 4.5e9}};
 
 }  // namespace ridge

@@ -10,18 +10,18 @@
 namespace ridge {
 namespace {
 
-constexpr double kMemorySet = 128e6;  // bytes for memory, where the last cache is unknown or small
-constexpr double kLargestSet = 400e6;
+// Bytes for memory, whatever the last cache is said to hold: a virtual machine may see the cache of
+// the whole host. One that reports 32 MiB of L3 has a cache that ends at 141 MiB (`ridge measure`).
+constexpr double kMemorySet = 512e6, kLargestRing = 128e6;
+static_assert(kMemorySet + kLargestRing <= kMostProbed);
 
 // Half of a core's own cache leaves room for the stack; a quarter of a shared one, because other
-// guests of the host use it as well; four times the last cache is memory.
+// guests of the host use it as well.
 double part_in(const Machine& machine, const Level& level, int threads) {
   const bool is_memory = &level == &machine.memory();
-  const Level* last = machine.cache();
   double bytes = 0;
   if (is_memory) {
-    const double cache = last ? last->total_capacity().value_or(0) : 0;
-    bytes = std::min(kLargestSet, std::max(kMemorySet, 4 * cache)) / threads;
+    bytes = kMemorySet / threads;
   } else if (level.capacity && level.scope == Scope::unit) {
     bytes = *level.capacity / 2;
   } else if (level.capacity) {
@@ -64,13 +64,14 @@ StoreRates probe_stores(const Machine& machine, ThreadTeam& team, bool quick) {
   return {best(Access::update), best(Access::copy), best(Access::triad)};
 }
 
-System with_probed_levels(System system, ThreadTeam& team, bool quick) {
+System with_probed_levels(System system, ThreadTeam& team, bool quick,
+                          const std::function<void()>& between) {
   Machine& machine = system.device;
   const int threads = team.size();
   const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
   const double largest = part_in(machine, machine.memory(), threads);
   const WorkingSet set(team, largest * threads);
-  const MappedBuffer ring_memory(size_t(std::min(largest, 128e6)));
+  const MappedBuffer ring_memory(size_t(std::min(largest, kLargestRing)));
   if (!set || !ring_memory) return system;
   ThreadTeam one(1);
   // The peak is derived from the clock, which a busy machine hides.
@@ -80,6 +81,7 @@ System with_probed_levels(System system, ThreadTeam& team, bool quick) {
   for (Level& level : machine.levels) {
     const double part = part_in(machine, level, threads);
     if (part <= 0 || (level.scope != Scope::unit && level.scope != Scope::device)) continue;
+    between();
     const Rates rates =
         measure_bandwidth(team, set, part, Access::read, kernel_sets().front(), sampling);
     const double best = *std::max_element(rates.bytes_per_s.begin(), rates.bytes_per_s.end());

@@ -2,6 +2,7 @@
 // `ridge measure` before any experiment runs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,11 @@ System with_share_of_peak(System system, int threads);
 
 // The system with the read bandwidth and latency of every level of the CPU and its fp32 peak. A
 // figure of the machine (a file of `ridge measure`) stands unless the kernels are faster here. A
-// level whose size is unknown stays as it is.
-System with_probed_levels(System system, ThreadTeam& team, bool quick);
+// level whose size is unknown stays as it is. `between` is called between two levels and may throw.
+System with_probed_levels(
+    System system, ThreadTeam& team, bool quick, const std::function<void()>& between = [] {});
+// Bytes that probing holds at most, on a machine with any cache.
+inline constexpr double kMostProbed = 512e6 + 128e6;  // what is read, and the ring of the latency
 
 // What loops over arrays in memory reach, bytes/s as STREAM counts. A core waits for its reads and
 // not for its writes, so an array that is updated in place moves faster than one that is only read.

@@ -1,5 +1,5 @@
 // What inference holds: weights, keys and values, activations; counted and then read from the
-// process.
+// process, or from the device.
 #include "predict/memory.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "engine/account/roof_system.h"
+#include "engine/cuda/device_model.h"
 #include "lab/catalogue.h"
 #include "lab/lab_engine.h"
 
@@ -23,15 +24,91 @@ double resident_bytes() {
   return resident * double(sysconf(_SC_PAGESIZE));
 }
 
-LabPoint memory_point(double x, const char* label, double predicted, double measured) {
+// What the parts hold, read and not computed, and what the predictor says of them.
+struct HeldMemory {
+  double weights = 0, kv = 0, activations = 0, together = 0;
+  double repacked = 0;  // of the weights, copied into another layout beside them
+  double slack = 0;     // whole pages of an allocation, and what the allocator keeps
+  MemoryFit fit;
+};
+
+MemoryFit predicted_fit(const Lab& lab, const Runner& runner, double context, double step_tokens) {
+  const Rank rank = make_rank(runner.weights().model, runner.plan());
+  return fit_memory(rank, {}, lab.system(), engine_stack(lab.system()).memory, 1, context,
+                    step_tokens);
+}
+
+LabBand held_band(double predicted, double slack) {
+  return {std::max(0.0, 0.95 * predicted - slack) / 1e6, predicted / 1e6,
+          (1.05 * predicted + slack) / 1e6};
+}
+
+void announce_parts(Lab& lab, const HeldMemory& held) {
+  lab.announce(held_band(held.fit.weights, held.slack), "MB of weights");
+  lab.announce(held_band(held.fit.kv, held.slack), "MB of keys and values");
+  lab.announce(held_band(held.fit.activations, held.slack), "MB of activations");
+}
+
+// Everything is allocated when the runner is made, so runners with wider and wider bounds differ by
+// their parts.
+HeldMemory held_on_device(Lab& lab, int context, int step_tokens) {
+  HeldMemory held;
+  held.slack = 64e6;  // about 30 arrays, in whole pages of 2 MB
+  const auto growth = [&](int cache_tokens, int max_tokens) {
+    const double before = cuda::find_device().free_bytes;
+    const auto runner = lab_runner(lab, lab_shape(lab), lab_format(lab, Storage::bf16),
+                                   {.cache_tokens = cache_tokens, .max_tokens = max_tokens});
+    LabStep step(*runner, 1, cache_tokens - max_tokens, max_tokens);
+    step();
+    held.fit = predicted_fit(lab, *runner, cache_tokens, max_tokens);
+    announce_parts(lab, held);
+    return before - cuda::find_device().free_bytes;
+  };
+  growth(16, 16);  // loads the kernels, which stay
+  lab.step("weights");
+  held.weights = growth(16, 16);
+  lab.step("keys and values");
+  const double with_kv = growth(context, 16);
+  held.kv = with_kv - held.weights;
+  lab.step("a step");
+  held.together = growth(context, step_tokens);
+  held.activations = held.together - with_kv;
+  return held;
+}
+
+HeldMemory held_in_process(Lab& lab, int context, int step_tokens) {
+  HeldMemory held;
+  held.slack = 4e6;  // whole pages of up to 2 MB (huge pages)
+  lab.step("weights");
+  const double before = resident_bytes();
+  Weights weights = lab_weights(lab, lab_shape(lab), Storage::bf16);
+  const double with_weights = resident_bytes();
+  lab.step("the runner");
+  const auto runner =
+      lab_runner(lab, std::move(weights), {.cache_tokens = context, .max_tokens = step_tokens});
+  const double with_runner = resident_bytes();
+  held.fit = predicted_fit(lab, *runner, context, step_tokens);
+  held.repacked = runner->repacked_bytes();
+  announce_parts(lab, held);
+  lab.step("keys and values");
+  runner->fill_cache(1);
+  const double with_kv = resident_bytes();
+  lab.step("a step");
+  LabStep step(*runner, 1, context - step_tokens, step_tokens);
+  step();
+  held.weights = with_weights - before;
+  held.kv = with_kv - with_runner;
+  held.activations = resident_bytes() - with_kv + (with_runner - with_weights) - held.repacked;
+  held.together = resident_bytes() - before;
+  return held;
+}
+
+LabPoint memory_point(double x, const char* label, double predicted, double measured,
+                      double slack) {
   LabPoint point;
   point.x = x;
   point.label = label;
-  // Whole pages of up to 2 MB (huge pages), and what the allocator keeps.
-  constexpr double kSlack = 4e6;
-  point.band = {(0.95 * predicted - kSlack) / 1e6, predicted / 1e6,
-                (1.05 * predicted + kSlack) / 1e6};
-  point.band.low = std::max(point.band.low, 0.0);
+  point.band = held_band(predicted, slack);
   point.measured = measured / 1e6;
   return point;
 }
@@ -41,54 +118,37 @@ LabResult run_memory(Lab& lab) {
   result.x = {"part", false, 0, 0};
   result.y = {"MB", true, 0, 0};
   result.timed = false;
-  if (resident_bytes() == 0) {
+  result.categories = true;
+  if (!lab.on_cuda() && resident_bytes() == 0) {
     result.sentence = "This system does not tell how much memory a process holds.";
     return result;
   }
-  const int context = lab.quick() ? 1024 : 16384, step_tokens = lab.quick() ? 64 : 512;
-  const LabShape shape = lab_shape(lab);
-  lab.step("weights");
-  const double before = resident_bytes();
-  Weights weights = lab_weights(lab, shape, Storage::bf16);
-  const double with_weights = resident_bytes();
-  lab.step("the runner");
-  const auto runner =
-      lab_runner(lab, std::move(weights), {.cache_tokens = context, .max_tokens = step_tokens});
-  const double with_runner = resident_bytes();
-  const Rank rank = make_rank(runner->weights().model, runner->plan());
-  const MemoryFit fit = fit_memory(rank, {}, lab.system(), engine_stack(lab.system()).memory, 1,
-                                   context, step_tokens);
-  lab.step("keys and values");
-  runner->fill_cache(1);
-  const double with_kv = resident_bytes();
-  lab.step("a step");
-  LabStep step(*runner, 1, context - step_tokens, step_tokens);
-  step();
-  const double with_step = resident_bytes();
-
+  const int context = lab.sized(1024, 16384, 65536), step_tokens = lab.sized(64, 512, 4096);
+  const HeldMemory held = lab.on_cuda() ? held_on_device(lab, context, step_tokens)
+                                        : held_in_process(lab, context, step_tokens);
+  const MemoryFit& fit = held.fit;
+  const double predicted = fit.weights + fit.kv + fit.activations + held.repacked;
   LabSeries series{"held", {}};
-  series.points.push_back(memory_point(0, "weights", fit.weights, with_weights - before));
-  series.points.push_back(memory_point(1, "keys and values", fit.kv, with_kv - with_runner));
-  series.points.push_back(
-      memory_point(2, "activations", fit.activations,
-                   with_step - with_kv + (with_runner - with_weights) - runner->repacked_bytes()));
-  const double predicted = fit.weights + fit.kv + fit.activations + runner->repacked_bytes();
-  series.points.push_back(memory_point(3, "together", predicted, with_step - before));
-  const LabPoint& all = series.points.back();
-  result.holds = all.error() < 0.15;
+  series.points = {memory_point(0, "weights", fit.weights, held.weights, held.slack),
+                   memory_point(1, "keys and values", fit.kv, held.kv, held.slack),
+                   memory_point(2, "activations", fit.activations, held.activations, held.slack),
+                   memory_point(3, "together", predicted, held.together, held.slack)};
+  decide(result, series.points.back().error() < 0.15, {&series.points.back()});
   result.sentence = fmt::format(
       "Predicted {} of weights, {} of keys and values for {} tokens and {} of activations for a "
-      "step of {}: together {}; the process grew by {}.",
+      "step of {}: together {}; the {} grew by {}.",
       pretty_bytes(fit.weights), pretty_bytes(fit.kv), context, pretty_bytes(fit.activations),
-      step_tokens, pretty_bytes(predicted), pretty_bytes(with_step - before));
-  if (runner->repacked_bytes() > 0) {
+      step_tokens, pretty_bytes(predicted), lab.on_cuda() ? "device's use" : "process",
+      pretty_bytes(held.together));
+  if (held.repacked > 0) {
     result.notes.push_back(fmt::format("{} of weights are copied into another layout on loading.",
-                                       pretty_bytes(runner->repacked_bytes())));
+                                       pretty_bytes(held.repacked)));
   }
   result.notes.push_back(
-      "Activations are predicted for kernels that reuse their buffers in 16 bits; on the CPU each "
-      "operator has its own, in f32 and in whole huge pages.");
-  result.notes.push_back(memory_note(predicted));
+      lab.on_cuda()
+          ? "The CUDA context and the kernels are loaded before and not counted."
+          : "Activations are predicted for kernels that reuse their buffers in 16 bits; on the CPU "
+            "each operator has its own, in f32 and in whole huge pages.");
   result.series = {std::move(series)};
   return result;
 }
@@ -103,9 +163,9 @@ const Experiment kMemoryExperiment{
     "GB.",
     "claim 21",
     "ridge predict -m llama-3-70b -M h100-sxm",
-    true,
-    false,
+    run_memory,
+    run_memory,
     1,
-    run_memory};
+    {60e6, 300e6, 2e9, 28e9}};
 
 }  // namespace ridge

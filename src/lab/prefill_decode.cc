@@ -13,8 +13,8 @@ LabResult run_prefill_decode(Lab& lab) {
   result.x = {"tokens of the prompt", true, 0, 0};
   result.y = {"tokens/s", true, 0, 0};
   lab.step("making weights");
-  const int longest = lab.quick() ? 16 : 256;
-  const auto runner = lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16),
+  const int longest = lab.sized(16, 256, 4096);
+  const auto runner = lab_runner(lab, lab_shape(lab), lab_format(lab, Storage::bf16),
                                  {.cache_tokens = 2 * longest, .max_tokens = longest});
   LabPredictor predictor(lab, *runner);
   LabSeries prompts{"prompt", {}};
@@ -39,14 +39,14 @@ LabResult run_prefill_decode(Lab& lab) {
   const LabPoint& prompt = prompts.points.back();
   const double ratio = prompt.measured / decode.points.front().measured;
   const double foreseen = prompt.band.expected / decode.points.front().band.expected;
-  result.holds = ratio > 2 && first == Wall::memory && last == Wall::compute;
+  decide(result, ratio > 2 && first == Wall::memory && last == Wall::compute,
+         {&prompt, &decode.points.front()});
   result.sentence = fmt::format(
       "A prompt of {} tokens runs at {} tokens/s, decode after it at {}: {:.1f}x (predicted "
       "{:.1f}x). One token waits for {}, {} tokens at {:.0f} FLOP/byte for {}.",
       longest, pretty_number(prompt.measured), pretty_number(decode.points.front().measured), ratio,
       foreseen, wall_name(first), longest, intensity, wall_name(last));
   result.series = {std::move(prompts), std::move(decode)};
-  result.notes.push_back(memory_note(runner->weights().bytes + runner->repacked_bytes()));
   return result;
 }
 
@@ -58,10 +58,10 @@ const Experiment kPrefillDecodeExperiment{
     "Why is reading a prompt faster than writing an answer?",
     "Prefill is bound by arithmetic, decode by memory: the same model, opposite walls.",
     "claim 5",
-    "ridge bench -p 16,64,256,1024 -n 32",
-    true,
-    false,
+    "ridge bench -p 16,64,256 -n 32",
+    run_prefill_decode,
+    run_prefill_decode,
     5,
-    run_prefill_decode};
+    {60e6, 120e6, 2e9, 20e9}};
 
 }  // namespace ridge

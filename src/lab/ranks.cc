@@ -31,16 +31,25 @@ LabResult run_ranks(Lab& lab) {
     for (double bytes = 64; bytes <= 4 << 20; bytes *= lab.quick() ? 16 : 4) {
       options.sizes.push_back(bytes);
     }
+    const auto predicted_us = [&](Collective kind, double bytes) {
+      const double us =
+          1e6 * collective_seconds(LinkMethod::shared_memory, kind, bytes, ranks, link);
+      return LabBand{0.7 * us, us, 1.4 * us};
+    };
+    for (const Collective kind : options.kinds) {
+      for (const double bytes : options.sizes) {
+        lab.announce(predicted_us(kind, bytes),
+                     fmt::format("{} of {}", collective_name(kind), pretty_bytes(bytes)));
+      }
+    }
     for (const CollectiveTime& time : lab_collectives(lab, ranks, options)) {
       const std::string name = fmt::format("{}, {} ranks", collective_name(time.kind), ranks);
       if (result.series.empty() || result.series.back().name != name) {
         result.series.push_back({name, {}});
       }
-      const double us =
-          1e6 * collective_seconds(LinkMethod::shared_memory, time.kind, time.bytes, ranks, link);
       LabPoint point;
       point.x = time.bytes;
-      point.band = {0.7 * us, us, 1.4 * us};
+      point.band = predicted_us(time.kind, time.bytes);
       point.measured = 1e6 * time.seconds;
       point.spread = (time.high - time.low) / time.seconds;
       point.doubt = time.doubt;
@@ -50,12 +59,11 @@ LabResult run_ranks(Lab& lab) {
                                        pretty_time(link.latency), pretty_rate(1 / link.per_byte)));
   }
   const Agreement agreement = agreement_of({&result, 1});
-  result.notes.push_back(memory_note(counts.back() * 16e6));
   if (agreement.points == 0) {
     result.sentence = "The link did not stay as fast as it was: no point can be judged.";
     return result;
   }
-  result.holds = agreement.share() >= 0.5;
+  decide(result, agreement.share() >= 0.5, {});  // doubtful points are left out of the share
   result.sentence = fmt::format(
       "Two all-gathers, of 4 B per rank and of 1 MiB, predict the other collectives and sizes with "
       "a median "
@@ -74,9 +82,10 @@ const Experiment kRanksExperiment{
     "measured messages predict all others.",
     "alpha-beta model of collectives; tensor parallelism",
     "ridge measure --ranks 2",
-    true,
-    false,
+    run_ranks,
+    nullptr,
     6,
-    run_ranks};
+    {30e6, 30e6, 0, 0},
+    "Needs two GPUs: ranks that share one take turns on it, and no link lies between them."};
 
 }  // namespace ridge

@@ -9,7 +9,9 @@
 #include "base/mapped_buffer.h"
 #include "base/units.h"
 #include "lab/catalogue.h"
+#include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
+#include "lab/lab_curves.h"
 #include "lab/lab_kernels.h"
 
 namespace ridge {
@@ -64,26 +66,12 @@ class TwoUses {
   std::vector<float> sums_;  // a line of 16 floats for each thread
 };
 
-Band milliseconds_of(const Band& band) {
+LabBand milliseconds_of(const LabBand& band) {
   return {1e3 * band.low, 1e3 * band.expected, 1e3 * band.high};
 }
 
-// Where the ratio recomputed / stored passes 1, by interpolation on logarithms.
-double break_even(const LabSeries& stored, const LabSeries& recomputed) {
-  const auto ratio = [&](size_t i) {
-    return std::log(recomputed.points[i].measured / stored.points[i].measured);
-  };
-  for (size_t i = 0; i < stored.points.size(); ++i) {
-    if (ratio(i) < 0) continue;
-    if (i == 0) return stored.points[0].x;
-    const double share = ratio(i - 1) / (ratio(i - 1) - ratio(i));
-    return stored.points[i - 1].x * std::pow(stored.points[i].x / stored.points[i - 1].x, share);
-  }
-  return 0;  // not within the sweep
-}
-
 LabResult run_recompute(Lab& lab) {
-  TwoUses uses(lab.team(), size_t{1} << (lab.quick() ? 20 : 24));
+  TwoUses uses(lab.team(), size_t{1} << (lab.quick() ? 20 : 26));
   const double n = uses.floats();
   const auto ms = [](double seconds) { return 1e3 * seconds; };
   LabResult result;
@@ -99,9 +87,9 @@ LabResult run_recompute(Lab& lab) {
     uses.recomputed(k);
     equal = equal && sum == uses.sum();
     const double x = 2.0 * k / 4;  // FLOPs a float over its bytes
-    const Band first = loop_seconds(lab, LoopStores::one_input, 8 * n, 2.0 * k * n);
-    const Band again = loop_seconds(lab, LoopStores::none, 4 * n, n);
-    const Band fresh = loop_seconds(lab, LoopStores::none, 4 * n, 2.0 * k * n);
+    const LabBand first = loop_seconds(lab, LoopStores::one_input, 8 * n, 2.0 * k * n);
+    const LabBand again = loop_seconds(lab, LoopStores::none, 4 * n, n);
+    const LabBand fresh = loop_seconds(lab, LoopStores::none, 4 * n, 2.0 * k * n);
     stored.points.push_back(lab.measure(
         x, milliseconds_of(first + again + again), [&] { uses.stored(k); }, ms));
     recomputed.points.push_back(lab.measure(
@@ -115,8 +103,7 @@ LabResult run_recompute(Lab& lab) {
   // each pass on its slower ceiling, two passes of FLOPs equal one pass of FLOPs and 8 n bytes
   // where 2 k = 8 ridge, or all 20 n bytes where the stored way is memory-bound: 4 k = 20 ridge.
   const double ridge = lab.machine().ridge(DType::fp32).value_or(0);
-  const bool cheaper = cheap > 1.2;
-  result.holds = cheaper;
+  decide(result, cheap > 1.2, {&stored.points.front(), &recomputed.points.front()});
   result.sentence = fmt::format(
       "At {:g} FLOP a byte, computing again takes {:.1f}x less time than storing; {}.",
       stored.points.front().x, cheap,
@@ -142,9 +129,9 @@ const Experiment kRecomputeExperiment{
     "A cheap intermediate costs less to compute again than to store and read.",
     "claim 17; FlashAttention's backward pass",
     "ridge lab fusion",
-    true,
-    false,
+    run_recompute,
+    recompute_on_cuda,
     4,
-    run_recompute};
+    {20e6, 700e6, 200e6, 2.3e9}};
 
 }  // namespace ridge

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "lab/catalogue.h"
+#include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
 #include "lab/lab_kernels.h"
 #include "lab/levels.h"
@@ -102,7 +103,7 @@ LabResult run_roofline(Lab& lab) {
   const double computed = *peak / levels.back().bandwidth, measured = flat / slope;
   const Agreement agreement = agreement_of({&result, 1});
   const bool traced = agreement.share() >= 0.8 && std::abs(std::log2(measured / computed)) < 1;
-  result.holds = traced;
+  decide(result, traced, {&far.front(), &far.back()});
   result.sentence = fmt::format(
       "From {} the loop reads {} at few FLOPs a byte and flattens at {}: the measured ridge lies "
       "at "
@@ -125,10 +126,10 @@ const Experiment kRooflineExperiment{
     "Does the roof exist?",
     "A kernel runs at min(peak, bandwidth x FLOPs per byte): below the ridge only bytes count.",
     "claims 1, 2, 12, 13",
-    "ridge measure, then ridge lab roofline: the ceilings come from more repeats",
-    true,
-    false,
+    "ridge measure",
+    run_roofline,
+    roofline_on_cuda,
     8,
-    run_roofline};
+    {530e6, 530e6, 700e6, 4.3e9}};
 
 }  // namespace ridge

@@ -8,7 +8,9 @@
 #include "base/mapped_buffer.h"
 #include "base/units.h"
 #include "lab/catalogue.h"
+#include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
+#include "lab/lab_curves.h"
 #include "lab/levels.h"
 #include "lab/line_order.h"
 
@@ -76,7 +78,7 @@ LabResult run_stages(Lab& lab) {
     // Lower edge: 10 misses of a core in flight, the line fill buffers of the smallest server
     // cores. Upper edge: the latency was taken on an idle neighbour and varies by a third.
     const double slowest = std::max(seconds, (use + memory.latency) / 10);
-    const Band band{0.6 * rate * (ahead >= 9 ? seconds / slowest : 1), rate, 1.3 * rate};
+    const LabBand band{0.6 * rate * (ahead >= 9 ? seconds / slowest : 1), rate, 1.3 * rate};
     const double bytes = double(calls * kStageLine * threads);
     series.points.push_back(lab.measure(
         double(ahead), band,
@@ -93,18 +95,16 @@ LabResult run_stages(Lab& lab) {
   }
   result.series = {series};
   const double none = series.points.front().measured;
-  double best = 0, enough = 0;
-  for (const LabPoint& p : series.points) best = std::max(best, p.measured);
-  for (const LabPoint& p : series.points) {
-    if (enough == 0 && p.measured >= 0.8 * best) enough = p.x;
-  }
+  const LabPoint& near = first_near_largest(series, 0.8);
+  const double best = largest_of(series).measured, enough = near.x;
   const double limit = std::max(use, transfer);
   const double needed = (use + memory.latency) / limit - 1;
   const auto hash_of = [&](size_t ahead) {
     return use_lines(buffer.as<uint64_t>(), order.data(), calls, ahead, zero);
   };
   result.checks.push_back({"fetching ahead changes no result", hash_of(0) == hash_of(kFarthest)});
-  result.holds = best > 2 * none && enough <= 4 * needed;
+  decide(result, best > 2 * none && enough <= 4 * needed,
+         {&series.points.front(), &near, &largest_of(series)});
   result.sentence = fmt::format(
       "Without fetching ahead the loop uses {}; {:g} lines ahead give 80 % of its best, {} "
       "({:.1f}x). Latency over the time of a line asks for {:.0f}.",
@@ -127,9 +127,9 @@ const Experiment kStagesExperiment{
     "Several tiles in flight keep the memory busy; with one, the unit waits for every trip.",
     "claim 15",
     "ridge tiles",
-    true,
-    false,
+    run_stages,
+    stages_on_cuda,
     3,
-    run_stages};
+    {590e6, 590e6, 400e6, 2.2e9}};
 
 }  // namespace ridge

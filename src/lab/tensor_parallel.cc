@@ -44,7 +44,7 @@ ParallelStep parallel_step(Lab& lab, Runner& runner, int ranks, const RankLink& 
   LabPredictor predictor(system_of_cores(lab, runner, ranks), runner);
   LabStep step(runner, 1, kParallelContext);
   const double talk = exchanged_s(runner.weights().architecture, ranks, link);
-  const Band band = band_of(predictor.step(step.sequences())) + Band{talk, talk, 2 * talk};
+  const LabBand band = band_of(predictor.step(step.sequences())) + LabBand{talk, talk, 2 * talk};
   ParallelStep result;
   result.rate = predictor.bandwidth();
   result.point = lab.measure(
@@ -71,7 +71,6 @@ LabResult run_tensor_parallel(Lab& lab) {
   {
     lab.step("one core");
     const auto runner = make_cpu_runner(lab_weights(lab, shape, Storage::q8_0), bounds);
-    result.notes.push_back(memory_note(2.5 * runner->weights().bytes));
     one = parallel_step(lab, *runner, 1, {});
   }
   series.points.push_back(one.point);
@@ -92,7 +91,7 @@ LabResult run_tensor_parallel(Lab& lab) {
     faster = faster && gain > 1.1 && gain < 1.15 * ranks;
   }
   result.series.push_back(std::move(series));
-  if (read_gain > 1.2) result.holds = faster;
+  if (read_gain > 1.2) decide(result, faster, points_of(result.series.back()));
   result.sentence = fmt::format(
       "{} ranks, one core each, make a token {:.2g} times as fast as one core; they read weights "
       "{:.2g} times as fast.",
@@ -113,9 +112,11 @@ const Experiment kTensorParallelExperiment{
     "of the gain.",
     "tensor parallelism",
     "ridge predict -m llama-3-70b -M 8xh100-sxm -b 1,32",
-    true,
-    false,
+    run_tensor_parallel,
+    nullptr,
     8,
-    run_tensor_parallel};
+    {60e6, 450e6, 0, 0},
+    "Needs two GPUs: ranks that share one read the same memory, so cutting the model gains "
+    "nothing."};
 
 }  // namespace ridge

@@ -1,16 +1,22 @@
 // A GEMM with outputs off the multiple of its tile: the padding takes time and yields nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/mapped_buffer.h"
 #include "base/units.h"
 #include "cost/matmul.h"
+#include "engine/account/roof_system.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/pack.h"
 #include "lab/catalogue.h"
+#include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
+#include "lab/lab_curves.h"
+#include "lab/levels.h"
+#include "roofline/roofline.h"
 
 namespace ridge {
 namespace {
@@ -22,8 +28,35 @@ constexpr int kMostRows = 96;
 struct TileFormat {
   const char* name;
   Storage storage;
+  CpuFormat format;
+  double bits;
 };
-constexpr TileFormat kTileFormats[] = {{"q8_0", Storage::q8_0}, {"f32", Storage::f32}};
+constexpr TileFormat kTileFormats[] = {{"q8_0", Storage::q8_0, CpuFormat::q8_0, 8.5},
+                                       {"f32", Storage::f32, CpuFormat::fp32, 32}};
+
+// A GEMM of whole groups of rows on one core, as the stack has it. All operands lie in the L2,
+// whose rate the last cache's stands for. Integer products are predicted only where the stack has
+// figures for this CPU's instructions: without them they may be anything from 1 to 4 times the fp32
+// peak.
+LabBand tile_seconds(const Lab& lab, const TileFormat& format, int rows) {
+  const double padded = pad_to(rows, cpu::kGroup);
+  const MatmulShape shape{kTileTokens, kTileColumns, padded,       format.bits, 4, 4,
+                          1,           DType::fp32,  format.format};
+  Op op;
+  op.name = "tiles";
+  op.math = DType::fp32;
+  op.work = matmul_work(shape);
+  op.shape = shape;
+  const System core = with_share_of_peak(lab.system(), 1);
+  Ceilings ceilings = make_ceilings(core, Plan(), engine_stack(core));
+  place_working_set(ceilings, core.device, op.work.device_bytes());
+  if (!ceilings.cpu && format.format != CpuFormat::fp32) return {};
+  ceilings.cores = 1;
+  ceilings.launch_s = 0;  // a team of one thread starts nothing
+  const Estimate e = estimate(op, ceilings);
+  return {std::min(e.low_s, 0.75 * e.expected_s), e.expected_s,
+          std::max(e.high_s, 1.33 * e.expected_s)};
+}
 
 // Rows of whole blocks, each valid in its format.
 std::vector<std::byte> tile_weights(Storage storage) {
@@ -42,7 +75,7 @@ std::vector<std::byte> tile_weights(Storage storage) {
   return data;
 }
 
-LabSeries tile_series(Lab& lab, ThreadTeam& one, const TileFormat& format, double peak) {
+LabSeries tile_series(Lab& lab, ThreadTeam& one, const TileFormat& format) {
   const std::vector<std::byte> data = tile_weights(format.storage);
   std::vector<float> x(size_t(kTileTokens) * kTileColumns, 0.5f);
   std::vector<float> y(size_t(kTileTokens) * kMostRows);
@@ -53,21 +86,16 @@ LabSeries tile_series(Lab& lab, ThreadTeam& one, const TileFormat& format, doubl
     lab.step(fmt::format("{}: {} outputs", format.name, rows));
     const cpu::PackedMatrix w(Matrix{format.storage, rows, kTileColumns, data.data(),
                                      int64_t(storage_bytes(format.storage, kTileColumns))},
-                              one);
-    const cpu::InputKind kind[] = {w.input_kind()};
+                              one, true);  // not in AMX's tiles, which pad tokens as well
+    const cpu::InputKind kind[] = {w.input_kind(kTileTokens)};
     input.set(one, x.data(), kTileColumns, kTileTokens, kTileColumns, kind);
     cpu::Gemm gemm;
     gemm.w = &w;
     gemm.x = &input;
     gemm.y = y.data();
     gemm.stride = rows;
-    // All operands lie in the L2, so the padded FLOPs decide. The engine's GEMMs reach 75 % of the
-    // fp32 peak; int8 dot products at most four times it, so the band of q8 is wide.
-    const double flops = 2.0 * kTileTokens * kTileColumns * pad_to(rows, cpu::kGroup);
-    const bool blocks = format.storage == Storage::q8_0;
-    const double roof = 1e6 * flops / peak;
-    const Band band{0.9 * roof / (blocks ? 4 : 1), roof / (blocks ? 1.5 : 0.75),
-                    roof / (blocks ? 0.6 : 0.5)};
+    const LabBand s = tile_seconds(lab, format, rows);
+    const LabBand band{1e6 * s.low, 1e6 * s.expected, 1e6 * s.high};
     const int repeats = 20;
     const auto work = [&] {
       for (int i = 0; i < repeats; ++i) cpu::multiply(one, {&gemm, 1});
@@ -78,38 +106,32 @@ LabSeries tile_series(Lab& lab, ThreadTeam& one, const TileFormat& format, doubl
   return series;
 }
 
-// The point at `rows`.
-double time_at(const LabSeries& series, double rows) {
-  for (const LabPoint& point : series.points) {
-    if (point.x == rows) return point.measured;
-  }
-  return 0;
-}
-
 LabResult run_tiles(Lab& lab) {
-  const Maybe peak = lab.machine().peak_of(DType::fp32);
-  if (!peak) throw Error("the fp32 peak of this CPU is unknown, so no GEMM can be predicted");
+  if (!lab.machine().peak_of(DType::fp32))
+    throw Error("the fp32 peak of this CPU is unknown, so no GEMM can be predicted");
   ThreadTeam one(1);
   LabResult result;
   result.x = {"outputs", false, 0, 0};
   result.y = {"us", false, 0, 0};
   for (const TileFormat& format : kTileFormats) {
-    result.series.push_back(tile_series(lab, one, format, *peak / lab.team().size()));
+    result.series.push_back(tile_series(lab, one, format));
   }
   const LabSeries& q8 = result.series[0];
-  const double full = time_at(q8, 64), off = time_at(q8, 52);  // four tiles of 16 both
-  const double first = time_at(q8, 16);
+  const double full = measured_at(q8, 64), off = measured_at(q8, 52);  // four tiles of 16 both
+  const double first = measured_at(q8, 16);
   const bool stairs = off > 0.9 * full && first < 0.5 * full;
-  result.holds = stairs;
+  decide(result, stairs, {point_at(q8, 16), point_at(q8, 52), point_at(q8, 64)});
   result.sentence = fmt::format(
       "With tiles of 16 rows, 52 outputs take {} and 64 take {}: {} of the time of whole tiles for "
       "{} of the outputs. With f32 weights it is {}.",
       pretty_time(1e-6 * off), pretty_time(1e-6 * full), pretty_percent(off / full),
       pretty_percent(52.0 / 64),
-      pretty_percent(time_at(result.series[1], 52) / time_at(result.series[1], 64)));
+      pretty_percent(measured_at(result.series[1], 52) / measured_at(result.series[1], 64)));
   result.notes.push_back(fmt::format(
-      "One thread, {} tokens, {} columns, operands in the L2. The stairs of a tensor core are 8 "
-      "(fp16) or 16 (int8) wide.",
+      "One thread, {} tokens, {} columns, operands in the L2. q8_0 is predicted where the stack "
+      "has "
+      "figures for this CPU's instructions. The stairs of a tensor core are 8 (fp16) or 16 (int8) "
+      "wide.",
       kTileTokens, kTileColumns));
   return result;
 }
@@ -123,9 +145,9 @@ const Experiment kTilesExperiment{
     "Dimensions off the tile's multiple are padded, and the padding takes time.",
     "claim 18",
     "ridge tiles",
-    true,
-    false,
+    run_tiles,
+    tiles_on_cuda,
     6,
-    run_tiles};
+    {16e6, 16e6, 200e6, 600e6}};
 
 }  // namespace ridge

@@ -486,7 +486,7 @@ TEST_F(Cli, AProfileAddsUpToTheStep) {
   }
   EXPECT_GT(best_share, 0.9);
   EXPECT_GT(Json::parse(slurp(trace)).at("traceEvents").size(), 100u);
-  const Ran shown = run("run --profile ridge-1m \"The\" -n 4");
+  const Ran shown = run("run --profile ridge-1m \"The\" -n 4 --invariant");
   EXPECT_TRUE(has(shown.error, "gate_up"));
   EXPECT_TRUE(shown.out.starts_with("The"));
 }
@@ -587,7 +587,7 @@ TEST_F(Cli, QuantizingCostsWhatItsBitsDo) {
 
 TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   EXPECT_TRUE(has(refused("run /nowhere/model.gguf x"), "no such model"));
-  EXPECT_TRUE(has(refused("run deepseek-v3 x --weights random:1"), "not executed"));
+  EXPECT_TRUE(has(refused("run nemotron-3-nano-30b-a3b x --weights random:1"), "not executed"));
   refused("run lama-3-8b x --weights random:1");
   refused("run ridge-1m x --weights random:one");
   refused("run x --kv fp99");
@@ -602,7 +602,8 @@ TEST_F(Cli, TheEngineRefusesWhatItCannotRun) {
   EXPECT_TRUE(has(refused("run x --device cuda --format q4_0"), "fp8"));
   EXPECT_TRUE(has(refused("run x --device cuda --kv f32"), "--kv f32: with --device cuda bf16"));
   EXPECT_TRUE(has(refused("run x --kv fp8"), "--kv fp8: with --device cpu f32"));
-  EXPECT_TRUE(has(refused("run x --weights random:1 --format fp8"), "stored as"));
+  EXPECT_TRUE(has(refused("run x --device cuda --invariant"), "--invariant: with --device cpu"));
+  EXPECT_TRUE(has(refused("run x --weights random:1 --format int3"), "stored as"));
   refused("bench ridge-1m -b 0");
   refused("perplexity ridge-1m /nowhere");
   refused("perplexity ridge-1m " + write("one.txt", "a"));

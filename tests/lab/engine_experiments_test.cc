@@ -8,6 +8,7 @@
 
 #include "lab/lab.h"
 #include "lab/lab_engine.h"
+#include "lab/lab_memory.h"
 #include "lab/lab_ranks.h"
 #include "lab/lab_run.h"
 #include "machine/detect.h"
@@ -42,6 +43,9 @@ TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHo
   const Experiment& experiment = find_experiment(GetParam());
   const LabRun run = run_experiment(quick_lab(), experiment);
   const LabResult& result = run.result;
+#if !defined(__SANITIZE_ADDRESS__)  // which keeps what was freed
+  EXPECT_LE(run.peak_bytes, own_bytes(experiment, LabDevice::cpu, true));
+#endif
   EXPECT_FALSE(result.sentence.empty());
   EXPECT_EQ(result.sentence.find("nan"), std::string::npos) << result.sentence;
   EXPECT_EQ(result.sentence.find("inf"), std::string::npos) << result.sentence;
@@ -81,8 +85,26 @@ INSTANTIATE_TEST_SUITE_P(Lab, EngineExperiment,
                                            "tensor-parallel"),
                          test_name);
 
+TEST(LabEngine, TheBandOfAStepIsTheStacks) {
+  StepEstimate estimate;
+  estimate.roof_s = 1, estimate.low_s = 2, estimate.expected_s = 3, estimate.high_s = 4;
+  const LabBand band = band_of(estimate);
+  EXPECT_EQ(band.low, 2);  // not the roof
+  EXPECT_EQ(band.expected, 3);
+  EXPECT_EQ(band.high, 4);
+}
+
+TEST(LabEngine, ShuffledPagesGiveTheTokensOfPagesInOrder) {
+  Lab& lab = quick_lab();
+  const LabShape shape = lab_shape(lab);
+  const auto runner = lab_runner(lab, lab_weights(lab, shape, Storage::bf16),
+                                 {.cache_tokens = 256, .max_tokens = 64});
+  const std::vector<Token> prompt(50, Token{7});
+  EXPECT_EQ(lab_continue(*runner, prompt, 8, 3), lab_continue(*runner, prompt, 8));
+}
+
 TEST(LabEngine, BandOfARateFallsWhereTheBandOfSecondsRises) {
-  const Band rate = rate_of({1, 2, 4}, 8);
+  const LabBand rate = rate_of({1, 2, 4}, 8);
   EXPECT_EQ(rate.low, 2);
   EXPECT_EQ(rate.expected, 4);
   EXPECT_EQ(rate.high, 8);

@@ -20,16 +20,16 @@ mkdirSync(screenshots, { recursive: true });
 const folder = mkdtempSync(join(tmpdir(), "ridge-lab-"));
 // Invented results: two points inside their bands, one outside, one doubtful.
 const list = JSON.parse(execFileSync(ridge, ["lab", "--json"], { encoding: "utf8" }));
-const point = (x, measured, more = {}) => ({ x, measured, spread: 0.01, predicted: 10 * x, low: 9 * x, high: 12 * x, inside: measured <= 12 * x, ...more });
+const point = (x, measured, more = {}) => ({ x, measured, spread: 0.01, predicted: 10 * x, low: 9 * x, high: 12 * x, inside: measured <= 12 * x, error: Math.abs(measured / (10 * x) - 1), ...more });
 const series = [
   { name: "first", points: [point(1, 10), point(2, 21), point(4, 90), point(8, 60, { doubt: "other processes took 40 % of the processors" })] },
   { name: "second", points: [point(1, 11), point(2, 19), point(4, 41), point(8, 83)] },
 ];
 const results = {
   device: "An invented CPU", date: "2026-11-16", ceilings: "40.0 GB/s from DRAM", quick: false, conditions: [], seconds: 9,
-  agreement: { points: 7, inside: 6, left_out: 1, share: 6 / 7, median_error: 0.05 },
+  agreement: { points: 7, inside: 6, left_out: 1, share: 6 / 7, median_error: 0.05 }, backend: "cpu", interrupted: true,
   experiments: list.filter((e) => e.cpu).map((e, i) => ({
-    ...e, verdict: ["confirmed", "refuted", "open"][i % 3], sentence: `What ${e.name} found.`, x: { label: "tokens", log: true }, y: { label: "ms", log: true },
+    ...e, verdict: ["confirmed", "refuted", "open"][i % 3], sentence: `What ${e.name} found.`, x: i % 2 ? { label: "tokens", log: true } : { label: "part", log: false, categories: true }, y: { label: "ms", log: true },
     series: i % 2 ? series : [{ name: "parts", points: ["weights", "keys and values", "activations"].map((label, n) => point(n + 1, 10 * (n + 1), { label })) }],
     checks: [{ what: "the same tokens", holds: true }], notes: ["A note."], agreement: { points: 7, inside: 6, left_out: 1, share: 6 / 7 },
   })),
@@ -76,7 +76,12 @@ const tests = {
     assert.equal(trials, list.length);
     const text = await page.evaluate(() => document.querySelector(".lab .sentence").textContent);
     assert.match(text, /An invented CPU/);
-    assert.match(text, /6 of 7 points \(86 %\)/);
+    // The server counts the agreement of what it shows: 7 points and one in doubt of every second one.
+    const shown = results.experiments.flatMap((e) => e.series).flatMap((s) => s.points);
+    const sure = shown.filter((p) => !p.doubt);
+    assert.match(text, new RegExp(`${sure.filter((p) => p.inside).length} of ${sure.length} points`));
+    assert.match(text, /\(median\).*\(90th percentile\)/);
+    assert.match(text, /The run was interrupted/);
     const drawn = await page.evaluate(() => {
       const trial = document.querySelectorAll(".trial[open]")[1];
       return {
@@ -92,6 +97,17 @@ const tests = {
     assert.equal(drawn.rows.filter((row) => row === "outside").length, 1);
     assert.equal(drawn.rows.filter((row) => row.startsWith("doubtful: other processes")).length, 1);
     assert.match(drawn.sentence, /^What .* found\.$/);
+    const categories = await page.evaluate(() => {
+      const trial = document.querySelectorAll(".trial[open]")[0];
+      return {
+        names: [...trial.querySelectorAll("svg.chart text")].map((text) => text.textContent),
+        bands: trial.querySelectorAll("svg.chart .range").length,
+        marks: [...trial.querySelectorAll("svg.chart .predicted")].map((path) => path.getAttribute("d")),
+      };
+    });
+    for (const name of ["weights", "keys and values", "activations"]) assert.ok(categories.names.includes(name), name);
+    assert.equal(categories.bands, 3);
+    assert.deepEqual(categories.marks.map((d) => /^M[\d.]+ [\d.]+v20$/.test(d)), [true, true, true]); // no line through them
     await page.screenshot(join(screenshots, "lab.png"));
   },
   async "nothing is cut or below 12 px, in both themes and on a phone"() {
@@ -119,7 +135,7 @@ const tests = {
     await page.evaluate(() => { document.querySelector("[data-experiment=history]").open = true; });
     await page.waitForSelector("[data-experiment=history] button[name=run]");
     await page.evaluate(() => document.querySelector("[data-experiment=history] button[name=run]").click());
-    await page.waitForFunction(() => document.querySelector("[data-experiment=history] .verdict").textContent === "confirmed");
+    await page.waitForFunction(() => document.querySelector("[data-experiment=history] .verdict").textContent === "refuted");
     await page.waitForSelector("[data-experiment=history] svg.chart .measured");
     assert.equal(await page.evaluate(() => document.querySelector("[data-running]").dataset.running), "");
   },

@@ -3,23 +3,23 @@ import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../api";
 import { Axes, Chart, frame, path, type Frame } from "../axes";
 import { Figure } from "../figure";
-import { axis, digits, percent, seconds } from "../format";
+import { axis, bytes, digits, percent, seconds } from "../format";
 import { frozen } from "../frozen";
 import { linearScale, logDomain, logScale, type Scale } from "../scale";
 import { addStyle } from "../style";
 import css from "./lab.panel.css";
 
-interface Point { x: number; measured: number; label?: string; predicted?: number; low?: number; high?: number; inside?: boolean; doubt?: string }
+interface Point { x: number; measured: number; label?: string; predicted?: number; low?: number; high?: number; inside?: boolean; error?: number; doubt?: string }
 interface Series { name: string; points: Point[] }
-interface AxisSpec { label: string; log: boolean }
-interface Agreement { points: number; inside: number; left_out: number; share: number }
+interface AxisSpec { label: string; log: boolean; categories?: boolean }
+interface Agreement { points: number; inside: number; left_out: number; share: number; share_of_all?: number; median_error?: number; p90_error?: number }
 interface Experiment {
-  name: string; topic: string; question: string; claim: string; source: string; next: string; command: string; cpu: boolean; about_s: number;
+  name: string; topic: string; question: string; claim: string; source: string; next: string; command: string; cpu: boolean; about_s: number; memory_bytes?: number;
   verdict?: string; reason?: string; sentence?: string; x?: AxisSpec; y?: AxisSpec; series?: Series[]; checks?: { what: string; holds: boolean }[];
   notes?: string[]; agreement?: Agreement; date?: string; device?: string; quick?: boolean;
 }
 interface Lab {
-  device?: string; date?: string; ceilings?: string; quick?: boolean; agreement?: Agreement; conditions?: string[]; experiments: Experiment[];
+  device?: string; backend?: string; devices?: string[]; date?: string; ceilings?: string; quick?: boolean; interrupted?: boolean; agreement?: Agreement; conditions?: string[]; experiments: Experiment[];
   running?: { name: string; step: string } | null; why_not?: string; failure?: string;
 }
 
@@ -38,29 +38,56 @@ const kSeriesColours = 4;
 
 const isBanded = (p: Point): p is Point & { predicted: number; low: number; high: number } => p.predicted !== undefined && p.low !== undefined && p.high !== undefined;
 
-// Where x counts places (1, 2, 3 …) and each has a name, the axis shows the names.
-function placesOf(series: Series[]): string[] | null {
-  const points = series.flatMap((s) => s.points);
-  const first = series[0]?.points ?? [];
-  const counts = points.every((p) => p.label && Number.isInteger(p.x)) && first.every((p, i) => p.x === (first[0]?.x ?? 0) + i);
-  return counts && first.length > 1 ? first.map((p) => p.label as string) : null;
-}
-
 function scaleOf(spec: AxisSpec, values: number[], from: number, to: number): Scale {
   if (spec.log && values.some((v) => v > 0)) return logScale(...logDomain(values), from, to);
   const low = Math.min(0, ...values), high = Math.max(...values, 1e-9);
   return linearScale(low, high + (high - low) * 0.06, from, to);
 }
 
-function SeriesMarks({ series, index, x, y, places }: { series: Series; index: number; x: Scale; y: Scale; places: boolean }) {
+// Categories: a row for each name, values to the right, no line between rows.
+function rowsPlot(e: Experiment, series: Series[], width: number) {
+  const points = series.flatMap((s) => s.points);
+  const names = [...new Set(points.map((p) => p.label ?? digits(p.x)))];
+  const ySpec = e.y ?? { label: "", log: false };
+  const left = Math.min(width * 0.45, 12 + 6.6 * Math.max(...names.map((n) => n.length)));
+  const kRow = 26;
+  const f: Frame = frame(width, 52 + kRow * names.length, left, 16, 8, 38);
+  const values = points.flatMap((p) => (isBanded(p) ? [p.low, p.high, p.measured] : [p.measured])).filter((v) => v > 0 || !ySpec.log);
+  const x = scaleOf(ySpec, values, f.left, f.right);
+  const y = linearScale(names.length - 0.5, -0.5, f.bottom, f.top);
+  const across = (v: number) => x(Math.max(v, x.domain[0]));
+  return (
+    <Chart frame={f} label={`${e.question} ${ySpec.label}: predicted and measured`}>
+      <Axes frame={f} x={x} y={y} xTitle={ySpec.label} yTitle="" xFormat={axis} yFormat={() => ""} />
+      {names.map((name, i) => <text key={name} class="tick" x={f.left - 8} y={y(i) + 4} text-anchor="end">{name}</text>)}
+      {series.map((s, i) => (
+        <g key={s.name} class={`s${i % kSeriesColours}`}>
+          {s.points.map((p) => {
+            const name = p.label ?? digits(p.x), at = y(names.indexOf(name));
+            return (
+              <g key={name}>
+                {isBanded(p) && <rect class="range" x={across(p.low)} width={Math.max(1, across(p.high) - across(p.low))} y={at - 9} height={18} />}
+                {isBanded(p) && <path class="predicted" d={`M${across(p.predicted)} ${at - 10}v20`} />}
+                <path class={`measured${p.doubt ? " doubtful" : ""}`} d={shape(i, across(p.measured), at)}><title>{described(s, p)}</title></path>
+              </g>
+            );
+          })}
+        </g>
+      ))}
+    </Chart>
+  );
+}
+
+const described = (s: Series, p: Point) => `${s.name}, ${p.label ?? digits(p.x)}: ${digits(p.measured)}${isBanded(p) ? `, predicted ${digits(p.predicted)} (${digits(p.low)} – ${digits(p.high)})` : ""}${p.doubt ? `; doubtful: ${p.doubt}` : ""}`;
+
+function SeriesMarks({ series, index, x, y }: { series: Series; index: number; x: Scale; y: Scale }) {
   const floor = y.domain[0];
   const up = (v: number) => y(Math.max(v, floor));
   const banded = series.points.filter(isBanded);
   const [first] = banded;
-  const alone = places || banded.length === 1;
   return (
     <g class={`s${index % kSeriesColours}`}>
-      {alone
+      {banded.length === 1
         ? banded.map((p) => (
           <g key={p.x}>
             <rect class="range" x={x(p.x) - 11} width={22} y={up(p.high)} height={Math.max(1, up(p.low) - up(p.high))} />
@@ -75,7 +102,7 @@ function SeriesMarks({ series, index, x, y, places }: { series: Series; index: n
         )}
       {series.points.map((p) => (
         <path key={p.x} class={`measured${p.doubt ? " doubtful" : ""}`} d={shape(index, x(p.x), up(p.measured))}>
-          <title>{`${series.name}, ${p.label ?? digits(p.x)}: ${digits(p.measured)}${isBanded(p) ? `, predicted ${digits(p.predicted)} (${digits(p.low)} – ${digits(p.high)})` : ""}${p.doubt ? `; doubtful: ${p.doubt}` : ""}`}</title>
+          <title>{described(series, p)}</title>
         </path>
       ))}
     </g>
@@ -83,24 +110,19 @@ function SeriesMarks({ series, index, x, y, places }: { series: Series; index: n
 }
 
 function plot(e: Experiment, series: Series[], width: number) {
-  const f: Frame = frame(width, 260, 52, 16, 14, 38);
   const xSpec = e.x ?? { label: "", log: false }, ySpec = e.y ?? { label: "", log: false };
-  const places = placesOf(series);
+  if (xSpec.categories) return rowsPlot(e, series, width);
+  const f: Frame = frame(width, 260, 52, 16, 14, 38);
   const points = series.flatMap((s) => s.points);
   const xs = points.map((p) => p.x);
   const ys = points.flatMap((p) => (isBanded(p) ? [p.low, p.high, p.measured] : [p.measured])).filter((v) => v > 0 || !ySpec.log);
   const years = !xSpec.log && Math.min(...xs) > 1900;
-  const x = places || years ? linearScale(Math.min(...xs) - 0.5, Math.max(...xs) + 0.5, f.left, f.right) : scaleOf(xSpec, xs, f.left, f.right);
+  const x = years ? linearScale(Math.min(...xs) - 0.5, Math.max(...xs) + 0.5, f.left, f.right) : scaleOf(xSpec, xs, f.left, f.right);
   const y = scaleOf(ySpec, ys, f.bottom, f.top + 14);
-  const room = places ? (f.right - f.left) / places.length / 6.4 : 0; // characters
-  const named = (v: number) => {
-    const name = places?.[v - Math.min(...xs)];
-    return name && name.length <= room ? name : String(v);
-  };
   return (
     <Chart frame={f} label={`${e.question} ${ySpec.label} by ${xSpec.label}: predicted and measured`}>
-      <Axes frame={f} x={x} y={y} xTitle={xSpec.label} yTitle={ySpec.label} xFormat={places ? (v) => (Number.isInteger(v) ? named(v) : "") : years ? String : axis} yFormat={axis} />
-      {series.map((s, i) => <SeriesMarks key={s.name} series={s} index={i} x={x} y={y} places={places !== null} />)}
+      <Axes frame={f} x={x} y={y} xTitle={xSpec.label} yTitle={ySpec.label} xFormat={years ? String : axis} yFormat={axis} />
+      {series.map((s, i) => <SeriesMarks key={s.name} series={s} index={i} x={x} y={y} />)}
     </Chart>
   );
 }
@@ -111,7 +133,7 @@ function PointsTable({ e, series }: { e: Experiment; series: Series[] }) {
       <summary>As a table</summary>
       <div class="scroll" tabIndex={0}>
         <table>
-          <thead><tr><th>{e.x?.label}</th><th>series</th><th class="n">predicted</th><th class="n">band</th><th class="n">{e.y?.label} measured</th><th /></tr></thead>
+          <thead><tr><th>{e.x?.label}</th><th>series</th><th class="n">predicted</th><th class="n">band</th><th class="n">{e.y?.label} measured</th><th class="n">error</th><th /></tr></thead>
           <tbody>
             {series.flatMap((s) => s.points.map((p) => (
               <tr key={`${s.name} ${p.x}`}>
@@ -119,6 +141,7 @@ function PointsTable({ e, series }: { e: Experiment; series: Series[] }) {
                 <td class="n">{p.predicted === undefined ? "" : digits(p.predicted)}</td>
                 <td class="n">{isBanded(p) ? `${digits(p.low)} – ${digits(p.high)}` : ""}</td>
                 <td class="n">{digits(p.measured)}</td>
+                <td class="n">{p.error === undefined ? "" : percent(p.error)}</td>
                 <td class={p.doubt || p.inside !== false ? "" : "outside"}>{p.doubt ? `doubtful: ${p.doubt}` : p.inside === undefined ? "" : p.inside ? "inside" : "outside"}</td>
               </tr>
             )))}
@@ -128,6 +151,9 @@ function PointsTable({ e, series }: { e: Experiment; series: Series[] }) {
     </details>
   );
 }
+
+const errors = (a: Agreement) => (a.points > 0 && a.median_error !== undefined ? `, error ${percent(a.median_error)} (median), ${percent(a.p90_error)} (90th percentile)` : "");
+const leftOut = (a: Agreement) => (a.left_out ? `; ${a.left_out} doubtful points left out${a.share_of_all === undefined ? "" : ` (${percent(a.share_of_all)} inside with them as outside)`}` : "");
 
 function Results({ e }: { e: Experiment }) {
   const series = e.series ?? [];
@@ -144,10 +170,11 @@ function Results({ e }: { e: Experiment }) {
           <PointsTable e={e} series={series} />
         </>
       )}
-      {a && a.points + a.left_out > 0 && <p class="note">{a.inside} of {a.points} points inside their band{a.left_out ? `; ${a.left_out} doubtful points left out` : ""}.</p>}
+      {a && a.points + a.left_out > 0 && <p class="note">{a.inside} of {a.points} points inside their band{errors(a)}{leftOut(a)}.</p>}
       <ul class="facts-list">
         {e.checks?.map((c) => <li key={c.what} class={c.holds ? "" : "outside"}>{c.what}: {c.holds ? "holds" : "does not hold"}</li>)}
         {e.notes?.map((n) => <li key={n}>{n}</li>)}
+        {e.memory_bytes !== undefined && <li>It announces to hold at most {bytes(e.memory_bytes)} of memory.</li>}
         {e.date && <li>Run from this page on {e.date}, {e.device}{e.quick ? ", tiny sizes" : ""}.</li>}
       </ul>
     </>
@@ -178,6 +205,17 @@ function Card({ e, lab, start, stop }: { e: Experiment; lab: Lab; start: (name: 
   );
 }
 
+const kDevices: Record<string, string> = { cpu: "CPU", cuda: "GPU" };
+
+function Devices({ lab, choose }: { lab: Lab; choose: (device: string) => void }) {
+  if ((lab.devices?.length ?? 0) < 2) return null;
+  return (
+    <p class="row" role="group" aria-label="Results of">
+      {lab.devices?.map((d) => <button key={d} type="button" name={`device-${d}`} aria-pressed={d === (lab.backend ?? "cpu")} onClick={() => choose(d)}>{kDevices[d] ?? d}</button>)}
+    </p>
+  );
+}
+
 function Summary({ lab }: { lab: Lab }) {
   const count = (verdict: string) => lab.experiments.filter((e) => e.verdict === verdict).length;
   const a = lab.agreement;
@@ -188,8 +226,8 @@ function Summary({ lab }: { lab: Lab }) {
     <>
       <p class="sentence">
         {count("confirmed")} claims confirmed, {count("refuted")} refuted, {count("open")} open{lab.device ? ` on ${lab.device}, ${lab.date}` : ""}
-        {a && a.points > 0 ? `. ${a.inside} of ${a.points} points (${percent(a.share)}) lie inside the band that was fixed before they were measured` : ""}
-        {a?.left_out ? `; ${a.left_out} doubtful points are left out` : ""}.
+        {a && a.points > 0 ? `. ${a.inside} of ${a.points} points (${percent(a.share)}) lie inside the band that was fixed before they were measured${errors(a)}` : ""}
+        {a ? leftOut(a) : ""}.{lab.interrupted ? " The run was interrupted: experiments that did not end are missing." : ""}
       </p>
       <p class="note">Dashed: predicted. Shaded: its band. Filled marks: measured. Hollow marks: measured while the machine was disturbed.
         {lab.ceilings ? ` Predictions rest on ${lab.ceilings}.` : ""}{lab.conditions?.map((c) => ` Disturbed: ${c}.`)}</p>
@@ -203,9 +241,10 @@ export default function LabPanel() {
   addStyle(css);
   const [lab, show] = useState<Lab | null>(frozen ? (frozen.views["lab"] as Lab) : null);
   const [problem, fail] = useState("");
+  const [device, choose] = useState("");
   const load = async () => {
     try {
-      const response = await fetch("/api/lab");
+      const response = await fetch(device ? `/api/lab?device=${device}` : "/api/lab");
       const body = (await response.json()) as Lab & { error?: Problem };
       if (body.error) fail(body.error.message);
       else { show(body); fail(body.failure ?? ""); }
@@ -219,7 +258,7 @@ export default function LabPanel() {
     await load();
     if (body.error) fail(body.error.message);
   };
-  useEffect(() => { if (!frozen) void load(); }, []);
+  useEffect(() => { if (!frozen) void load(); }, [device]);
   const running = lab?.running;
   useEffect(() => {
     if (!running) return;
@@ -229,6 +268,7 @@ export default function LabPanel() {
   if (!lab) return <p class="note">{problem || "…"}</p>;
   return (
     <section class="panel lab">
+      {!frozen && <Devices lab={lab} choose={choose} />}
       <Summary lab={lab} />
       {!frozen && lab.why_not && <p class="note">{lab.why_not}</p>}
       {problem && <p class="error banner" role="alert">{problem}</p>}
@@ -238,7 +278,7 @@ export default function LabPanel() {
           <h2>{title}</h2>
           <div class="trials">
             {lab.experiments.filter((e) => e.topic === topic).map((e) => (
-              <Card key={`${e.name} ${e.verdict ? 1 : 0}`} e={e} lab={lab} start={(name) => void post(`/api/lab/run?name=${name}`)} stop={() => void post("/api/lab/stop")} />
+              <Card key={`${e.name} ${e.verdict ? 1 : 0}`} e={e} lab={lab} start={(name) => { choose(""); void post(`/api/lab/run?name=${name}`); }} stop={() => void post("/api/lab/stop")} />
             ))}
           </div>
         </div>
