@@ -34,13 +34,13 @@ void check_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
     if (option->nonpositional() && std::ranges::find(values, "") != values.end()) {
-      throw Error("{} is empty", option->get_name());
+      throw OptionError(option->get_name(), fmt::format("{} is empty", option->get_name()));
     }
   }
   for (const CLI::App* command : app.get_subcommands()) check_values(*command);
 }
 
-// Throws Error where the first word is no command but close to one.
+// Throws OptionError where the first word is no command but close to one.
 void suggest_command(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -50,7 +50,10 @@ void suggest_command(const CLI::App& app, int argc, char** argv) {
     if (word.starts_with('-')) continue;
     if (std::ranges::find(names, word) != names.end()) return;
     const std::vector<std::string> near = nearest_names(word, names, 1);
-    if (!near.empty()) throw Error("unknown command '{}'; did you mean {}?", word, near.front());
+    if (!near.empty()) {
+      throw OptionError(word,
+                        fmt::format("unknown command '{}'; did you mean {}?", word, near.front()));
+    }
     return;
   }
 }
@@ -102,7 +105,7 @@ int run_command_line(int argc, char** argv) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
     suggest_command(app, argc, argv);
-    throw Error("{} (see ridge --help)", error.what());
+    throw OptionError("", fmt::format("{} (see ridge --help)", error.what()));
   }
   if (app.get_subcommands().empty()) print_tour(global);
   return global.exit_code;

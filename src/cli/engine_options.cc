@@ -49,10 +49,11 @@ RankGrid rank_grid(const EngineOptions& options) {
                                         "(--tp), or cut among them (--ep 1)",
                                         options.ep, grid.tp));
   }
-  if (grid.ranks() > 1 && options.device != "cpu") {
-    throw OptionError("ranks", "--ranks: on the CPU so far");
-  }
   return grid;
+}
+
+MakeRunner runner_of(const EngineOptions& options) {
+  return options.device == "cuda" ? make_cuda_runner : make_cpu_runner;
 }
 
 std::string format_of(const EngineOptions& options) {
@@ -133,6 +134,11 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "Prompt tokens of a step (512, with --device cuda 4096)")
       ->check(CLI::Range(1, 1 << 16))
       ->group(kGroup);
+  command
+      .add_flag("--invariant", options.invariant,
+                "CPU: results do not depend on the batch and the chunks; slower prompts of block "
+                "formats on CPUs with AMX, nothing else")
+      ->group(kGroup);
 }
 
 namespace {
@@ -161,7 +167,8 @@ void start_ranks(EngineOptions& options) {
   }
   if (grid.ranks() == 1 || options.links) return;
   const auto deadline = std::chrono::milliseconds(int64_t(options.rank_deadline_s * 1000));
-  options.links = start_ranks({grid, deadline, [options] { return load_for_rank(options); }});
+  options.links = start_ranks(
+      {runner_of(options), grid, deadline, [options] { return load_for_rank(options); }});
 }
 
 int chunk_of(const EngineOptions& options) {
@@ -178,7 +185,12 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
                                             "`ridge convert` changes a model's own",
                                             options.format));
   }
+  if (cuda && options.invariant) {
+    throw OptionError("invariant",
+                      "--invariant: with --device cpu; on cuda sums depend on a step's size");
+  }
   bounds.threads = options.threads;
+  bounds.invariant = options.invariant;
   bounds.kv = kv_storage(options.kv, cuda);
   bounds.page_tokens = options.page_tokens;
   bounds.max_tokens = chunk_of(options);
@@ -202,10 +214,9 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weight
     // Of random weights the whole that came is a shape that nobody has filled.
     LazyWeights shared =
         options.weights.empty() ? LazyWeights{std::move(weights), {}} : load_for_rank(options);
-    return lead(std::move(started.links), std::move(shared), wanted);
+    return lead(std::move(started.links), runner_of(options), std::move(shared), wanted);
   }
-  return options.device == "cuda" ? make_cuda_runner(std::move(weights), wanted)
-                                  : make_cpu_runner(std::move(weights), wanted);
+  return runner_of(options)(std::move(weights), wanted);
 }
 
 std::unique_ptr<Runner> make_runner(const EngineOptions& options, const RunnerOptions& bounds) {

@@ -22,6 +22,7 @@ struct EngineOptions {
   std::string kv;       // empty: f16, on CUDA bf16
   int threads = 0, page_tokens = 16;
   int chunk = 0;  // 0: by the device, see chunk_of
+  bool invariant = false;
   int ranks = 0;  // 0: tp * pp
   int tp = 0, pp = 1, ep = 1;
   double rank_deadline_s = 120;

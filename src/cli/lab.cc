@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,7 +13,9 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "lab/lab_figure.h"
 #include "lab/lab_json.h"
+#include "lab/lab_memory.h"
 #include "lab/lab_results.h"
 
 namespace ridge {
@@ -22,7 +26,7 @@ constexpr const char* kLabExamples = R"(Examples:
   ridge lab attention                one of them, with a plot
   ridge lab attention roofline --quick
   ridge lab all -o lab.html          everything, as one page
-Each point's band is fixed before it is measured; points outside it are marked.)";
+Each point's band is fixed and shown before it is measured; points outside it are marked.)";
 
 struct LabCommandOptions {
   std::vector<std::string> names;
@@ -31,10 +35,15 @@ struct LabCommandOptions {
   int threads = 0;
 };
 
-void print_list(const Global& global) {
+LabDevice lab_device(const LabCommandOptions& o) {
+  return o.device == "cuda" ? LabDevice::cuda : LabDevice::cpu;
+}
+
+void print_list(const LabCommandOptions& o, const Global& global) {
+  const LabDevice device = lab_device(o);
   if (global.json) {
     Json list = Json::array();
-    for (const Experiment& e : experiments()) list.push_back(to_json(e));
+    for (const Experiment& e : experiments()) list.push_back(to_json(e, device));
     fmt::print("{}\n", list.dump(2));
     return;
   }
@@ -46,12 +55,17 @@ void print_list(const Global& global) {
       topic = int(e.topic);
       fmt::print("{}{}\n", topic ? "\n" : "", paint(Colour::bold, kTopics[topic]));
     }
-    fmt::print("  {:<22}{}\n", e.name, e.question);
+    const bool runs = why_not_on(e, device).empty();
+    fmt::print("  {:<22}{:>8}  {}\n", e.name,
+               runs ? pretty_bytes(announced_bytes(e, device, o.quick)) : "-", e.question);
   }
   double seconds = 0;
   for (const Experiment& e : experiments()) seconds += e.seconds;
-  fmt::print("\nridge lab NAME runs one, ridge lab all -o lab.html all of them (about {}).\n",
-             pretty_time(seconds));
+  fmt::print(
+      "\nThe second column is the memory that an experiment holds at most{}.\n"
+      "ridge lab NAME runs one, ridge lab all -o lab.html all of them (about {}).\n",
+      device == LabDevice::cuda ? " on the device" : ", the probe of the ceilings included",
+      pretty_time(seconds));
 }
 
 void print_run(const LabRun& run) {
@@ -62,16 +76,16 @@ void print_run(const LabRun& run) {
                         : verdict == LabVerdict::refuted ? Colour::red
                                                          : Colour::yellow;
   fmt::print("{}\n{}\n\n", paint(Colour::bold, e.question), e.claim);
-  const Plot plot = lab_plot(e, r);
-  if (!plot.series.empty()) fmt::print("{}\n", draw_text(plot));
-  Table table({r.x.label, "series", "predicted", "measured", "", ""});
+  const std::string figure = lab_text_figure(e, r);
+  if (!figure.empty()) fmt::print("{}\n", figure);
+  Table table({r.x.label, "series", "predicted", "measured", "error", "", ""});
   for (const LabSeries& series : r.series) {
     for (const LabPoint& p : series.points) {
       table.add({p.label.empty() ? pretty_number(p.x) : p.label, series.name,
                  p.predicted() ? fmt::format("{} ({} - {})", pretty_number(p.band.expected),
                                              pretty_number(p.band.low), pretty_number(p.band.high))
                                : "",
-                 pretty_number(p.measured),
+                 pretty_number(p.measured), p.predicted() ? pretty_percent(p.error()) : "",
                  !p.predicted() ? ""
                  : p.doubtful() ? "doubtful"
                  : p.inside()   ? "inside"
@@ -90,10 +104,6 @@ void print_run(const LabRun& run) {
              e.next);
 }
 
-LabDevice lab_device(const LabCommandOptions& o) {
-  return o.device == "cuda" ? LabDevice::cuda : LabDevice::cpu;
-}
-
 // All of them means those, too, that only say why they cannot run.
 std::vector<const Experiment*> chosen(const LabCommandOptions& o) {
   std::vector<const Experiment*> list;
@@ -110,6 +120,65 @@ std::vector<const Experiment*> chosen(const LabCommandOptions& o) {
   return list;
 }
 
+// On a terminal one line that is overwritten. Elsewhere predictions alone, each on its line before
+// its point is measured, so that a log shows that they came first.
+class LabProgress {
+ public:
+  explicit LabProgress(LabOptions& options) {
+    if (shown_) {
+      options.progress = [this](const std::string& step) {
+        fmt::print(stderr, "\r\033[K{}: {}", current, step);
+        std::fflush(stderr);
+      };
+    }
+    options.announce = [this](const std::string& prediction) {
+      fmt::print(stderr, "{}{}: {}{}", shown_ ? "\r\033[K" : "", current, prediction,
+                 shown_ ? "" : "\n");
+      std::fflush(stderr);
+    };
+  }
+  ~LabProgress() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+  LabProgress(const LabProgress&) = delete;
+  LabProgress& operator=(const LabProgress&) = delete;
+
+  std::string current = "lab";  // the experiment that runs
+
+ private:
+  const bool shown_ = isatty(STDERR_FILENO) != 0;
+};
+
+LabOptions lab_options(const LabCommandOptions& o, std::span<const Experiment* const> list,
+                       const std::atomic<bool>& stop) {
+  LabOptions options;
+  options.device = lab_device(o);
+  options.quick = o.quick;
+  options.threads = o.threads;
+  options.ceilings = std::ranges::any_of(list, [](const Experiment* e) { return e->ceilings; });
+  options.interrupted = &stop;
+  return options;
+}
+
+// What ended before an interrupt is in the report.
+LabReport run_all(const LabOptions& options, std::span<const Experiment* const> list,
+                  LabProgress& progress) {
+  LabReport report = lab_report(options);
+  std::optional<Lab> lab;
+  try {
+    lab.emplace(options);
+    report = lab_report(*lab);
+    for (const Experiment* experiment : list) {
+      progress.current = experiment->name;
+      report.runs.push_back(run_experiment(*lab, *experiment));
+    }
+  } catch (const LabInterrupted&) {
+    report.interrupted = true;
+  }
+  if (lab) report.conditions = lab->conditions();
+  return report;
+}
+
 void print_report(const LabReport& report) {
   Table table({"experiment", "verdict", "inside", "s", ""});
   for (const LabRun& run : report.runs) {
@@ -124,35 +193,21 @@ void print_report(const LabReport& report) {
 }
 
 void run_lab(const LabCommandOptions& o, Global& global) {
+  const InterruptScope interrupt;
   const std::vector<const Experiment*> list = chosen(o);
   if (!o.file.empty()) check_writable(o.file);
-  const InterruptScope interrupt;
-  const bool shown = isatty(STDERR_FILENO) != 0;
-  std::string current;
-  LabOptions options;
-  options.device = lab_device(o);
-  options.quick = o.quick;
-  options.threads = o.threads;
-  options.interrupted = &interrupt.flag();
-  options.progress = [&](const std::string& step) {
-    if (shown) fmt::print(stderr, "\r\033[K{}: {}", current, step);
-    if (shown) std::fflush(stderr);
-  };
-  Lab lab(options);
-  LabReport report = lab_report(lab);
-  try {
-    for (const Experiment* experiment : list) {
-      current = experiment->name;
-      report.runs.push_back(run_experiment(lab, *experiment));
-    }
-  } catch (const LabInterrupted&) {
-    global.exit_code = kInterruptedExitCode;  // what ran until then is shown
+  LabOptions options = lab_options(o, list, interrupt.flag());
+  LabReport report;
+  {
+    LabProgress progress(options);
+    report = run_all(options, list, progress);
   }
-  if (shown) fmt::print(stderr, "\r\033[K");
-  report.conditions = lab.conditions();
-  if (!o.file.empty()) write_file(o.file, lab_html(report));
+  if (report.interrupted) global.exit_code = kInterruptedExitCode;
+  // A page of nothing would replace the one before.
+  const bool writes = !o.file.empty() && !(report.interrupted && report.runs.empty());
+  if (writes) write_file(o.file, lab_html(report));
   const bool all = std::find(o.names.begin(), o.names.end(), "all") != o.names.end();
-  if (all && !o.quick && global.exit_code == 0) keep_results(to_json(report));
+  if (all && !o.quick && !report.interrupted) keep_results(to_json(report));
   if (global.json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return;
@@ -164,7 +219,10 @@ void run_lab(const LabCommandOptions& o, Global& global) {
   }
   fmt::print("{}; {} in all\n", report.ceilings, pretty_time(seconds_of(report)));
   for (const std::string& line : report.conditions) fmt::print("disturbed: {}\n", line);
-  if (!o.file.empty()) fmt::print("wrote {}\n", o.file);
+  if (report.interrupted) {
+    fmt::print("interrupted: {} of {} experiments ended\n", report.runs.size(), list.size());
+  }
+  if (writes) fmt::print("wrote {}\n", o.file);
 }
 
 }  // namespace
@@ -185,7 +243,7 @@ void add_lab_command(CLI::App& app, Global& global) {
   command->callback([o, &global] {
     if (o->names.empty()) {
       if (!o->file.empty()) throw Error("--file needs experiments: ridge lab all -o {}", o->file);
-      return print_list(global);
+      return print_list(*o, global);
     }
     run_lab(*o, global);
   });

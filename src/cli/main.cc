@@ -2,12 +2,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "ranks/launcher.h"
 
 namespace {
 
@@ -36,6 +38,10 @@ int main(int argc, char** argv) {
       return say("standard output: " + std::generic_category().message(errno));
     }
     return std::ferror(stdout) != 0 ? say("standard output could not be written") : code;
+  } catch (const OptionError& error) {
+    // mpirun starts every process with the same options: the first one says what is wrong.
+    if (mpi_rank() > 0) end_with_leader(std::chrono::seconds(5));
+    return say(error.what());
   } catch (const Error& error) {
     return say(error.what());
   } catch (const std::filesystem::filesystem_error& error) {

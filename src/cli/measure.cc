@@ -36,6 +36,7 @@ constexpr const char* kMeasureFooter = R"(Examples:
   ridge measure --device cuda:0 -o h200.json
   ridge measure --ranks 2                    collectives between two processes of this host
   mpirun -n 2 ridge measure --ranks 2        the same through MPI
+  ridge measure --ranks 2 --device cuda      sums between two GPU ranks: direct, NCCL, host
   ridge measure --compare baseline.json --tolerance 3     exit 1 when a ceiling fell
 The files go to ~/.config/ridge/machines and are used from then on: `ridge machine this`.)";
 
@@ -93,7 +94,12 @@ nlohmann::json file_of(const Report& report, int device, Effort effort) {
 
 int run_measure(const MeasureOptions& options, bool json) {
   if (options.ranks > 1) {
-    run_measure_ranks(options.ranks, options.effort(), options.out, json);
+    const bool gpus = options.device == "cuda";
+    if (!gpus && options.device != "cpu" && options.device != "all") {
+      throw Error("--ranks with --device {}: cpu, or cuda for sums between GPUs", options.device);
+    }
+    (gpus ? run_measure_gpu_ranks : run_measure_ranks)(options.ranks, options.effort(), options.out,
+                                                       json);
     return 0;
   }
   std::vector<Reading> before;
@@ -159,8 +165,7 @@ void add_measure_command(CLI::App& app, Global& global) {
   CLI::App* command =
       app.add_subcommand("measure", "What this machine really does: measured pyramid and peaks");
   command->footer(kMeasureFooter);
-  CLI::Option* device = command->add_option("--device", options->device, "cpu, cuda:N or all");
-  device->capture_default_str();
+  command->add_option("--device", options->device, "cpu, cuda:N or all")->capture_default_str();
   CLI::Option* quick =
       command->add_flag("--quick", options->quick, "Within 20 s per device (the default)");
   command->add_flag("--full", options->full, "Within 3 minutes per device")->excludes(quick);
@@ -181,7 +186,6 @@ void add_measure_command(CLI::App& app, Global& global) {
       ->add_option("--ranks", options->ranks,
                    "Measure the collectives between so many processes instead, about 10 s")
       ->check(CLI::Range(2, 64))
-      ->excludes(device)
       ->excludes(svg)
       ->excludes(compare)
       ->excludes(disk);

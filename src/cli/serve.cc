@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -26,6 +28,7 @@ constexpr const char* kServeExamples = R"(Examples:
   ridge serve                       the page and the model inside, on http://127.0.0.1:8080
   ridge serve model-Q4_K_M.gguf --api-key secret
   ridge serve --draft ridge-1m      drafts from a smaller model
+  ridge serve --dp 2                two replicas, requests sent where their beginning is cached
   ridge serve --no-model --open     the page and the predictor only, in the browser
   curl localhost:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once"}'
   curl 'localhost:8080/api/predict?model=llama-3-8b&machine=h200&batch=32'
@@ -105,21 +108,26 @@ class SignalThread {
 // Loads the model on a thread of its own, while the server answers already.
 class Loader {
  public:
-  Loader(const ServingSetup& setup, OpenAiServer& api, HttpServer& server, std::string url)
-      : thread_([this, &setup, &api, &server, url = std::move(url)] {
+  Loader(const ServingSetup& setup, const std::vector<EngineOptions>& engines, OpenAiServer& api,
+         HttpServer& server, std::string url)
+      : state_(std::make_shared<State>()),
+        thread_([this, &setup, &engines, &api, &server, url = std::move(url)] {
+          state_->server = &server;
+          state_->serving = int(engines.size());
           try {
-            auto [runner, options] = make_serving_engine(setup);
-            // A supervisor starts the program again; nothing here could.
-            options.on_failure = [this, &server](const std::string& error) {
-              failure_ = std::make_exception_ptr(Error("the engine failed: {}", error));
-              server.drain(std::chrono::seconds(1));
-            };
-            const std::string device = runner->device();
-            api.start(std::move(runner), std::move(options));
+            std::vector<ReplicaGroup::Parts> replicas = make_serving_engines(setup, engines);
+            for (size_t r = 0; r < replicas.size(); ++r) {
+              replicas[r].options.on_failure = [state = state_, r](const std::string& error) {
+                state->on_failure(r, error);
+              };
+            }
+            std::string device = replicas.front().runner->device();
+            if (replicas.size() > 1) device = fmt::format("{} x {}", replicas.size(), device);
+            api.start(std::move(replicas));
             fmt::print("Serving {} on {}: OpenAI API at {}v1\n", api.model_name(), device, url);
             fflush(stdout);
           } catch (...) {
-            failure_ = std::current_exception();
+            state_->fail(std::current_exception());
             done_ = true;  // before finish() can look
             server.stop();
           }
@@ -129,19 +137,50 @@ class Loader {
   void finish() {
     if (!done_) _exit(0);  // a large model may take minutes, and nobody waits for it any more
     thread_.join();
-    if (failure_) std::rethrow_exception(failure_);
+    if (const std::exception_ptr failure = state_->finish()) std::rethrow_exception(failure);
   }
 
  private:
-  std::exception_ptr failure_;
+  // Replicas may fail until the API's engines have ended, which is after the server and the loader.
+  struct State {
+    // On the thread of a replica. The last one ends the server: a supervisor starts the program
+    // again, which nothing here could.
+    void on_failure(size_t replica, const std::string& error) {
+      const std::lock_guard lock(mutex);
+      if (--serving > 0) {
+        fmt::print(stderr, "ridge: replica {} failed, {} still serving: {}\n", replica, serving,
+                   error);
+        return;
+      }
+      failure = std::make_exception_ptr(Error("the engine failed: {}", error));
+      if (server) server->drain(std::chrono::seconds(1));
+    }
+    void fail(std::exception_ptr error) {
+      const std::lock_guard lock(mutex);
+      failure = std::move(error);
+    }
+    std::exception_ptr finish() {
+      const std::lock_guard lock(mutex);
+      server = nullptr;
+      return failure;
+    }
+
+    std::mutex mutex;
+    HttpServer* server = nullptr;
+    int serving = 0;  // replicas that have not failed
+    std::exception_ptr failure;
+  };
+
+  std::shared_ptr<State> state_;
   std::atomic<bool> done_ = false;
   std::thread thread_;
 };
 
 void serve(ServeCommandOptions& options) {
+  std::vector<EngineOptions> engines;
   if (!options.no_model) {
     check_serving_setup(options.setup);
-    start_ranks(options.setup.engine);  // while there is one thread
+    engines = start_replicas(options.setup);  // while there is one thread
   }
   SignalThread signals;
   const std::string& host = options.serve.host;
@@ -163,7 +202,7 @@ void serve(ServeCommandOptions& options) {
     server.drain(std::chrono::seconds(options.drain_s));
   });
   std::optional<Loader> loader;
-  if (api) loader.emplace(options.setup, *api, server, url);
+  if (api) loader.emplace(options.setup, engines, *api, server, url);
   server.run();
   if (loader) loader->finish();
 }

@@ -123,11 +123,31 @@ Traffic rank_traffic(LinkMethod method, Collective kind, double m, int ranks) {
                                    : shared_memory_traffic(kind, m, ranks);
 }
 
+namespace {
+
+// Between two sizes straight in logarithms; beyond the largest at its rate.
+double seconds_at(const std::vector<LinkPoint>& points, double bytes) {
+  if (bytes <= points.front().bytes) return points.front().seconds;
+  const LinkPoint& last = points.back();
+  if (bytes >= last.bytes) return last.seconds * bytes / last.bytes;
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [&](const LinkPoint& point) { return point.bytes > bytes; });
+  const LinkPoint &low = above[-1], &high = above[0];
+  const double share = std::log(bytes / low.bytes) / std::log(high.bytes / low.bytes);
+  return low.seconds * std::pow(high.seconds / low.seconds, share);
+}
+
+}  // namespace
+
 double collective_seconds(LinkMethod method, Collective kind, double m, int ranks,
                           const RankLink& link) {
-  if (ranks <= 1) return 0;
+  if (ranks <= 1 || kind == Collective::none) return 0;
   const Traffic t = rank_traffic(method, kind, m, ranks);
-  return t.bytes * link.per_byte + t.steps * link.latency + t.local_bytes * link.local_per_byte;
+  const bool one_way = kind == Collective::send || kind == Collective::broadcast;
+  const std::vector<LinkPoint>& points = one_way ? link.messages : link.exchanges;
+  const double step = points.empty() ? link.latency + t.bytes / t.steps * link.per_byte
+                                     : seconds_at(points, t.bytes / t.steps);
+  return t.steps * step + t.local_bytes * link.local_per_byte;
 }
 
 double collective_seconds(Collective kind, double m, int ranks, double seconds_per_byte,

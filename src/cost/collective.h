@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "cost/work.h"
+#include "machine/machine.h"
 
 namespace ridge {
 
@@ -44,6 +46,9 @@ struct RankLink {
   double latency = 0;         // of a step
   double per_byte = 0;        // in both directions at once
   double local_per_byte = 0;  // copied by a rank within its own memory
+  // Where they were measured by size (Link), steps are interpolated between these instead: steps in
+  // which all ranks send, and those in which one does (send, broadcast).
+  std::vector<LinkPoint> exchanges = {}, messages = {};
 };
 double collective_seconds(LinkMethod method, Collective kind, double message_bytes, int ranks,
                           const RankLink& link);

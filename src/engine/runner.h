@@ -32,16 +32,21 @@ struct RunnerOptions {
   KvStorage kv = KvStorage::f16;
   int page_tokens = 16;
   int cache_tokens = 4096;  // capacity of the KV cache, all sequences together
+  int max_context = 0;      // of a sequence; 0: cache_tokens
   int max_tokens = 512;     // of one step: longer prompts come in chunks
   int max_sequences = 1;    // slices of one step; on CUDA they list at most 4 x the cache in pages
   int max_logit_rows = 0;   // rows of logits of one step; 0: one per sequence
+  // CPU: a token's result depends on its own sequence alone, whatever shares its steps. Without it
+  // that holds too, except for block formats on a CPU with AMX, whose larger steps round otherwise.
+  bool invariant = false;
   // CPU: runners that take turns on the same cores share a team, because the threads of an idle one
   // would spin there. Null: one of its own.
   std::shared_ptr<ThreadTeam> team = nullptr;
-  // CPU: this runner is one rank of several, and its weights are its part (engine/ranks/). It takes
+  // This runner is one rank of several, and its weights are its part (engine/ranks/). It takes
   // every step that the others take. Null: it is alone.
   std::shared_ptr<RankLinks> ranks = nullptr;
 
+  int longest() const { return max_context > 0 ? max_context : cache_tokens; }
   int logit_rows() const { return max_logit_rows > 0 ? max_logit_rows : max_sequences; }
 };
 
@@ -77,10 +82,11 @@ class Runner {
   }
 
   // Runs all layers for all slices and writes their keys and values.
-  // On the CPU each token's result depends only on its own sequence: not on the batch, the chunking
-  // or the threads. On CUDA equal steps give equal bits, and so does every step of at most 8
-  // tokens (of models with a decode kernel) whatever else is in it. Larger steps split their GEMMs
-  // by how many tokens there are, so sums may round differently in a step of another size.
+  // On the CPU each token's result depends only on its own sequence (RunnerOptions::invariant): not
+  // on the batch, the chunking or the threads. On CUDA equal steps give equal bits, and so does
+  // every step of at most 8 tokens (of models with a decode kernel) whatever else is in it; of int8
+  // and int4 weights every step of 2 to 8, and every step of one. Larger steps split their GEMMs by
+  // how many tokens there are, so sums may round differently in a step of another size.
   virtual void run(std::span<const Slice> batch) = 0;
   // Logits of the wanted rows of the last step, in the order of the slices: [rows][vocab]. Waits.
   // Valid until the next run().

@@ -53,8 +53,8 @@ HttpTarget parse_http_target(std::string_view url) {
   target.path = rest.substr(slash);
   while (target.path.ends_with('/')) target.path.pop_back();
   std::string_view authority = rest.substr(0, slash);
-  for (const char c : url) {
-    if (c <= ' ' || c == 127 || c == '?' || c == '#')
+  for (const unsigned char c : url) {
+    if (c <= ' ' || c >= 127 || c == '?' || c == '#')
       throw bad("a character that has no place here");
   }
   if (authority.find('@') != std::string_view::npos) throw bad("no user names");
@@ -277,8 +277,8 @@ struct HttpClient::Impl {
 HttpClient::HttpClient(HttpTarget target, Options options) : impl_(std::make_unique<Impl>()) {
   impl_->target = std::move(target);
   impl_->options = std::move(options);
-  for (const char c : impl_->options.api_key) {
-    if (c <= ' ' || c == 127) throw OptionError("api-key", "--api-key: no blanks or line ends");
+  for (const unsigned char c : impl_->options.api_key) {
+    if (c <= ' ' || c >= 127) throw OptionError("api-key", "--api-key: no blanks or line ends");
   }
   impl_->find_endpoint();
 }

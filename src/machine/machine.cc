@@ -128,6 +128,10 @@ void overlay_links(std::vector<Link>& base, const std::vector<Link>& top) {
     replace(base[at].bandwidth, link.bandwidth);
     replace(base[at].latency, link.latency);
     if (link.p2p) base[at].p2p = link.p2p;
+    if (link.bandwidth || link.latency || !link.exchanges.empty()) {  // of one measurement
+      base[at].exchanges = link.exchanges;
+      base[at].messages = link.messages;
+    }
     base[at].max_devices = std::max(base[at].max_devices, link.max_devices);
   }
 }

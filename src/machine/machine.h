@@ -38,6 +38,11 @@ struct Level {
   Maybe total_capacity() const { return capacity ? Maybe(*capacity * instances) : std::nullopt; }
 };
 
+// What a message of a size took on a link.
+struct LinkPoint {
+  double bytes = 0, seconds = 0;
+};
+
 // A link to peer devices in the same node (or NVLink domain).
 struct Link {
   std::string name;
@@ -47,6 +52,10 @@ struct Link {
   // Whether devices reach each other's memory. Without it (GeForce over PCIe) every message is
   // copied to host memory and from there to the peer.
   std::optional<bool> p2p;
+  // Measured by size, from small to large, where latency and bandwidth do not tell it (MPI changes
+  // its protocol with the size): bytes that every device sends and receives at once, and bytes that
+  // one sends to another. Empty: latency and bandwidth do.
+  std::vector<LinkPoint> exchanges, messages;
 };
 
 // What one more dependent kernel costs beyond its body, seconds. In a stream the host launches

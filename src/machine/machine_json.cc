@@ -114,8 +114,29 @@ Level read_level(const json& object, const std::string& where) {
   return level;
 }
 
+// [[bytes, seconds], ...], from small to large.
+std::vector<LinkPoint> read_points(const json& object, const char* key, const std::string& where) {
+  std::vector<LinkPoint> points;
+  const json* const found = list(object, key, where);
+  if (found == nullptr) return points;
+  for (const json& item : *found) {
+    const bool pair =
+        item.is_array() && item.size() == 2 && item[0].is_number() && item[1].is_number();
+    const LinkPoint point =
+        pair ? LinkPoint{item[0].get<double>(), item[1].get<double>()} : LinkPoint{};
+    const bool in_range = point.bytes > 0 && point.bytes <= kCapacity.high &&
+                          point.seconds >= kSeconds.low && point.seconds <= kSeconds.high;
+    if (!in_range || (!points.empty() && point.bytes <= points.back().bytes)) {
+      throw Error("{}: {}: pairs of bytes and seconds, from small to large", where, key);
+    }
+    points.push_back(point);
+  }
+  return points;
+}
+
 Link read_link(const json& object, const std::string& where) {
-  check_object(object, where, {"name", "bandwidth", "latency", "max_devices", "p2p"});
+  check_object(object, where,
+               {"name", "bandwidth", "latency", "max_devices", "p2p", "exchanges", "messages"});
   Link link;
   link.name = part_name(object, where);
   link.bandwidth = number(object, "bandwidth", where, kBandwidth);
@@ -123,6 +144,8 @@ Link read_link(const json& object, const std::string& where) {
   link.max_devices =
       static_cast<int>(integer_field(object, "max_devices", where, 1, kMaxNodeDevices).value_or(1));
   link.p2p = bool_field(object, "p2p", where);
+  link.exchanges = read_points(object, "exchanges", where);
+  link.messages = read_points(object, "messages", where);
   return link;
 }
 
@@ -168,6 +191,10 @@ void put(Target& object, const char* key, const Maybe& value) {
 template <typename Target>
 void put(Target& object, const char* key, const std::string& value) {
   if (!value.empty()) object[key] = value;
+}
+
+void put_points(json& object, const char* key, const std::vector<LinkPoint>& points) {
+  for (const LinkPoint& point : points) object[key].push_back({point.bytes, point.seconds});
 }
 
 json peaks_to_json(const std::array<Maybe, kDTypeCount>& peaks) {
@@ -275,6 +302,8 @@ json machine_to_json(const Machine& machine) {
     put(item, "bandwidth", link.bandwidth);
     put(item, "latency", link.latency);
     if (link.p2p) item["p2p"] = *link.p2p;
+    put_points(item, "exchanges", link.exchanges);
+    put_points(item, "messages", link.messages);
     object["links"].push_back(std::move(item));
   }
   json launch = json::object();

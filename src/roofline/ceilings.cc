@@ -67,7 +67,9 @@ Maybe without_tiles(const Machine& machine, DType dtype) {
 // Without a dot product of bytes, 8-bit weights are multiplied in 16 bits: two products in the lane
 // of an fp32 one.
 Maybe cpu_peak(const Machine& machine, DType dtype, const Stack& stack) {
-  const Maybe peak = stack.cpu_tiles ? machine.peak_of(dtype) : without_tiles(machine, dtype);
+  const bool tiles = stack.cpu_tiles == CpuTiles::all ||
+                     (stack.cpu_tiles == CpuTiles::bf16_gemms && dtype == DType::bf16);
+  const Maybe peak = tiles ? machine.peak_of(dtype) : without_tiles(machine, dtype);
   if (peak || dtype != DType::int8 || !machine.peak_of(DType::fp32)) return peak;
   return 2 * *machine.peak_of(DType::fp32);
 }
@@ -91,6 +93,12 @@ void set_peaks(Ceilings& c, const Machine& machine, const Stack& stack) {
         break;
       }
     }
+  }
+  const Maybe bf16 = without_tiles(machine, DType::bf16);
+  if (cpu && stack.cpu_tiles == CpuTiles::bf16_gemms && bf16 &&
+      *bf16 < machine.peak_of(DType::bf16)) {
+    c.untiled_s = 1 / *bf16;
+    c.tile_factor = 1 / stack.cpu_tile_compute;
   }
   if (c.peak[static_cast<int>(DType::bf16)] == 0) {
     c.notes.push_back(fmt::format(
@@ -154,6 +162,7 @@ void set_link(Ceilings& c, const Machine& machine, const Link& link) {
   c.link_latency = link.latency.value_or(is_pcie(link) ? kPcieLatency : kLinkLatency);
   c.link_direct = link.p2p.value_or(true);
   c.link_method = link_method(link.name);
+  c.rank_link = {c.link_latency, c.link_s, 0, link.exchanges, link.messages};
   if (c.link_direct) return;
   c.link_s *= kStagedCopies;
   c.link_latency = link.latency.value_or(kStagedLatency);

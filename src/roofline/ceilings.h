@@ -28,6 +28,9 @@ struct Factors {
 struct Ceilings {
   std::array<double, kDTypeCount> flop_s{};  // seconds per operation, never 0
   double vector_s = 0;
+  // Where only GEMMs in bf16 run in a CPU's tiles: seconds per operation of the rest, and what
+  // those take beyond the peak. 0: no such CPU.
+  double untiled_s = 0, tile_factor = 0;
   double memory_s = 0;  // per byte of the level that holds the working set
   std::string memory_name;
   double cache_s = 0;  // per byte, cache to compute units; 0: unknown
@@ -35,6 +38,7 @@ struct Ceilings {
   double link_s = 0, link_latency = 0;  // per byte and direction, within a node
   bool link_direct = true;              // peers reach each other's memory
   LinkMethod link_method = LinkMethod::kernels;
+  RankLink rank_link;                         // of Ridge's own ranks
   double network_s = 0, network_latency = 0;  // between nodes
   int devices_per_node = 1;
   double launch_s = 0;  // per kernel on the device: the edge of a graph, a CPU's barrier

@@ -16,8 +16,12 @@ double link_seconds(const Work& w, const Ceilings& c, double factor, double extr
   const double link_latency = c.link_latency + extra, network_latency = c.network_latency + extra;
   if (w.ranks * w.stride <= c.devices_per_node) {
     if (c.link_method != LinkMethod::kernels) {
-      return collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
-                                {link_latency, link});
+      // Points are what the messages took, the software included.
+      const bool measured = !c.rank_link.exchanges.empty();
+      return measured ? collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
+                                           c.rank_link)
+                      : collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
+                                           {link_latency, link});
     }
     return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency,
                               c.link_direct);
@@ -96,7 +100,9 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   const int kind = static_cast<int>(op.kind);
   const Factors& f = c.factors_of(op.tokens);
   // Padding is a choice of today's kernels, so it burdens the expected time and not the roof.
-  const double flop_s = c.flop_s[static_cast<int>(op.math)];
+  const bool gemm = op.kind == OpKind::matmul || op.kind == OpKind::expert_matmul;
+  const bool tiles = c.untiled_s > 0 && op.math == DType::bf16;  // of a CPU, for GEMMs alone
+  const double flop_s = tiles && !gemm ? c.untiled_s : c.flop_s[static_cast<int>(op.math)];
   const double vector = w.vector_flops * c.vector_s;
   const double compute = std::max(w.flops * flop_s, vector);
   const double padded = c.pads ? std::max(w.padded_flops * flop_s, vector) : compute;
@@ -107,7 +113,7 @@ Estimate estimate(const Op& op, const Ceilings& c) {
 
   Estimate e;
   e.roof_s = std::max({compute, memory, host, link});
-  e.on[index(Wall::compute)] = padded * f.compute[kind];
+  e.on[index(Wall::compute)] = padded * (tiles && gemm ? c.tile_factor : f.compute[kind]);
   e.on[index(Wall::memory)] = memory * f.memory[kind];
   const double start = w.launches * (c.launch_s + f.ramp[kind] + (c.cpu ? c.cpu->other_start : 0));
   const double launch = w.launches * c.host_launch_s;

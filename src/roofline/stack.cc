@@ -53,6 +53,14 @@ std::vector<StepEfficiencies> read_steps(const nlohmann::json& json, const Effic
   return steps;
 }
 
+CpuTiles read_cpu_tiles(const nlohmann::json& json, const std::string& where) {
+  const std::string name = string_field(json, "cpu_tiles", where).value_or("all");
+  if (name == "none") return CpuTiles::none;
+  if (name == "bf16 gemms") return CpuTiles::bf16_gemms;
+  if (name == "all") return CpuTiles::all;
+  throw Error("{}: cpu_tiles \"{}\": none, bf16 gemms or all", where, name);
+}
+
 StackHome read_home(const nlohmann::json& json, const std::string& where) {
   const auto text = [&](const char* key) { return string_field(json, key, where).value_or(""); };
   return {text("name"), bool_field(json, "cpu", where).value_or(false), text("vendor"),
@@ -126,7 +134,8 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.graph_launch = seconds(json, "graph_launch", where);
   stack.stream_launch = seconds(json, "stream_launch", where);
   stack.cpu_launch = seconds(json, "cpu_launch", where);
-  stack.cpu_tiles = bool_field(json, "cpu_tiles", where).value_or(true);
+  stack.cpu_tiles = read_cpu_tiles(json, where);
+  stack.cpu_tile_compute = share(json, "cpu_tile_compute", where);
   stack.hosts = read_hosts(json.value("host", nlohmann::json::object()), where + ": host");
   stack.fused_quantization = bool_field(json, "fused_quantization", where).value_or(false);
   stack.whole_experts_kernel = string_field(json, "whole_experts_kernel", where).value_or("");

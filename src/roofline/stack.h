@@ -76,6 +76,9 @@ struct StackBackend {
   double graph_launch = 0;
 };
 
+// What software runs in a CPU's tiles (AMX); the rest runs in its vector units.
+enum class CpuTiles : uint8_t { none, bf16_gemms, all };
+
 struct Stack {
   std::string name = "ideal";
   std::string title;
@@ -92,7 +95,8 @@ struct Stack {
   double graph_launch = 0;  // seconds per kernel where the machine's own figure is unknown
   double stream_launch = 0;
   double cpu_launch = 0;  // a parallel region on a CPU
-  bool cpu_tiles = true;  // uses a CPU's tile instructions (AMX), not only its vector ones
+  CpuTiles cpu_tiles = CpuTiles::all;
+  double cpu_tile_compute = 1;  // share of the tiles' peak, with CpuTiles::bf16_gemms
   std::array<HostCosts, kHostKinds> hosts;
   bool fused_quantization = false;  // activations are quantized by the kernel before a GEMM
   // On Blackwell: of fp8 experts that are not spread over ranks, and of fp4 experts of few tokens.

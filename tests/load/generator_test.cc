@@ -319,7 +319,7 @@ TEST(Load, ReadsAddresses) {
   EXPECT_EQ(parse_http_target("http://[::1]:8080/v1").host, "::1");
   for (const char* bad : {"", "https://localhost", "ftp://x", "http://", "http://:80",
                           "localhost:0", "localhost:99999", "localhost:x", "a b", "http://u@h",
-                          "http://[::1", "http://[::1]80", "http://h/?q"}) {
+                          "http://[::1", "http://[::1]80", "http://h/?q", "http://h/\xc3\xa9"}) {
     EXPECT_THROW(parse_http_target(bad), Error) << bad;
   }
 }

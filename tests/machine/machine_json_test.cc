@@ -50,6 +50,24 @@ TEST(MachineJson, TheLeastFileIsEnough) {
   EXPECT_FALSE(machine.ridge(DType::bf16));
 }
 
+TEST(MachineJson, LinksKeepTheirPoints) {
+  json object = minimal();
+  object["links"] = json::array({{{"name", "MPI"},
+                                  {"bandwidth", 1e9},
+                                  {"exchanges", {{8, 7e-7}, {4096, 3e-6}}},
+                                  {"messages", {{4, 4e-7}, {16384, 5e-6}}}}});
+  const Machine machine = machine_from_json(object, "file.json");
+  const json written = machine_to_json(machine)["links"][0];
+  EXPECT_EQ(written["exchanges"], object["links"][0]["exchanges"]);
+  EXPECT_EQ(written["messages"], object["links"][0]["messages"]);
+  for (const json& wrong :
+       {json{{8, 7e-7}, {8, 8e-7}}, json{{8, -1}}, json{{8}}, json::array({json::array({"8", 1})}),
+        json{{0, 1e-6}}, json{{8, 100}}}) {
+    object["links"][0]["exchanges"] = wrong;
+    expect_refused(object, "exchanges: pairs of bytes and seconds, from small to large");
+  }
+}
+
 TEST(MachineJson, UnknownFieldsAreNamed) {
   json object = minimal();
   object["pwoer"] = 3;

@@ -165,12 +165,23 @@ TEST(Roofline, AStackWithoutTilesHasTheVectorPeaksOfACpu) {
     return make_ceilings(find_system(machine), {}, find_stack(stack)).peak[static_cast<int>(dtype)];
   };
   EXPECT_DOUBLE_EQ(peak("xeon-8480p", "typical", DType::bf16), 114.7e12);  // AMX
-  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::bf16), 2 * 7.168e12);
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "llama.cpp", DType::bf16), 2 * 7.168e12);
+  EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::bf16), 114.7e12);
   EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::int8), 4 * 7.168e12);
   EXPECT_DOUBLE_EQ(peak("xeon-8480p", "ridge", DType::fp32), 7.168e12);
   for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {  // Zen has no tiles
     EXPECT_NEAR(peak("epyc-9755", "ridge", dtype) / peak("epyc-9755", "typical", dtype), 1, 1e-3);
   }
+}
+
+// Ridge multiplies bf16 in tiles, and block formats of large steps; attention runs in vectors.
+TEST(Roofline, OnlyTheGemmsOfRidgeRunInTiles) {
+  const Ceilings c = make_ceilings(find_system("xeon-8480p"), {}, find_stack("ridge"));
+  Op gemm = matmul_op(4096, 4096, 4096);
+  EXPECT_DOUBLE_EQ(estimate(gemm, c).roof_s, gemm.work.flops / 114.7e12);
+  EXPECT_NEAR(estimate(gemm, c).expected_s, gemm.work.flops / (0.5 * 114.7e12), c.launch_s * 1.01);
+  gemm.kind = OpKind::attention_prefill;
+  EXPECT_DOUBLE_EQ(estimate(gemm, c).roof_s, gemm.work.flops / (2 * 7.168e12));
 }
 
 TEST(Roofline, LaunchesAreAWallWithoutGraphs) {

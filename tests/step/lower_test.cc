@@ -109,6 +109,11 @@ TEST(Lower, MixtureOperators) {
   const Names spread = names(lowered("mixtral-8x7b", parallel({.dp = 8, .ep = 8}), {kDecode}));
   EXPECT_TRUE(spread.contains("dispatch"));
   EXPECT_TRUE(spread.contains("combine"));
+  // The ranks of one replica hold the same tokens: their sums bring the experts together, as the
+  // engine has it (docs/ranks.md).
+  const Names same = names(lowered("mixtral-8x7b", parallel({.tp = 2, .ep = 2}), {kDecode}));
+  EXPECT_TRUE(same.contains("mlp_all_reduce"));
+  EXPECT_FALSE(same.contains("dispatch"));
 }
 
 TEST(Lower, LatentAttentionOperators) {

@@ -273,8 +273,12 @@ void observe_ridge_steps(MetricsObserver& observe) {
     observe.note(fmt::format("the device had no work for {:.0f} % of the steps' time",
                              100 * gaps->sum / steps->sum));
   }
-  const std::set<std::string_view> ignored{"step_predicted_seconds", "step_roof_seconds",
-                                           "step_share_of_roof", "steps", "pages"};
+  const std::set<std::string_view> ignored{"step_predicted_seconds",
+                                           "step_roof_seconds",
+                                           "step_share_of_roof",
+                                           "steps",
+                                           "pages",
+                                           "engine_up"};
   for (const std::string& name : observe.series.unasked(ignored)) {
     observe.file.unknown.push_back(observe.full_name(name));
   }

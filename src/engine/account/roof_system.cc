@@ -56,9 +56,10 @@ System cpu_roof_system(Runner& runner) {
 
 System cuda_system() {
   const std::vector<GpuFound> gpus = detect_gpus();
-  if (gpus.empty() || gpus.front().machine.empty()) {
+  if (gpus.empty()) throw Error("no CUDA device was found: --device cpu runs everywhere");
+  if (gpus.front().machine.empty()) {
     throw Error("no machine of the atlas describes {}: --atlas DIR with a file of ridge measure",
-                gpus.empty() ? std::string("this GPU") : gpus.front().name);
+                gpus.front().name);
   }
   return find_system(gpus.front().machine);
 }
