@@ -16,6 +16,7 @@
 #include "bench/cuda_ceiling.cuh"
 #include "bench/cuda_models.h"
 #include "bench/cuda_reference.h"
+#include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/device_model.h"
 
 namespace ridge::cuda {
@@ -207,14 +208,16 @@ void check_model(const std::string& name, const std::string& format,
   check_step(*portable, slices, {shape, kv, label + kernels_name(true), wanted});
 }
 
-void print_operators(DeviceModel& model, const std::vector<StepSlice>& slices) {
+// Runs a step by `queue` and prints what its operators take.
+template <typename Queue>
+void print_operators(DeviceModel& model, const Queue& queue) {
   const auto start = std::chrono::steady_clock::now();
-  model.forward(slices);
+  queue();
   const double queued =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   model.keep_times(true);
-  model.forward(slices);
-  model.forward(slices);
+  queue();
+  queue();
   std::vector<std::pair<std::string, double>> sums;
   for (const auto& [name, seconds] : model.operators()) {
     auto it = std::find_if(sums.begin(), sums.end(), [&](auto& s) { return s.first == name; });
@@ -293,7 +296,16 @@ int run(int count, char** words) {
       slices.push_back({&tokens[s], prefill ? context : 1, prefill ? 0 : context, pages[s].data(),
                         page_count, 1});
     }
-    const double seconds = median(model->time_forward(slices, 15));
+    // The portable kernels' steps as an engine runs them: by the decode kernel where it has code.
+    const bool by_decode_kernel = portable && !prefill && model->has_decode_kernel() &&
+                                  batch <= (shape.experts > 0 ? 1 : kMaxRows);
+    std::vector<DecodeRow> rows;
+    for (int s = 0; s < batch && by_decode_kernel; ++s) {
+      rows.push_back({tokens[s], context, s, pages[s].data(), page_count});
+    }
+    const double by_operators = median(model->time_forward(slices, 15));
+    const double seconds =
+        by_decode_kernel ? median(model->time_decode(rows, 1, 15)) : by_operators;
     if (prefill) {
       const double linear =
           2.0 * shape.layers * context *
@@ -319,7 +331,12 @@ int run(int count, char** words) {
       std::printf("RESULT %sdecode/%s/%s/%d/%d %.4f ms %.4f\n", prefix, name.c_str(),
                   format.c_str(), batch, context, seconds * 1e3, bytes / seconds / rate);
     }
-    print_operators(*model, slices);
+    if (by_decode_kernel) {
+      std::printf("    the same step operator by operator: %.3f ms\n", by_operators * 1e3);
+      print_operators(*model, [&] { model->decode(rows, 1); });
+    } else {
+      print_operators(*model, [&] { model->forward(slices); });
+    }
   }
   return 0;
 }

@@ -11,7 +11,7 @@
 
 namespace ridge::ptx {
 
-// L2 policies for bulk copies. evict_first is for data that is read once: it leaves L2 first.
+// L2 policies for copies. evict_first is for data that is read once: it leaves L2 first.
 __device__ inline uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -73,6 +73,11 @@ __device__ inline void cp_async_16(uint32_t to_shared, const void* from, bool va
                "r"(valid ? 16 : 0)
                : "memory");
 }
+__device__ inline void cp_async_16(uint32_t to_shared, const void* from, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to_shared),
+               "l"(from), "l"(policy)
+               : "memory");
+}
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ inline void cp_async_wait() {
@@ -85,10 +90,16 @@ __device__ inline void cp_async_4(void* to, const void* from) {
 __device__ inline void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Orders ordinary accesses of the calling thread before later bulk copies to the same memory:
-// global and shared, or shared only.
-__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// global and shared, or shared only. Nothing to order before Hopper, which has no bulk copies.
+__device__ inline void fence_proxy_async() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 __device__ inline void fence_proxy_async_shared() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 }  // namespace ridge::ptx

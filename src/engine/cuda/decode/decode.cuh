@@ -2,6 +2,8 @@
 // head, argmax) for up to 8 rows, and reads every weight once per step. A row is one token. Of
 // models with experts it takes one row, and reads the experts that the row chooses.
 //
+// Hopper and the other cards (KernelSet) differ in the producer warp alone (decode_producer.cuh).
+//
 // This header is the contract. decode_kernel.cuh describes the kernel: its warps, its shared memory
 // and its synchronisation.
 #pragma once
@@ -9,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {
@@ -36,6 +39,7 @@ struct alignas(8) RouterSum {
 };
 
 struct DecodeArgs {
+  KernelSet kernels;
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Activation activation;
   float norm_eps, embed_scale, query_scale, attention_softcap, logit_softcap;
@@ -90,7 +94,9 @@ struct DecodeArgs {
 
   // Set by launch_decode.
   int stages, copies_in_flight, activation_bytes, max_splits, max_run_splits;
-  int block_remainder[8];  // 16-row blocks of an operator modulo SMs, by OpKind
+  int stages_prefetched;      // into L2 while the ring is full, at most
+  unsigned clocks_per_stage;  // the memory's rate: clocks until each SM could have a stage
+  int block_remainder[8];     // 16-row blocks of an operator modulo SMs, by OpKind
 };
 
 // Operators of a step, each of which all SMs pass through one grid barrier: embed, 5 per layer (6
@@ -105,13 +111,30 @@ __host__ __device__ constexpr int ops_per_step(int layers, bool experts) {
 // (decode_math.cuh).
 constexpr int choice_columns(int ffn) { return (ffn + 511) / 512 * 512; }
 
-// Rows that a launch computes, the next power of two. Activations are laid out for this many.
-constexpr int padded_rows(int rows) { return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8; }
+// Rows that a launch computes: the next power of two; portable: 1 or 8, which halves the kernels to
+// compile. Activations are laid out for this many.
+constexpr int padded_rows(int rows, KernelSet kernels) {
+  if (kernels == KernelSet::portable) return rows <= 1 ? 1 : 8;
+  return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
+}
 
 // Queues the launch. `normed`, `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
 
-// Whether this build has the kernel for the current device.
+// Of the current device, queried once. RIDGE_CUDA_SHARED_KB in the environment lowers shared_bytes,
+// for tests of what cards with less of it run.
+struct DecodeDevice {
+  int shared_bytes;  // of a block, at most
+  double l2_bytes;
+  double bytes_per_clock;  // of device memory, in clocks of the SMs
+};
+const DecodeDevice& decode_device();
+
+// The most rows for which the device's shared memory has room: kMaxRows (one with experts), 1, or
+// 0.
+int decode_rows(WeightFormat format, const DecodeArgs& args);
+
+// Whether this build has Hopper's kernel for the current device.
 bool decode_available();
 
 }  // namespace ridge::cuda

@@ -11,7 +11,7 @@
 #include "engine/cuda/decode/decode_sync.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows, bool kExperts>

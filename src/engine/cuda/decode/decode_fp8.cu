@@ -3,7 +3,7 @@
 namespace ridge::cuda {
 
 void launch_decode_fp8(cudaStream_t stream, int sms, const DecodeArgs& args) {
-  launch_decode_format<WeightFormat::fp8>(stream, sms, args);
+  launch_decode_format<WeightFormat::fp8, KernelSet::hopper>(stream, sms, args);
 }
 
 }  // namespace ridge::cuda

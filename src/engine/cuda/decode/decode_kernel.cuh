@@ -12,10 +12,10 @@
 //   9-11  epilogue  (decode_epilogue.cuh)  reduces the 8 partial sums of a block and stores the
 //                                          result; warp 9 takes part in the grid barrier
 //
-// Shared memory, 227 KB:
+// Shared memory, all that a block can have: 227 KB on Hopper, 99 to 227 KB on other cards:
 //   +----------------+---------------------------------------------------------+
 //   | DecodeControl  | barriers, small tables                                  |
-//   | ring           | stages x 32 chunks of weights or KV pages: 11 x 16 KB   |
+//   | ring           | stages x 32 chunks of weights or KV pages, 16 KB each   |
 //   | activations    | K x rows as MMA operands, or a slice of K               |
 //   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
 //   | nf4 levels     | 32 KB, nf4 only                                         |
@@ -38,11 +38,13 @@
 
 namespace ridge::cuda {
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 
 __device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& control) {
+  // The lane that issues a bulk copy arrives, or all that copied by cp.async.
+  const int copiers = args.kernels == KernelSet::hopper ? 1 : 32;
   for (int s = 0; s < args.stages; ++s) {
-    ptx::mbarrier_init(&control.full[s], 1);
+    ptx::mbarrier_init(&control.full[s], copiers);
     ptx::mbarrier_init(&control.empty[s], kMathWarps);
   }
   for (int s = 0; s < kPartialBuffers; ++s) {
@@ -54,11 +56,9 @@ __device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& cont
   ptx::fence_mbarrier_init();
 }
 
-#endif
-
-template <WeightFormat kFormat, int kRows, bool kExperts>
-__global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
-#ifdef RIDGE_HOPPER
+// What a thread block does.
+template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+__device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   extern __shared__ __align__(128) uint8_t raw[];
   DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
   DecodeShared shared{
@@ -88,19 +88,29 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
   if (warp < kMathWarps) {
     MathWarp<kFormat, kRows, kExperts>{args, shared, warp, lane}.run();
   } else if (warp == kMathWarps) {
-    ProducerWarp<kFormat, kRows, kExperts>{args, shared}.run(lane);
+    ProducerWarp<kFormat, kRows, kExperts, kKernels>{args, shared}.run(lane);
   } else {
     EpilogueWarp<kFormat, kRows, kExperts>{args, shared, lane, warp - kMathWarps - 1}.run();
+  }
+}
+
+#endif
+
+template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+__global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
+#if defined(RIDGE_HOPPER)
+  decode_block<kFormat, kRows, kExperts, kKernels>(args);
+#elif defined(__CUDA_ARCH__)
+  if constexpr (kKernels == KernelSet::portable) {
+    decode_block<kFormat, kRows, kExperts, kKernels>(args);
   }
 #endif
 }
 
-// The most shared memory that a thread block can have on Hopper: 227 KB.
-constexpr int kSharedBytes = 232448;
-
 // Divides shared memory: all activations where they fit, the rest for the ring.
-template <WeightFormat kFormat, int kRows, bool kExperts = false>
+template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
 void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
+  const DecodeDevice& device = decode_device();
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
@@ -108,8 +118,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   int whole = chunks * activation_chunk_bytes(kFormat, kRows);
   if (kExperts) whole = std::max(whole, args.top_k * args.choice_stride * kRows * 2);
   const int most = kMaxColumns * 2;
-  // Attention keeps the states of its warps there, of one split or several.
-  const int least = args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
+  const int least = attention_state_bytes(args);
   args.activation_bytes = whole < most ? whole : most;
   if (args.activation_bytes < least) args.activation_bytes = least;
   args.activation_bytes = (args.activation_bytes + 127) / 128 * 128;
@@ -117,8 +126,8 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
                            group_scale_bytes(kFormat, kRows, args.activation_bytes) +
                            level_bytes(kFormat) + int(partial_bytes(kRows)) +
                            kRows * args.head_dim / 2 * 8;
-  args.stages = (kSharedBytes - besides_ring) / stage_bytes(kFormat);
-  if (args.stages > kMaxStages) args.stages = kMaxStages;
+  constexpr int kStage = stage_bytes(kFormat);
+  args.stages = std::min((device.shared_bytes - besides_ring) / kStage, kMaxStages);
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   args.max_run_splits = args.activation_bytes / least;
   const int items[8] = {
@@ -126,31 +135,29 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
       args.out.blocks,          args.experts,    (kExperts ? args.top_k : 1) * args.gate_up.blocks,
       args.down.blocks,         args.head.blocks};
   for (int kind = 0; kind < 8; ++kind) args.block_remainder[kind] = items[kind] % sms;
-  args.copies_in_flight = kCopiesInFlight;
-  const auto kernel = decode<kFormat, kRows, kExperts>;
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-        "raising the limit of shared memory");
+  args.copies_in_flight = std::min(copies_in_flight(kFormat, kKernels), args.stages);
+  // 60 % of L2, 32 of Hopper's 50 MB, at the rate of the memory.
+  args.stages_prefetched = int(0.6 * device.l2_bytes / (double(sms) * kStage));
+  args.clocks_per_stage = unsigned(double(sms) * kStage / device.bytes_per_clock);
+  const auto kernel = decode<kFormat, kRows, kExperts, kKernels>;
+  allow_shared_memory(kernel, device.shared_bytes);
   void* arguments[] = {&args};
-  check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms),
-                                    dim3(kThreads), arguments,
-                                    besides_ring + args.stages * stage_bytes(kFormat), stream),
-        "launching the decode kernel");
+  check(
+      cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(sms), dim3(kThreads),
+                                  arguments, besides_ring + args.stages * kStage, stream),
+      "launching the decode kernel");
 }
 
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, KernelSet kKernels>
 void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args) {
-  if (args.experts > 0) return launch_decode_rows<kFormat, 1, true>(stream, sms, args);
-  switch (padded_rows(args.row_count)) {
-    case 1:
-      return launch_decode_rows<kFormat, 1>(stream, sms, args);
-    case 2:
-      return launch_decode_rows<kFormat, 2>(stream, sms, args);
-    case 4:
-      return launch_decode_rows<kFormat, 4>(stream, sms, args);
-    default:
-      return launch_decode_rows<kFormat, 8>(stream, sms, args);
+  if (args.experts > 0) return launch_decode_rows<kFormat, 1, true, kKernels>(stream, sms, args);
+  const int rows = padded_rows(args.row_count, kKernels);
+  if (rows == 1) return launch_decode_rows<kFormat, 1, false, kKernels>(stream, sms, args);
+  if constexpr (kKernels == KernelSet::hopper) {
+    if (rows == 2) return launch_decode_rows<kFormat, 2, false, kKernels>(stream, sms, args);
+    if (rows == 4) return launch_decode_rows<kFormat, 4, false, kKernels>(stream, sms, args);
   }
+  return launch_decode_rows<kFormat, 8, false, kKernels>(stream, sms, args);
 }
 
 }  // namespace ridge::cuda

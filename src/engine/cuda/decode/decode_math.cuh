@@ -8,7 +8,7 @@
 #include "engine/cuda/decode/decode_operands.cuh"
 #include "engine/cuda/decode/decode_page_attention.cuh"
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows, bool kExperts>

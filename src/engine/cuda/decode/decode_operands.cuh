@@ -15,7 +15,7 @@
 #include "engine/cuda/decode/decode_sync.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
 template <WeightFormat kFormat, int kRows>

@@ -15,7 +15,7 @@
 #include "engine/cuda/attention/page_attention.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
 // Writes the step's tokens of the row's sequence, up to the row's own, into the page in shared

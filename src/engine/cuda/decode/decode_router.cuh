@@ -16,7 +16,7 @@ namespace ridge::cuda {
 
 constexpr int kMaxRoutedExperts = 128;
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 
 // One expert of the row: lane k has the k-th best. Of equal logits the lower expert is better.
 struct Choice {

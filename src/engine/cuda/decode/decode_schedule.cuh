@@ -28,7 +28,7 @@ struct DecodeOp {
 // Attention over fewer pages per split costs more in combining the splits than it saves.
 constexpr int kMinPagesPerSplit = 16;
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 
 // Depends on the row's own context only. Otherwise a row's bits would depend on the batch.
 __device__ inline int splits_of(const DecodeArgs& args, int pages) {

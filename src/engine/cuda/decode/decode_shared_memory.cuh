@@ -15,10 +15,15 @@ constexpr int kThreads = (kMathWarps + 1 + kEpilogueWarps) * 32;
 
 constexpr int kChunksPerStage = 32;  // 16 KB in bf16
 constexpr int kMaxStages = 16;
-// Bulk copies in flight per SM. 3 x 16 KB x 132 SMs = 6.3 MB, 1.3 us at 4.7 TB/s: the latency of
-// HBM under load. With 12, Llama-3-8B took 3.91 ms instead of 3.68: copies queue at the memory, SMs
-// get unequal shares, and small reads between operators wait behind them.
-constexpr int kCopiesInFlight = 3;
+// Copies of a stage in flight per SM. 3 x 16 KB x 132 SMs = 6.3 MB, 1.3 us at 4.7 TB/s: the latency
+// of HBM under load. With 12, Llama-3-8B took 3.91 ms instead of 3.68: copies queue at the memory,
+// SMs get unequal shares, and small reads between operators wait behind them.
+// cp.async of the portable kernels, 2, 3 and 4 copies: bf16 3.99, 3.61 and 3.53 ms,
+// int4 1.327, 1.337 and 1.356.
+constexpr int copies_in_flight(WeightFormat format, KernelSet kernels) {
+  if (kernels == KernelSet::hopper) return 3;
+  return format == WeightFormat::bf16 ? 4 : has_group_scale(format) ? 2 : 3;
+}
 // Partial sums of a 16-row block: one buffer for each epilogue warp.
 constexpr int kPartialBuffers = kEpilogueWarps;
 // Blocks whose accumulators stay in registers while slices of K pass through shared memory.
@@ -94,6 +99,12 @@ __host__ __device__ constexpr size_t partial_bytes(int rows) {
   return size_t{kPartialBuffers} * kMathWarps * kBlockRows * rows * 4;
 }
 
+// Attention keeps the softmax states of its warps where GEMMs have activations: of one split at
+// least.
+__host__ __device__ constexpr int attention_state_bytes(const DecodeArgs& args) {
+  return args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
+}
+
 // The part of fixed size: barriers and small tables.
 struct DecodeControl {
   uint64_t full[kMaxStages], empty[kMaxStages];
@@ -109,7 +120,7 @@ struct DecodeControl {
   float choice_sums[2][kMaxChoices][kBlockRows];  // the epilogue's, of a block's choices; in turn
 };
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 
 struct DecodeShared {
   DecodeControl& control;

@@ -45,7 +45,7 @@
 #include "engine/cuda/decode/decode_schedule.cuh"
 #include "engine/cuda/ptx/grid_barrier.cuh"
 
-#ifdef RIDGE_HOPPER
+#ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
 // Named barriers; 0 is __syncthreads.

@@ -154,8 +154,10 @@ void launch_tiles(cudaStream_t stream, const RmsNormArgs& args) {
 }  // namespace
 
 void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
-  // Below, a block for each token fills more SMs.
-  constexpr int kManyTokens = 64;
+  // Below, a block for each token fills more SMs. The two kernels add in different orders, so the
+  // limit lies between two token tiles of the GEMMs (Linear::tile_tokens): within a tile, what
+  // stands beside a token changes no bit of it.
+  constexpr int kManyTokens = 65;
   const int groups = (args.hidden / 8 + kTokenThreads - 1) / kTokenThreads;
   if (args.count >= kManyTokens && args.hidden % 8 == 0 && groups <= 8) {
     if (groups <= 2) return launch_tiles<2>(stream, args);

@@ -25,8 +25,12 @@ __device__ inline float bf16_value(uint16_t bits) { return __uint_as_float(uint3
 
 // Maximum of each of the two unsigned 16-bit halves.
 __device__ inline uint32_t max_u16x2(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm("max.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
   return a;
+#else
+  return __vmaxu2(a, b);
+#endif
 }
 
 // The activation of the MLP's gate. clamped_swiglu: gpt-oss, see gate_times_up().

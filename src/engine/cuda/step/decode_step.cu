@@ -36,9 +36,11 @@ DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms,
       workspace.take<long long>(size_t(ops_per_step(s.layers, s.experts > 0)) * max_steps * 3);
 }
 
-DecodeStep::DecodeStep(const DeviceWeights& weights, int sms, const DecodeBuffers& buffers,
-                       int max_steps)
+DecodeStep::DecodeStep(const DeviceWeights& weights, KernelSet kernels, int sms,
+                       const DecodeBuffers& buffers, int max_steps)
     : w_(weights), sms_(sms), max_steps_(max_steps), buffers_(buffers), args_(model_args()) {
+  args_.kernels = kernels;
+  most_rows_ = decode_rows(w_.format, args_);
   check(cudaMemset(buffers_.sums_of_squares, 0xff, buffers_.square_count * sizeof(float)),
         "filling");
 }
@@ -131,7 +133,7 @@ void DecodeStep::prepare(cudaStream_t stream, StepInputs& inputs, const DecodeRo
     tokens.host[i] = row.token;
     last_position = std::max(last_position, row.past + i - row.first);
   }
-  if (const int padded = padded_rows(count); padded != padded_rows_) {
+  if (const int padded = padded_rows(count, args_.kernels); padded != padded_rows_) {
     padded_rows_ = padded;
     clear_activations(stream);
   }

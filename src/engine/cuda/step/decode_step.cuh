@@ -30,7 +30,9 @@ struct DecodeBuffers {
 
 class DecodeStep {
  public:
-  DecodeStep(const DeviceWeights& weights, int sms, const DecodeBuffers& buffers, int max_steps);
+  DecodeStep(const DeviceWeights& weights, KernelSet kernels, int sms, const DecodeBuffers& buffers,
+             int max_steps);
+  int most_rows() const { return most_rows_; }  // of a launch on this device; 0: the kernel cannot
 
   static size_t input_bytes(size_t context_pages);
   // Adds the launch's inputs; the caller uploads them before launch(). `steps` > 1: every row goes
@@ -64,6 +66,7 @@ class DecodeStep {
   int sms_, max_steps_;
   DecodeBuffers buffers_;
   DecodeArgs args_;
+  int most_rows_;
   unsigned arrivals_[2] = {0, 0};  // at the two grid barriers, of all launches so far
   int padded_rows_ = 0;            // the layout of activations
 };

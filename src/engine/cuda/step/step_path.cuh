@@ -22,19 +22,20 @@ enum class StepPath : uint8_t {
 };
 
 // The most tokens of a step that the decode kernel takes. 0: it has no code for the model's shape.
-// Experts: of one token, where every layer has them.
-inline int decode_kernel_tokens(const ModelShape& s, KernelSet kernels) {
+// Experts: of one token, where every layer has them. A card whose shared memory is too small for
+// the model takes fewer (decode_rows).
+inline int decode_kernel_tokens(const ModelShape& s) {
   const bool all_sparse = std::count(s.moe.begin(), s.moe.end(), true) == s.layers;
   if (s.experts > 0 &&
       (!all_sparse || s.top_k > kMaxChoices || s.experts > kMaxRoutedExperts ||
        s.expert_ffn % 16 != 0 || s.top_k * choice_columns(s.expert_ffn) > kMaxColumns)) {
     return 0;
   }
-  const bool covered =
-      kernels == KernelSet::hopper && !s.is_part() && (s.head_dim == 64 || s.head_dim == 128) &&
-      s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 &&
-      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && !s.post_norms &&
-      s.ropes.size() == 1 && !s.sinks && !s.out_bias && !s.expert_bias;
+  const bool covered = !s.is_part() && (s.head_dim == 64 || s.head_dim == 128) &&
+                       s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 &&
+                       s.hidden % 64 == 0 && (s.experts > 0 || s.ffn % 16 == 0) &&
+                       s.layers <= kMaxLayers && !s.post_norms && s.ropes.size() == 1 && !s.sinks &&
+                       !s.out_bias && !s.expert_bias;
   return !covered ? 0 : s.experts > 0 ? 1 : kMaxRows;
 }
 
@@ -49,7 +50,7 @@ inline StepPath forward_path(const ModelShape& s, KernelSet kernels, int tokens)
 }
 
 inline StepPath step_path(const ModelShape& s, KernelSet kernels, int tokens) {
-  if (tokens <= decode_kernel_tokens(s, kernels)) return StepPath::decode_kernel;
+  if (tokens <= decode_kernel_tokens(s)) return StepPath::decode_kernel;
   return forward_path(s, kernels, tokens);
 }
 
