@@ -42,6 +42,7 @@ const DecodeDevice& decode_device() {
 }
 
 int decode_rows(WeightFormat format, const DecodeArgs& args) {
+  if (args.kernels == KernelSet::hopper) return kMaxRows;
   int columns = args.experts > 0 ? args.top_k * args.choice_stride : 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     columns = std::max(columns, tiles->chunks * format_info(format).columns);

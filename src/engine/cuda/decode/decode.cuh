@@ -130,8 +130,7 @@ struct DecodeDevice {
 };
 const DecodeDevice& decode_device();
 
-// The most rows for which the device's shared memory has room: kMaxRows (one with experts), 1, or
-// 0.
+// The most rows for which shared memory has room: 8, 1 or 0. Hopper: always 8.
 int decode_rows(WeightFormat format, const DecodeArgs& args);
 
 // Whether this build has Hopper's kernel for the current device.
