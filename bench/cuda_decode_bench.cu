@@ -1,6 +1,6 @@
 // The decode kernel alone. `check` compares it with double precision on the host. `time` measures
 // steps beside the read ceiling of the same call (tools/gpu_table.py reads the RESULT lines).
-//   cuda_decode_bench check [all|tiny|one [FORMAT [KV]]]
+//   cuda_decode_bench check [all|tiny|one|MODEL [FORMAT [KV]]]
 //   cuda_decode_bench time MODEL FORMAT BATCH CONTEXT [MODEL FORMAT BATCH CONTEXT]...
 // A FORMAT to time may name the KV cache's format too: bf16-fp8.
 #include <cuda_runtime.h>
@@ -22,6 +22,7 @@
 #include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/pack.cuh"
 #include "engine/cuda/ptx/pipeline.cuh"
+#include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -180,9 +181,9 @@ class ModelCheck {
     }
   }
 
-  // Each prompt alone, in chunks of 8 rows; of one with experts.
+  // Each prompt alone, in chunks of as many rows as the kernel takes.
   void prompts() {
-    const int chunk = shape_.experts > 0 ? 1 : 8;
+    const int chunk = decode_kernel_tokens(shape_, {KernelSet::hopper, model_->sms()});
     double worst = 0;
     for (Sequence& s : sequences_) {
       const int length = int(s.prompt.size());
@@ -369,7 +370,7 @@ void time_model(const std::string& name, const std::string& format, int batch, i
   std::sort(single.begin(), single.end());
   const WeightFormat weights = format_of(format.substr(0, format.find('-')));
   const double bytes = model.weight_bytes() - unread_bytes(shape, weights, batch) +
-                       model.cache_bytes_per_token() * batch * (context + 8);
+                       model.cache_bytes_per_token() * batch * seen_keys(shape, context + 8);
   std::printf(
       "%-13s %-9s batch %2d context %6d: %7.3f ms (min %.3f, one a launch %.3f)  %5.2f TB/s"
       "  %5.1f %% of %.2f  %7.1f tok/s\n",
@@ -390,6 +391,7 @@ void check_formats(const std::string& how, WeightFormat format, KvFormat kv,
                    const std::string& as) {
   const auto run = [&](const char* model, std::vector<int> lengths, int steps, int repeats,
                        bool outliers = false) {
+    if (how != model && how != "all" && how != "one") return;
     check_model(model, format, kv, as, std::move(lengths), steps, repeats, outliers);
   };
   if (how == "one") return run("tiny", {5}, 0, 0);
@@ -402,6 +404,13 @@ void check_formats(const std::string& how, WeightFormat format, KvFormat kv,
   run("tiny", {1, 2, 3, 4, 5, 6, 7, 8}, 5, 1000);
   run("8b-layer", {17, 3}, 1, 100);
   run("tiny-experts", {37}, 12, 1000);
+  if (has_variant(DecodeVariant::gemma, format)) {
+    run("tiny-gemma2", {37}, 12, 1000);
+    run("tiny-gemma2", {17, 33, 129, 7}, 5, 1000);
+    run("tiny-gemma3", {5, 300, 16}, 10, 1000);
+    run("tiny-gemma3", {1, 2}, 5, 1000);
+    run("gemma-3-layer", {17, 3}, 1, 100);
+  }
   // Alone, a row's splits are in as many SMs. In these batches an SM has two or three of them.
   if (format != WeightFormat::bf16) return;
   run("tiny-heads", {600, 290}, 3, 100);

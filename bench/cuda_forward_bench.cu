@@ -323,7 +323,7 @@ int run(int count, char** words) {
     } else {
       const double bytes = model->weight_bytes() -
                            unread_bytes(shape, formats_of(format).weights, batch) +
-                           model->cache_bytes_per_token() * batch * (context + 1);
+                           model->cache_bytes_per_token() * batch * seen_keys(shape, context + 1);
       std::printf(
           "%-13s %-5s batch %3d context %5d: %7.3f ms  %5.2f TB/s  %5.1f %% of %.2f  %7.0f tok/s\n",
           name.c_str(), format.c_str(), batch, context, seconds * 1e3, bytes / seconds * 1e-12,

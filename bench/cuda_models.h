@@ -17,7 +17,7 @@ namespace ridge::cuda {
 
 inline ModelShape shape_of(const std::string& name) {
   ModelShape s;
-  double theta = 500000;
+  double theta = 500000, local_theta = 0;  // local: of layers with a window; 0: the same
   if (name == "llama-2-7b") {
     s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 32, s.head_dim = 128;
     s.ffn = 11008, s.vocab = 32000, theta = 10000;
@@ -35,10 +35,11 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
     s.ffn = 14336, s.vocab = 32000, s.moe.assign(32, true);
     s.experts = 8, s.top_k = 2, s.expert_ffn = 14336, s.normalize_top_k = true, theta = 1000000;
-  } else if (name == "gemma-3-12b") {  // one RoPE table and window; the model has two
+  } else if (name == "gemma-3-12b") {
     s.layers = 48, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
     s.ffn = 15360, s.vocab = 262208, s.qk_norm = true, s.gelu = true, s.post_norms = true;
-    theta = 1000000;
+    theta = 1000000, local_theta = 10000;
+    for (int l = 0; l < s.layers; ++l) s.window.push_back(l % 6 == 5 ? 0 : 1024);
   } else if (name == "tiny") {
     s.layers = 2, s.hidden = 512, s.heads = 8, s.kv_heads = 2, s.head_dim = 64;
     s.ffn = 1536, s.vocab = 1000;
@@ -52,6 +53,17 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 64;
     s.ffn = 272, s.vocab = 777, s.moe.assign(2, true);
     s.experts = 40, s.top_k = 4, s.expert_ffn = 272, s.normalize_top_k = true;
+  } else if (name == "tiny-gemma2") {  // norms after blocks, soft caps
+    s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 2, s.head_dim = 256;
+    s.ffn = 1040, s.vocab = 777, s.gelu = true, s.post_norms = true, s.window = {40, 0};
+    s.embed_scale = 24, s.attention_softcap = 2, s.logit_softcap = 3;
+  } else if (name == "tiny-gemma3") {  // norms after blocks, q/k norms, two RoPE tables
+    s.layers = 3, s.hidden = 512, s.heads = 4, s.kv_heads = 1, s.head_dim = 128;
+    s.ffn = 1536, s.vocab = 1000, s.gelu = true, s.post_norms = true, s.window = {24, 0, 24};
+    s.embed_scale = 20, s.qk_norm = true, theta = 1000000, local_theta = 10000;
+  } else if (name == "gemma-3-layer") {  // the shape of gemma-3-12b
+    s.layers = 1, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
+    s.ffn = 15360, s.vocab = 2048, s.qk_norm = true, s.gelu = true, s.post_norms = true;
   } else if (name == "8b-layer") {
     s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
     s.ffn = 14336, s.vocab = 2048;
@@ -60,11 +72,25 @@ inline ModelShape shape_of(const std::string& name) {
     std::exit(2);
   }
   s.query_scale = 1 / std::sqrt(float(s.head_dim));
-  s.ropes.resize(1);
-  for (int i = 0; i < s.head_dim / 2; ++i) {
-    s.ropes[0].frequency.push_back(float(std::pow(theta, -2.0 * i / s.head_dim)));
+  for (const double base : {theta, local_theta}) {
+    if (base == 0) continue;
+    s.ropes.emplace_back();
+    for (int i = 0; i < s.head_dim / 2; ++i) {
+      s.ropes.back().frequency.push_back(float(std::pow(base, -2.0 * i / s.head_dim)));
+    }
+  }
+  if (local_theta > 0) {
+    for (const int window : s.window) s.rope.push_back(window > 0);
   }
   return s;
+}
+
+// Keys that a token at the end of `context` sees, averaged over the layers.
+inline double seen_keys(const ModelShape& s, int context) {
+  if (s.window.empty()) return context;
+  double keys = 0;
+  for (const int window : s.window) keys += window > 0 ? std::min(window, context) : context;
+  return keys / double(s.window.size());
 }
 
 // Weights of the experts that no token of the batch is expected to choose.

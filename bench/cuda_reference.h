@@ -36,6 +36,10 @@ class Reference {
       }
       layer.attn_norm = model.vector(VectorKind::attn_norm, l);
       layer.mlp_norm = model.vector(VectorKind::mlp_norm, l);
+      if (s_.post_norms) {
+        layer.post_attn_norm = model.vector(VectorKind::post_attn_norm, l);
+        layer.post_mlp_norm = model.vector(VectorKind::post_mlp_norm, l);
+      }
       if (s_.qk_norm) {
         layer.q_norm = model.vector(VectorKind::q_norm, l);
         layer.k_norm = model.vector(VectorKind::k_norm, l);
@@ -73,17 +77,17 @@ class Reference {
           multiply(layer.qkv, normed(h, layer.attn_norm), q_columns + 2 * kv_columns);
       for (size_t i = 0; i < layer.bias.size(); ++i) qkv[i] += layer.bias[i];
       for (int head = 0; head < s_.heads + s_.kv_heads; ++head) {
-        rope(&qkv[size_t(head) * d], head < s_.heads ? layer.q_norm : layer.k_norm, past.length);
+        rope(&qkv[size_t(head) * d], head < s_.heads ? layer.q_norm : layer.k_norm, past.length, l);
       }
       std::vector<double>&keys = past.keys[l], &values = past.values[l];
       keys.insert(keys.end(), qkv.begin() + q_columns, qkv.begin() + q_columns + kv_columns);
       values.insert(values.end(), qkv.begin() + q_columns + kv_columns, qkv.end());
       if (replace) replace(l, &keys[keys.size() - kv_columns], &values[values.size() - kv_columns]);
       const std::vector<double> attended = attend(qkv, keys, values, past.length + 1, l);
-      add(h, multiply(layer.out, attended, s_.hidden));
+      add(h, block_output(multiply(layer.out, attended, s_.hidden), layer.post_attn_norm));
       const std::vector<double> x = normed(h, layer.mlp_norm);
       if (!s_.is_moe(l)) {
-        add(h, mlp(layer.gate_up, layer.down, x, s_.ffn));
+        add(h, block_output(mlp(layer.gate_up, layer.down, x, s_.ffn), layer.post_mlp_norm));
         continue;
       }
       std::vector<double> p = multiply(layer.router, x, s_.experts);
@@ -108,15 +112,29 @@ class Reference {
       }
     }
     ++past.length;
-    return multiply(head_, normed(h, final_), s_.vocab);
+    std::vector<double> logits = multiply(head_, normed(h, final_), s_.vocab);
+    for (double& logit : logits) logit = capped(logit, s_.logit_softcap);
+    return logits;
   }
 
  private:
   struct Layer {
     std::vector<float> qkv, out, gate_up, down, router;
     std::vector<std::vector<float>> expert_gate_up, expert_down;
-    std::vector<float> attn_norm, mlp_norm, q_norm, k_norm, bias;
+    std::vector<float> attn_norm, mlp_norm, post_attn_norm, post_mlp_norm, q_norm, k_norm, bias;
   };
+
+  static double capped(double value, double cap) {
+    return cap > 0 ? cap * std::tanh(value / cap) : value;
+  }
+  double activate(double v) const {
+    if (!s_.gelu) return v / (1 + std::exp(-v));
+    return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  }
+  // What a block adds to the residual.
+  std::vector<double> block_output(std::vector<double> y, const std::vector<float>& norm) const {
+    return norm.empty() ? y : normed(y, norm);
+  }
 
   std::vector<double> mlp(const std::vector<float>& gate_up, const std::vector<float>& down,
                           const std::vector<double>& x, int ffn) const {
@@ -124,7 +142,7 @@ class Reference {
     std::vector<double> activated(ffn);
     for (int i = 0; i < ffn; ++i) {
       const double gate = both[i / 8 * 16 + i % 8], up = both[i / 8 * 16 + i % 8 + 8];
-      activated[i] = gate / (1 + std::exp(-gate)) * up;
+      activated[i] = activate(gate) * up;
     }
     return multiply(down, activated, s_.hidden);
   }
@@ -162,7 +180,8 @@ class Reference {
     return y;
   }
 
-  void rope(double* v, const std::vector<float>& norm, int position) const {
+  void rope(double* v, const std::vector<float>& norm, int position, int layer) const {
+    const auto& table = s_.ropes[s_.rope.empty() ? 0 : s_.rope[layer]];
     const int half = s_.head_dim / 2;
     if (!norm.empty()) {
       double squares = 0;
@@ -171,7 +190,7 @@ class Reference {
       for (int i = 0; i < 2 * half; ++i) v[i] *= scale * norm[i];
     }
     for (int i = 0; i < half; ++i) {
-      const double angle = double(position) * s_.ropes[0].frequency[i];
+      const double angle = double(position) * table.frequency[i];
       const double c = std::cos(angle), n = std::sin(angle), x = v[i], y = v[i + half];
       v[i] = x * c - y * n;
       v[i + half] = y * c + x * n;
@@ -192,7 +211,7 @@ class Reference {
         for (int i = 0; i < d; ++i) {
           score += q[size_t(head) * d + i] * keys[size_t(t) * kv_columns + head / group * d + i];
         }
-        p[t] = score * s_.query_scale;
+        p[t] = capped(score * s_.query_scale, s_.attention_softcap);
         maximum = std::max(maximum, p[t]);
       }
       for (int t = low; t < length; ++t) total += p[t] = std::exp(p[t] - maximum);

@@ -34,7 +34,7 @@ struct StepBuffers {
   StepBuffers(Workspace& workspace, const ModelShape& shape, KernelSet kernels,
               const StepBounds& bounds, int sms)
       : forward(workspace, shape, bounds) {
-    if (decode_kernel_tokens(shape) > 0) {
+    if (decode_kernel_tokens(shape, {kernels, sms}) > 0) {
       decode.emplace(workspace, shape, sms, bounds.decode_steps);
     }
   }
@@ -100,7 +100,7 @@ class CudaModel final : public DeviceModel {
                  exchange_.get()),
         inputs_(input_bytes(shape, kernels_, bounds, cache_pages, sms())),
         finder_(bounds.logit_rows, shape.head_columns(), shape.head_first) {
-    if (buffers_.decode) {
+    if (buffers_.decode && has_variant(decode_variant(shape), format)) {
       decode_.emplace(w_, kernels_, sms(), *buffers_.decode, bounds.decode_steps);
       if (decode_->most_rows() == 0) decode_.reset();
     }
@@ -135,7 +135,7 @@ class CudaModel final : public DeviceModel {
     const int tokens = check_bounds(slices, count);
     operators_.clear();
     if (decode_ && tokens <= decode_->most_rows() &&
-        step_path(w_.shape, kernels_, tokens) == StepPath::decode_kernel) {
+        step_path(w_.shape, {kernels_, sms()}, w_.format, tokens) == StepPath::decode_kernel) {
       decode_slices(slices, count, tokens);
     } else {
       int first = 0, rows = 0;

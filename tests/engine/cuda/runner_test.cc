@@ -374,31 +374,36 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuCaches,
                                               std::get<1>(each.param).name);
                          });
 
-class GpuDecode : public testing::TestWithParam<KvStorage> {};
+class GpuDecode : public testing::TestWithParam<std::tuple<const char*, KvStorage>> {};
 
-// Up to 8 tokens a step, which the decode kernel takes.
+// Up to 8 tokens a step, of Gemma 4, which the decode kernel takes.
 TEST_P(GpuDecode, DependsOnTheSequenceAlone) {
-  const Config config(family_of("llama").config);
+  const auto& [family, kv] = GetParam();
+  const Config config(family_of(family).config);
   std::string why;
   RunnerOptions options;
   options.page_tokens = 32;
-  const auto runner = cuda_runner(config, why, options, GetParam());
+  const auto runner = cuda_runner(config, why, options, kv);
   if (!runner) GTEST_SKIP() << why;
   const int vocab = runner->weights().architecture.vocab;
   const std::vector<Token> tokens = prompt(150, 1, vocab);
   const std::vector<float> alone = logits(*runner, tokens, 1);
   EXPECT_EQ(logits(*runner, tokens, 1), alone) << "the same again";
-  EXPECT_EQ(logits(*runner, tokens, 8), alone) << "in half pages";
-  EXPECT_EQ(logits(*runner, tokens, 7), alone) << "in chunks";
+  const bool llama = std::string_view(family) == "llama";
+  const size_t most = llama ? 8 : 4;
+  EXPECT_EQ(logits(*runner, tokens, most), alone) << "in parts of pages";
+  EXPECT_EQ(logits(*runner, tokens, most - 1), alone) << "in chunks";
 
   // Beside other sequences, of which one prefills.
-  const std::vector<Token> others[] = {prompt(3, 5, vocab), prompt(2, 9, vocab)};
+  const std::vector<Token> others[] = {prompt(llama ? 3 : 1, 5, vocab),
+                                       prompt(llama ? 2 : 1, 9, vocab)};
+  const size_t own = llama ? 3 : 2;
   PagePool pool = pool_of(*runner);
   KvSequence sequence(pool), first(pool), second(pool);
   StepOf step(*runner);
   std::vector<float> all;
-  for (size_t at = 0; at < tokens.size(); at += 3) {
-    const auto part = std::span(tokens).subspan(at, std::min<size_t>(3, tokens.size() - at));
+  for (size_t at = 0; at < tokens.size(); at += own) {
+    const auto part = std::span(tokens).subspan(at, std::min(own, tokens.size() - at));
     first.truncate(0), second.truncate(0);
     step.add(first, others[0], 1);
     step.add(sequence, part, int(part.size()));
@@ -410,15 +415,18 @@ TEST_P(GpuDecode, DependsOnTheSequenceAlone) {
   EXPECT_EQ(all, alone) << "in a batch";
 }
 
-std::string kv_name(const testing::TestParamInfo<KvStorage>& each) {
+std::string decode_name(const testing::TestParamInfo<std::tuple<const char*, KvStorage>>& each) {
   constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8", "fp8"};  // as KvStorage
-  return kNames[size_t(each.param)];
+  const auto& [family, kv] = each.param;
+  return fmt::format("{}_{}", family, kNames[size_t(kv)]);
 }
 
+// Gemma: norms after the blocks, heads of 256, two RoPE tables.
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuDecode,
-                         testing::Values(KvStorage::bf16, KvStorage::f16, KvStorage::fp8,
-                                         KvStorage::int8),
-                         kv_name);
+                         testing::Combine(testing::Values("llama", "gemma2", "gemma3"),
+                                          testing::Values(KvStorage::bf16, KvStorage::f16,
+                                                          KvStorage::fp8, KvStorage::int8)),
+                         decode_name);
 
 // Steps of equal tiles (33 to 64 tokens): what stands beside a sequence changes nothing.
 TEST(GpuForward, DependsOnTheSequenceAndTheTile) {

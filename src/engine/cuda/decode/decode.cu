@@ -61,12 +61,14 @@ int decode_rows(WeightFormat format, const DecodeArgs& args) {
   return args.experts > 0 || !fits(kMaxRows, kMaxColumns * 2, 4) ? 1 : kMaxRows;
 }
 
-// One file per format: each compiles for about a minute.
+// One file per format and variant: each compiles for about a minute.
 void launch_decode_bf16(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_fp8(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_int8(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_int4(cudaStream_t stream, int sms, const DecodeArgs& args);
 void launch_decode_nf4(cudaStream_t stream, int sms, const DecodeArgs& args);
+void launch_decode_gemma_bf16(cudaStream_t stream, int sms, const DecodeArgs& args);
+void launch_decode_gemma_fp8(cudaStream_t stream, int sms, const DecodeArgs& args);
 
 void launch_portable_decode(cudaStream_t stream, int sms, WeightFormat format,
                             const DecodeArgs& args);
@@ -74,6 +76,10 @@ void launch_portable_decode(cudaStream_t stream, int sms, WeightFormat format,
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args) {
   if (args.kernels == KernelSet::portable) {
     return launch_portable_decode(stream, sms, format, args);
+  }
+  if (args.variant == DecodeVariant::gemma) {
+    return format == WeightFormat::fp8 ? launch_decode_gemma_fp8(stream, sms, args)
+                                       : launch_decode_gemma_bf16(stream, sms, args);
   }
   switch (format) {
     case WeightFormat::bf16:

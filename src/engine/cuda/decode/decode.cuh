@@ -16,9 +16,20 @@
 
 namespace ridge::cuda {
 
-constexpr int kMaxRows = 8;  // of a step
+constexpr int kMaxRows = 8;       // of a step
+constexpr int kMaxGemmaRows = 4;  // of a step of DecodeVariant::gemma
 constexpr int kMaxLayers = 256;
 constexpr int kMaxChoices = 8;  // experts of a row
+constexpr int kMaxRopes = 2;    // RoPE tables
+// Copies of output_squares, because all SMs poll them.
+constexpr int kSquareCopies = 4;
+
+// The code is compiled for each: what one needs costs the others no instruction.
+enum class DecodeVariant : uint8_t {
+  dense,
+  experts,  // one row
+  gemma,    // norms after the blocks, heads of 128 or 256, one RoPE table or two; bf16 and fp8
+};
 
 // Activations that have not been written yet. As bf16 it is a NaN that no conversion produces.
 constexpr uint16_t kNotReady = 0xffff;
@@ -54,14 +65,20 @@ struct DecodeArgs {
   Tiles router;       // bf16
   int choice_stride;  // columns from one choice's activations to the next's (choice_columns)
 
-  const float* attn_norm;   // [layer][hidden]
-  const float* mlp_norm;    // [layer][hidden]
-  const float* final_norm;  // [hidden]
-  const float* q_norm;      // [layer][head_dim]; null: none
+  DecodeVariant variant;
+
+  const float* attn_norm;       // [layer][hidden]
+  const float* post_attn_norm;  // [layer][hidden], of the block's output; null: none
+  const float* mlp_norm;        // [layer][hidden]
+  const float* post_mlp_norm;   // [layer][hidden]; null: none
+  const float* final_norm;      // [hidden]
+  const float* q_norm;          // [layer][head_dim]; null: none
   const float* k_norm;
   const float* qkv_bias;        // [layer][qkv columns]; null: none
-  const float* rope_frequency;  // [head_dim / 2]
-  float rope_magnitude;
+  const float* rope_frequency;  // [table][head_dim / 2]
+  float rope_magnitude[kMaxRopes];
+  int ropes;                 // tables; 1 unless the variant is gemma
+  uint8_t rope[kMaxLayers];  // the table of a layer
 
   KvFormat kv_format;
   uint8_t* kv;             // [layer][page][kv head][page_bytes]
@@ -76,14 +93,16 @@ struct DecodeArgs {
   float* residual;  // [row][hidden]
   // Activations in the order of the MMA's B operand (activation_at). Until their epilogue writes
   // them they hold kNotReady, and the math warps poll them (decode_sync.cuh).
-  uint16_t* normed;         // [3][hidden]: residual times norm weight; the norm's scale comes later
-  int normed_stride;        // elements between the three: inputs of qkv, gate_up and head
-  float* sums_of_squares;   // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
-  float* qkv_out;           // [row][qkv columns]
-  uint16_t* attention_out;  // [heads * head_dim]
-  uint16_t* mlp_hidden;     // [ffn]; experts: [choice][choice_stride]
-  RouterSum* router_sums;   // [expert]
-  float* split_partials;    // [row][kv head][split][group * (head_dim + 2)]
+  uint16_t* normed;        // [3][hidden]: residual times norm weight; the norm's scale comes later
+  int normed_stride;       // elements between the three: inputs of qkv, gate_up and head
+  float* sums_of_squares;  // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
+  // gemma: the same of the outputs of out and of down, [copy][2][hidden / 16][row].
+  float* output_squares;
+  float* qkv_out;                   // [row][qkv columns]
+  uint16_t* attention_out;          // [heads * head_dim]
+  uint16_t* mlp_hidden;             // [ffn]; experts: [choice][choice_stride]
+  RouterSum* router_sums;           // [expert]
+  float* split_partials;            // [row][kv head][split][group * (head_dim + 2)]
   unsigned* split_arrivals;         // [row][kv head], zero between launches
   float* logits;                    // [row][vocab]
   unsigned long long* argmax_keys;  // [row][SM][3], logit_key of each epilogue warp's best token
@@ -116,6 +135,12 @@ constexpr int choice_columns(int ffn) { return (ffn + 511) / 512 * 512; }
 constexpr int padded_rows(int rows, KernelSet kernels) {
   if (kernels == KernelSet::portable) return rows <= 1 ? 1 : 8;
   return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
+}
+
+// Whether the variant is compiled for the format.
+constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
+  return variant != DecodeVariant::gemma || format == WeightFormat::bf16 ||
+         format == WeightFormat::fp8;
 }
 
 // Queues the launch. `normed`, `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows.

@@ -4,7 +4,8 @@
 //
 // Norms need no pass of their own. Who writes the residual also writes its product with the next
 // norm's weight (the next GEMM's input) and each block's sum of squares. The norm's scale
-// multiplies the result of the next GEMM.
+// multiplies the result of the next GEMM. A norm after out or down (Gemma) is an exchange more: its
+// scale must be known before the residual is.
 #pragma once
 
 #include "engine/cuda/decode/decode_router.cuh"
@@ -14,7 +15,7 @@
 #ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
-template <WeightFormat kFormat, int kRows, bool kExperts>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 struct EpilogueWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
@@ -25,6 +26,7 @@ struct EpilogueWarp {
   unsigned choice_tag = ~0u;   // of which layer (route_tag)
   unsigned blocks_summed = 0;  // of down, over its choices
 
+  static constexpr bool kExperts = kVariant == DecodeVariant::experts;
   // Results of a block, row after row of the batch: the lane's result `i` is element 32 i + lane of
   // [kRows][16], so 16 lanes hold the 16 outputs of one batch row.
   static constexpr float kActivationScale = activation_scale(kFormat);
@@ -110,6 +112,69 @@ struct EpilogueWarp {
     }
   }
 
+  // Norms after out and down. A warp publishes the sum of squares of its block; `sum`: this lane's
+  // results of it.
+  __device__ void publish_squares(OpKind kind, int block, const float (&sum)[kPerLane]) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      float square = is_result(i) ? sum[i] * sum[i] : 0.0f;
+      for (int across = 8; across; across /= 2) {
+        square += __shfl_xor_sync(0xffffffffu, square, across);
+      }
+      if (is_result(i) && lane % 16 < kSquareCopies) {
+        __stcg(output_squares_of<kRows>(args, kind, lane % 16) + block * kRows + row_of(i), square);
+      }
+    }
+  }
+  // Then the three warps each add up every third 32 blocks. norm_scale[warp][row] is this warp's
+  // sum until the barrier.
+  __device__ void exchange_squares(OpKind kind) {
+    constexpr int kInFlight = 4;  // of a lane
+    const int blocks = args.hidden / kBlockRows;
+    const float* from = output_squares_of<kRows>(args, kind, blockIdx.x % kSquareCopies);
+    float sum[kRows];
+    bool again = true;
+    while (again) {
+      again = false;
+#pragma unroll
+      for (float& of_row : sum) of_row = 0;
+#pragma unroll 1
+      for (int first = warp * 32 + lane; first < blocks; first += 32 * kEpilogueWarps * kInFlight) {
+        float square[kInFlight][kRows];
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+          const int block = first + 32 * kEpilogueWarps * i;
+#pragma unroll
+          for (int n = 0; n < kRows; ++n) square[i][n] = 0;
+          if (block < blocks) ptx::ld_relaxed(from + block * kRows, square[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+#pragma unroll
+          for (int n = 0; n < kRows; ++n) {
+            again |= n < args.row_count && __float_as_uint(square[i][n]) == kNotReadySum;
+            sum[n] += square[i][n];
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kRows; ++n) {
+      for (int across = 16; across; across /= 2) {
+        sum[n] += __shfl_xor_sync(0xffffffffu, sum[n], across);
+      }
+      if (lane == 0) shared.control.norm_scale[warp][n] = sum[n];
+    }
+    ptx::bar_sync<kEpilogueBarrier>(kEpilogueWarps * 32);
+  }
+  // The scale of this lane's result `i`.
+  __device__ float output_scale(int i) const {
+    const int row = row_of(i) < kRows ? row_of(i) : 0;
+    float sum = 0;
+    for (int w = 0; w < kEpilogueWarps; ++w) sum += shared.control.norm_scale[w][row];
+    return rsqrtf(sum / static_cast<float>(args.hidden) + args.norm_eps);
+  }
+
   __device__ void embed(const DecodeOp& op) {
     for (int block = op.first; block < op.items; block += gridDim.x) {
 #pragma unroll
@@ -161,6 +226,15 @@ struct EpilogueWarp {
     best[i] = max(best[i], logit_key(logit, token));
   }
 
+  __device__ const float* post_norm(OpKind kind) const {
+    return kind == OpKind::out ? args.post_attn_norm : args.post_mlp_norm;
+  }
+  // Whether a norm follows the operator.
+  __device__ bool has_post_norm(OpKind kind) const {
+    return kVariant == DecodeVariant::gemma && (kind == OpKind::out || kind == OpKind::down) &&
+           post_norm(kind);
+  }
+
   // Reduces the partial sums of a block and stores what the operator makes of them.
   __device__ void finish_block(const DecodeOp& op, int block, float scale) {
     const Tiles& tiles = tiles_of(args, op.kind);
@@ -170,7 +244,9 @@ struct EpilogueWarp {
                                                      : OpKind::head;
     const int column = block * kBlockRows + lane % 16;
     // Loads that do not depend on the partial sums come before the wait for them.
-    float bias = 0, weight = 0, residual[kPerLane];
+    float bias = 0, weight = 0, post_weight = 0, residual[kPerLane];
+    const bool norms_output = has_post_norm(op.kind);
+    if (norms_output) post_weight = post_norm(op.kind)[op.layer * args.hidden + column];
     if (adds_residual) {
       const float* norm = next == OpKind::gate_up ? args.mlp_norm + op.layer * args.hidden
                           : next == OpKind::qkv   ? args.attn_norm + (op.layer + 1) * args.hidden
@@ -192,6 +268,12 @@ struct EpilogueWarp {
       sum[i] = at < kResults ? reduce_partials(at) * scale : 0.0f;
     }
     release_partials(shared, partials, lane);
+    if (norms_output) {
+      publish_squares(op.kind, block, sum);
+      exchange_squares(op.kind);
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) sum[i] *= output_scale(i) * post_weight;
+    }
 
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
@@ -293,6 +375,10 @@ struct EpilogueWarp {
     for (; item < op.items && partials.stage != warp; item += gridDim.x) {
       partials.advance(kPartialBuffers);
     }
+    // All three warps of an SM with blocks take part in the exchange.
+    if (has_post_norm(op.kind) && op.first < op.items && item >= op.items) {
+      exchange_squares(op.kind);
+    }
     float next = weight_scale(op, item);
     for (; item < op.items; item += stride) {
       const float scale = next;
@@ -333,11 +419,11 @@ struct EpilogueWarp {
   }
 
   __device__ void run() {
-    for_each_op<kExperts>(args, [&](const DecodeOp& op) {
+    for_each_op<kVariant>(args, [&](const DecodeOp& op) {
       const int before = ops_before_epilogue(op);
       if (warp == 0) wait_grid(args, shared.control, before, lane);
       wait_ops_completed(shared.control, before, lane);
-      if (warp == kEpilogueWarps - 1) reset_completed_inputs<kRows, kExperts>(args, op, lane);
+      if (warp == kEpilogueWarps - 1) reset_completed_inputs<kRows, kVariant>(args, op, lane);
       if (op.kind == OpKind::embed) {
         if (warp == 0) embed(op);
       } else if (op.kind == OpKind::attention) {
@@ -362,8 +448,8 @@ struct EpilogueWarp {
       }
       if (op.kind == OpKind::head) {
         wait_grid(args, shared.control, op.index + 1, lane);
-        reset_inputs<kRows, kExperts>(args, OpKind::down, lane);
-        reset_inputs<kRows, kExperts>(args, OpKind::head, lane);
+        reset_inputs<kRows, kVariant>(args, OpKind::down, lane);
+        reset_inputs<kRows, kVariant>(args, OpKind::head, lane);
         argmax(op.step);
       }
     });

@@ -20,7 +20,7 @@
 //   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
 //   | nf4 levels     | 32 KB, nf4 only                                         |
 //   | partials       | [3 buffers][8 warps][rows][16] floats                   |
-//   | rope           | [rows][head_dim / 2] cos, sin                           |
+//   | rope           | [table][rows][head_dim / 2] cos, sin                    |
 //   +----------------+---------------------------------------------------------+
 //
 // Who waits for whom (rules and invariants: decode_sync.cuh):
@@ -57,7 +57,7 @@ __device__ inline void init_barriers(const DecodeArgs& args, DecodeControl& cont
 }
 
 // What a thread block does.
-template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKernels>
 __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   extern __shared__ __align__(128) uint8_t raw[];
   DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
@@ -86,31 +86,32 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < kMathWarps) {
-    MathWarp<kFormat, kRows, kExperts>{args, shared, warp, lane}.run();
+    MathWarp<kFormat, kRows, kVariant>{args, shared, warp, lane}.run();
   } else if (warp == kMathWarps) {
-    ProducerWarp<kFormat, kRows, kExperts, kKernels>{args, shared}.run(lane);
+    ProducerWarp<kFormat, kRows, kVariant, kKernels>{args, shared}.run(lane);
   } else {
-    EpilogueWarp<kFormat, kRows, kExperts>{args, shared, lane, warp - kMathWarps - 1}.run();
+    EpilogueWarp<kFormat, kRows, kVariant>{args, shared, lane, warp - kMathWarps - 1}.run();
   }
 }
 
 #endif
 
-template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKernels>
 __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ DecodeArgs args) {
 #if defined(RIDGE_HOPPER)
-  decode_block<kFormat, kRows, kExperts, kKernels>(args);
+  decode_block<kFormat, kRows, kVariant, kKernels>(args);
 #elif defined(__CUDA_ARCH__)
   if constexpr (kKernels == KernelSet::portable) {
-    decode_block<kFormat, kRows, kExperts, kKernels>(args);
+    decode_block<kFormat, kRows, kVariant, kKernels>(args);
   }
 #endif
 }
 
 // Divides shared memory: all activations where they fit, the rest for the ring.
-template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKernels>
 void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   const DecodeDevice& device = decode_device();
+  constexpr bool kExperts = kVariant == DecodeVariant::experts;
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
@@ -125,7 +126,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   const int besides_ring = (int(sizeof(DecodeControl)) + 127) / 128 * 128 + args.activation_bytes +
                            group_scale_bytes(kFormat, kRows, args.activation_bytes) +
                            level_bytes(kFormat) + int(partial_bytes(kRows)) +
-                           kRows * args.head_dim / 2 * 8;
+                           args.ropes * kRows * args.head_dim / 2 * 8;
   constexpr int kStage = stage_bytes(kFormat);
   args.stages = std::min((device.shared_bytes - besides_ring) / kStage, kMaxStages);
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
@@ -139,7 +140,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   // 60 % of L2, 32 of Hopper's 50 MB, at the rate of the memory.
   args.stages_prefetched = int(0.6 * device.l2_bytes / (double(sms) * kStage));
   args.clocks_per_stage = unsigned(double(sms) * kStage / device.bytes_per_clock);
-  const auto kernel = decode<kFormat, kRows, kExperts, kKernels>;
+  const auto kernel = decode<kFormat, kRows, kVariant, kKernels>;
   allow_shared_memory(kernel, device.shared_bytes);
   void* arguments[] = {&args};
   check(
@@ -150,14 +151,27 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
 
 template <WeightFormat kFormat, KernelSet kKernels>
 void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args) {
-  if (args.experts > 0) return launch_decode_rows<kFormat, 1, true, kKernels>(stream, sms, args);
-  const int rows = padded_rows(args.row_count, kKernels);
-  if (rows == 1) return launch_decode_rows<kFormat, 1, false, kKernels>(stream, sms, args);
-  if constexpr (kKernels == KernelSet::hopper) {
-    if (rows == 2) return launch_decode_rows<kFormat, 2, false, kKernels>(stream, sms, args);
-    if (rows == 4) return launch_decode_rows<kFormat, 4, false, kKernels>(stream, sms, args);
+  constexpr DecodeVariant kDense = DecodeVariant::dense;
+  if (args.variant == DecodeVariant::experts) {
+    return launch_decode_rows<kFormat, 1, DecodeVariant::experts, kKernels>(stream, sms, args);
   }
-  return launch_decode_rows<kFormat, 8, false, kKernels>(stream, sms, args);
+  const int rows = padded_rows(args.row_count, kKernels);
+  if (rows == 1) return launch_decode_rows<kFormat, 1, kDense, kKernels>(stream, sms, args);
+  if constexpr (kKernels == KernelSet::hopper) {
+    if (rows == 2) return launch_decode_rows<kFormat, 2, kDense, kKernels>(stream, sms, args);
+    if (rows == 4) return launch_decode_rows<kFormat, 4, kDense, kKernels>(stream, sms, args);
+  }
+  return launch_decode_rows<kFormat, 8, kDense, kKernels>(stream, sms, args);
+}
+
+template <WeightFormat kFormat>
+void launch_decode_gemma(cudaStream_t stream, int sms, const DecodeArgs& args) {
+  constexpr DecodeVariant kGemma = DecodeVariant::gemma;
+  constexpr KernelSet kHopper = KernelSet::hopper;
+  const int rows = padded_rows(args.row_count, kHopper);
+  if (rows == 1) return launch_decode_rows<kFormat, 1, kGemma, kHopper>(stream, sms, args);
+  if (rows == 2) return launch_decode_rows<kFormat, 2, kGemma, kHopper>(stream, sms, args);
+  launch_decode_rows<kFormat, kMaxGemmaRows, kGemma, kHopper>(stream, sms, args);
 }
 
 }  // namespace ridge::cuda

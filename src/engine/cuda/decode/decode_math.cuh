@@ -11,7 +11,7 @@
 #ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
-template <WeightFormat kFormat, int kRows, bool kExperts>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 struct MathWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
@@ -19,6 +19,7 @@ struct MathWarp {
   PipelineState stage;     // the next stage of the ring
   PipelineState partials;  // the next buffer of partial sums
 
+  static constexpr bool kExperts = kVariant == DecodeVariant::experts;
   using Ops = Operands<kFormat, kRows>;
   using Accumulators = typename Ops::Accumulators;
   static constexpr int kStage = stage_bytes(kFormat);
@@ -255,16 +256,20 @@ struct MathWarp {
   }
 
   // Cosines and sines of the positions of this step.
-  __device__ void compute_rope_table(int step) {
+  __device__ void compute_rope_tables(int step) {
     const int half = args.head_dim / 2;
-    for (int i = threadIdx.x; i < args.row_count * half; i += kMathThreads) {
-      const int row = i / half;
-      const RowContext& at = shared.control.rows[row];
-      const float frequency = args.rope_frequency[i % half];
-      const float magnitude = frequency == 0 ? 1 : args.rope_magnitude;  // 0: not rotated
-      float sine, cosine;
-      sincosf(static_cast<float>(at.past + step + row - at.first) * frequency, &sine, &cosine);
-      shared.rope[i] = {cosine * magnitude, sine * magnitude};
+    const int tables = kVariant == DecodeVariant::gemma ? args.ropes : 1;
+#pragma unroll 1
+    for (int table = 0; table < tables; ++table) {
+      for (int i = threadIdx.x; i < args.row_count * half; i += kMathThreads) {
+        const int row = i / half;
+        const RowContext& at = shared.control.rows[row];
+        const float frequency = args.rope_frequency[table * half + i % half];
+        const float magnitude = frequency == 0 ? 1 : args.rope_magnitude[table];  // 0: not rotated
+        float sine, cosine;
+        sincosf(static_cast<float>(at.past + step + row - at.first) * frequency, &sine, &cosine);
+        shared.rope[table * kRows * half + i] = {cosine * magnitude, sine * magnitude};
+      }
     }
     ptx::bar_sync<kMathBarrier>(kMathThreads);
   }
@@ -275,7 +280,7 @@ struct MathWarp {
   __device__ __forceinline__ void run() {
     const auto run_op = [&](const DecodeOp& op) __attribute__((always_inline)) {
       if (op.kind == OpKind::embed) {
-        compute_rope_table(op.step);
+        compute_rope_tables(op.step);
         return;
       }
       if (op.first >= op.items || op.kind == OpKind::route) return;
@@ -283,13 +288,13 @@ struct MathWarp {
         run_gemm(op);
         return;
       }
-      attention<kFormat, kRows>(args, shared, op, kStage, warp, lane, stage);
+      attention<kFormat, kRows, kVariant>(args, shared, op, kStage, warp, lane, stage);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);
         ptx::mbarrier_arrive(&shared.control.attention_done);
       }
     };
-    for_each_op<kExperts>(args, run_op);
+    for_each_op<kVariant>(args, run_op);
   }
 };
 

@@ -24,7 +24,7 @@ namespace ridge::cuda {
 template <int kD, KvFormat kKv>
 __device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeShared& shared,
                                           const DecodeOp& op, const AttentionRun& run,
-                                          uint8_t* page, int lane) {
+                                          const float2* rope, uint8_t* page, int lane) {
   const RowContext& row = shared.control.rows[run.row];
   constexpr int kHeadDim = 16 * kD, kPerLane = kHeadDim / 32;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
@@ -57,8 +57,7 @@ __device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeSh
   for (int token = g; token <= (own | 7); token += 8) {
     const bool valid = token <= own;
     if (token >= 8) load_head<kD>(key, keys + size_t(token) * columns, valid, t);
-    norm_and_rope<kD>(key, norm, args.norm_eps,
-                      shared.rope + (valid ? row.first + token : 0) * 8 * kD, t);
+    norm_and_rope<kD>(key, norm, args.norm_eps, rope + (valid ? row.first + token : 0) * 8 * kD, t);
     write_key<kD, kKv>(key, valid, slot + token, t, page, token == own ? cached : nullptr);
   }
   __syncwarp();
@@ -87,8 +86,9 @@ __device__ inline float merge_splits(const float* records, int splits, int recor
 // and the kernel gets 60 % more instructions and spills.
 template <WeightFormat kFormat, int kRows, int kD, KvFormat kKv>
 __device__ __forceinline__ void page_attention(const DecodeArgs& args, DecodeShared& shared,
-                                               const DecodeOp& op, int ring_stage_bytes, int warp,
-                                               int lane, PipelineState& stage) {
+                                               const DecodeOp& op, const float2* rope,
+                                               int ring_stage_bytes, int warp, int lane,
+                                               PipelineState& stage) {
   constexpr int kHeadDim = 16 * kD, kMathThreads = kMathWarps * 32;
   constexpr int kPadded = kHeadDim + 8;  // puts the heads of a quad in different banks
   DecodeControl& control = shared.control;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void page_attention(const DecodeArgs& args, DecodeSha
     // 1. The last page comes first. Warp 7 completes it while warp 0 loads the queries.
     if (has_step_page && warp == kMathWarps - 1) {
       ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
-      append_step_tokens<kD, kKv>(args, shared, op, run,
+      append_step_tokens<kD, kKv>(args, shared, op, run, rope,
                                   shared.ring + stage.stage * ring_stage_bytes, lane);
       ptx::fence_proxy_async_shared();  // a later bulk copy writes to the same stage
       ptx::bar_sync<kStepPageBarrier>(64);
@@ -126,7 +126,7 @@ __device__ __forceinline__ void page_attention(const DecodeArgs& args, DecodeSha
       load_head<kD>(query, args.qkv_out + size_t(run.row) * columns + head * kHeadDim, g < group,
                     t);
       norm_and_rope<kD>(query, args.q_norm ? args.q_norm + op.layer * kHeadDim : nullptr,
-                        args.norm_eps, shared.rope + run.row * 8 * kD, t);
+                        args.norm_eps, rope + run.row * 8 * kD, t);
       score_scale<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, query), t);
     }
     if (has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(64);
@@ -216,25 +216,31 @@ __device__ __forceinline__ void page_attention(const DecodeArgs& args, DecodeSha
         }
       }
     }
-    // The next step's bulk copies read what this warp wrote to the cache (invariant 6).
+    // The next step's bulk copies read what this warp wrote to the cache (invariant 8).
     if (has_step_page && warp == kMathWarps - 1) ptx::fence_proxy_async();
     ptx::bar_sync<kMathBarrier>(kMathThreads);
   }
 }
 
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& shared,
                                           const DecodeOp& op, int ring_stage_bytes, int warp,
                                           int lane, PipelineState& stage) {
   // Hides the values from the compiler. Otherwise it would keep what depends on them in registers
   // for the whole launch, and attention runs once per layer.
   asm volatile("" : "+r"(warp), "+r"(lane));
+  constexpr bool kGemma = kVariant == DecodeVariant::gemma;
+  const float2* rope = shared.rope;
+  if (kGemma) rope += args.rope[op.layer] * kRows * args.head_dim / 2;
   const auto run = [&](auto kv) {
     constexpr KvFormat kKv = decltype(kv)::value;
     if (args.head_dim == 128) {
-      page_attention<kFormat, kRows, 8, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
+      page_attention<kFormat, kRows, 8, kKv>(args, shared, op, rope, ring_stage_bytes, warp, lane,
+                                             stage);
     } else {
-      page_attention<kFormat, kRows, 4, kKv>(args, shared, op, ring_stage_bytes, warp, lane, stage);
+      constexpr int kD = kGemma ? 16 : 4;
+      page_attention<kFormat, kRows, kD, kKv>(args, shared, op, rope, ring_stage_bytes, warp, lane,
+                                              stage);
     }
   };
   switch (args.kv_format) {

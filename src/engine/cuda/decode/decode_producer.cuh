@@ -16,7 +16,7 @@ namespace ridge::cuda {
 
 // While the ring is full, as during attention, the producer prefetches the stages to come into L2,
 // so that HBM does not idle: at most stages_prefetched, one per clocks_per_stage.
-template <WeightFormat kFormat, int kRows, bool kExperts, KernelSet kKernels>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKernels>
 struct ProducerWarp {
   const DecodeArgs& args;
   DecodeShared& shared;
@@ -26,6 +26,7 @@ struct ProducerWarp {
   unsigned chosen = ~0u;        // the tag of control.expert
   uint64_t evict_first = ptx::createpolicy_evict_first();  // weights are read once
 
+  static constexpr bool kExperts = kVariant == DecodeVariant::experts;
   static constexpr bool kBulk = kKernels == KernelSet::hopper;
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
@@ -302,11 +303,11 @@ struct ProducerWarp {
   }
 
   __device__ void run(int lane) {
-    for_each_op<kExperts>(args, [&](const DecodeOp& op) {
+    for_each_op<kVariant>(args, [&](const DecodeOp& op) {
       if (op.kind == OpKind::embed || op.kind == OpKind::route) return;
       if (op.kind == OpKind::attention) {
         if (op.step > 0) {
-          // The same operator of the previous step wrote to these pages (invariant 7).
+          // The same operator of the previous step wrote to these pages (invariant 8).
           wait_ops_completed(shared.control, op.index - ops_per_step(args.layers, kExperts) + 1,
                              lane);
           ptx::fence_proxy_async();

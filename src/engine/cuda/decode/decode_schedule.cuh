@@ -49,10 +49,19 @@ __device__ inline int splits_per_run(const DecodeArgs& args, int splits) {
   return best;
 }
 
+// Pages of the longest context that the tokens of this layer see.
+template <DecodeVariant kVariant>
+__device__ inline int most_pages(const DecodeArgs& args, int layer, int step) {
+  const int pages = (args.max_position + step) / kPageTokens + 1;
+  const int window = kVariant == DecodeVariant::gemma ? args.window[layer] : 0;
+  return window ? min(pages, (window - 1) / kPageTokens + 2) : pages;
+}
+
 // Calls function(op) for every operator of the launch, in order. Items are dealt to the SMs round
 // robin and the deal continues across operators: `base` is the SM of the operator's first item.
-template <bool kExperts, typename Function>
+template <DecodeVariant kVariant, typename Function>
 __device__ __forceinline__ void for_each_op(const DecodeArgs& args, const Function& function) {
+  constexpr bool kExperts = kVariant == DecodeVariant::experts;
   const int grid = gridDim.x;
   int base = 0, index = 0;
   for (int step = 0; step < args.steps; ++step) {
@@ -77,7 +86,7 @@ __device__ __forceinline__ void for_each_op(const DecodeArgs& args, const Functi
           break;
         case OpKind::attention:
           // In every layer anew: kept in registers, they would spill.
-          op.splits = splits_of(args, (args.max_position + step) / kPageTokens + 1);
+          op.splits = splits_of(args, most_pages<kVariant>(args, op.layer, step));
           op.run_splits = splits_per_run(args, op.splits);
           op.runs = (op.splits + op.run_splits - 1) / op.run_splits;
           op.items = args.row_count * args.kv_heads * op.runs;
@@ -126,6 +135,13 @@ __device__ inline uint16_t* activations_of(const DecodeArgs& args, OpKind kind) 
 }
 __device__ inline float* sums_of_squares_of(const DecodeArgs& args, OpKind kind, int row) {
   return args.sums_of_squares + (norm_index(kind) * kMaxRows + row) * (args.hidden / kBlockRows);
+}
+
+// Sums of squares of the output of out or down, [block][row], where a norm follows it.
+template <int kRows>
+__device__ inline float* output_squares_of(const DecodeArgs& args, OpKind kind, int copy) {
+  const int index = copy * 2 + (kind == OpKind::down);
+  return args.output_squares + size_t(index) * (args.hidden / kBlockRows) * kRows;
 }
 
 // Chunks of K whose activations fit in shared memory at a time: all of them, or a multiple of a

@@ -35,7 +35,11 @@
 //   6. Router sums carry a tag instead of a sentinel (route_tag). They are overwritten when all
 //      SMs have completed the gate_up that read them, or the down of an SM without a part of it. So
 //      a warp waits for them only where this SM's part of the operator needs them.
-//   7. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
+//   7. Where a norm follows out or down, an epilogue warp publishes its block's sum of squares, and
+//      then the three poll those of all blocks. So each has at most one block: a second one would
+//      be published only after the wait. Readers and writers are in one operator i; the sums are
+//      reset with the inputs of i, and polled again in operator i+5.
+//   8. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
 //      until all SMs have completed the attention that wrote it; writer and reader fence the
 //      asynchronous proxy.
 #pragma once
@@ -99,8 +103,9 @@ __device__ inline bool not_ready(const uint4& v) {
 constexpr uint32_t kNotReadySum = ~0u;
 
 // Resets the inputs of operator `kind` to not-ready: this SM's share, by one warp (invariant 3).
-template <int kRows, bool kExperts>
+template <int kRows, DecodeVariant kVariant>
 __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lane) {
+  constexpr bool kExperts = kVariant == DecodeVariant::experts;
   const int columns = kind == OpKind::out    ? args.heads * args.head_dim
                       : kind == OpKind::down ? args.ffn
                                              : args.hidden;
@@ -112,7 +117,17 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
       __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
     }
   }
-  if (kind == OpKind::out || kind == OpKind::down) return;
+  if (kind == OpKind::out || kind == OpKind::down) {
+    if (kVariant != DecodeVariant::gemma || !args.post_attn_norm) return;
+    for (int copy = 0; copy < kSquareCopies; ++copy) {
+      float* squares = output_squares_of<kRows>(args, kind, copy);
+      for (int i = blockIdx.x * 32 + lane; i < args.hidden / kBlockRows * kRows;
+           i += gridDim.x * 32) {
+        __stcg(squares + i, __uint_as_float(kNotReadySum));
+      }
+    }
+    return;
+  }
   for (int n = 0; n < args.row_count; ++n) {
     for (int i = blockIdx.x * 32 + lane; i < args.hidden / kBlockRows; i += gridDim.x * 32) {
       __stcg(sums_of_squares_of(args, kind, n) + i, __uint_as_float(kNotReadySum));
@@ -122,15 +137,15 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
 
 // Resets, in the epilogue of `op`, the inputs of the GEMM two operators before; with experts those
 // of out three before, and those of gate_up are the router's too, which reads them first.
-template <int kRows, bool kExperts>
+template <int kRows, DecodeVariant kVariant>
 __device__ inline void reset_completed_inputs(const DecodeArgs& args, const DecodeOp& op,
                                               int lane) {
-  if (op.kind == OpKind::out) reset_inputs<kRows, kExperts>(args, OpKind::qkv, lane);
-  if (op.kind == OpKind::down) reset_inputs<kRows, kExperts>(args, OpKind::out, lane);
+  if (op.kind == OpKind::out) reset_inputs<kRows, kVariant>(args, OpKind::qkv, lane);
+  if (op.kind == OpKind::down) reset_inputs<kRows, kVariant>(args, OpKind::out, lane);
   if (op.kind == OpKind::qkv || op.kind == OpKind::head) {
-    reset_inputs<kRows, kExperts>(args, OpKind::gate_up, lane);
+    reset_inputs<kRows, kVariant>(args, OpKind::gate_up, lane);
   }
-  if (op.kind == OpKind::attention) reset_inputs<kRows, kExperts>(args, OpKind::down, lane);
+  if (op.kind == OpKind::attention) reset_inputs<kRows, kVariant>(args, OpKind::down, lane);
 }
 
 // ---- split-K partial sums: math warps to an epilogue warp

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/cuda/step/decode_step.cuh"
+#include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -18,8 +19,10 @@ DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms,
   const int group = s.heads / s.kv_heads;
   const size_t rows = kMaxRows;
   square_count = 3 * rows * s.hidden / kBlockRows;
+  output_square_count = s.post_norms ? kSquareCopies * 2 * rows * s.hidden / kBlockRows : 0;
   residual = workspace.take<float>(rows * s.hidden);
   sums_of_squares = workspace.take<float>(square_count);
+  output_squares = workspace.take<float>(output_square_count);
   qkv_out = workspace.take<float>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim);
   split_partials =
       workspace.take<float>(rows * std::max(sms, s.kv_heads) * group * size_t(s.head_dim + 2));
@@ -42,6 +45,8 @@ DecodeStep::DecodeStep(const DeviceWeights& weights, KernelSet kernels, int sms,
   args_.kernels = kernels;
   most_rows_ = decode_rows(w_.format, args_);
   check(cudaMemset(buffers_.sums_of_squares, 0xff, buffers_.square_count * sizeof(float)),
+        "filling");
+  check(cudaMemset(buffers_.output_squares, 0xff, buffers_.output_square_count * sizeof(float)),
         "filling");
 }
 
@@ -68,17 +73,23 @@ DecodeArgs DecodeStep::model_args() const {
     a.ffn = s.expert_ffn, a.choice_stride = choice_columns(s.expert_ffn);
     a.experts = s.experts, a.top_k = s.top_k, a.normalize_top_k = s.normalize_top_k;
   }
+  a.variant = decode_variant(s);
   a.attn_norm = w_.vector(VectorKind::attn_norm, 0);
+  a.post_attn_norm = w_.vector(VectorKind::post_attn_norm, 0);
   a.mlp_norm = w_.vector(VectorKind::mlp_norm, 0);
+  a.post_mlp_norm = w_.vector(VectorKind::post_mlp_norm, 0);
   a.final_norm = w_.vector(VectorKind::final_norm, 0);
   a.q_norm = w_.vector(VectorKind::q_norm, 0), a.k_norm = w_.vector(VectorKind::k_norm, 0);
   a.qkv_bias = w_.vector(VectorKind::qkv_bias, 0);
-  a.rope_frequency = w_.ropes.data(), a.rope_magnitude = s.ropes[0].magnitude;
+  a.rope_frequency = w_.ropes.data(), a.ropes = int(s.ropes.size());
+  for (int i = 0; i < a.ropes; ++i) a.rope_magnitude[i] = s.ropes[size_t(i)].magnitude;
+  std::copy(s.rope.begin(), s.rope.end(), a.rope);
   a.kv_format = w_.kv_format, a.kv = w_.kv.data(), a.cache_pages = w_.cache_pages;
 
   const DecodeBuffers& b = buffers_;
   a.residual = b.residual, a.normed = b.normed, a.sums_of_squares = b.sums_of_squares,
   a.qkv_out = b.qkv_out;
+  a.output_squares = b.output_squares;
   a.normed_stride = int(activation_count(s.hidden));
   a.attention_out = b.attention_out, a.mlp_hidden = b.mlp_hidden,
   a.split_partials = b.split_partials;
@@ -107,7 +118,7 @@ void DecodeStep::clear_activations(cudaStream_t stream) {
 
 void DecodeStep::prepare(cudaStream_t stream, StepInputs& inputs, const DecodeRow* rows, int count,
                          int steps) {
-  const int most = w_.shape.experts > 0 ? 1 : kMaxRows;
+  const int most = decode_kernel_tokens(w_.shape, {args_.kernels, sms_});
   if (count < 1 || count > most) {
     throw Error("{} tokens in a step of the decode kernel, which takes 1 to {}", count, most);
   }

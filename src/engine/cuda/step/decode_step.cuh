@@ -18,14 +18,14 @@ namespace ridge::cuda {
 struct DecodeBuffers {
   DecodeBuffers(Workspace& workspace, const ModelShape& shape, int sms, int max_steps);
 
-  float *residual, *sums_of_squares, *qkv_out, *split_partials, *logits;
+  float *residual, *sums_of_squares, *output_squares, *qkv_out, *split_partials, *logits;
   uint16_t *normed, *attention_out, *mlp_hidden;
   RouterSum* router_sums;
   unsigned *split_arrivals, *grid_barrier;
   unsigned long long* argmax_keys;
   int* next_tokens;       // [step][row]
   long long* timestamps;  // [step][operator][3]
-  size_t square_count;
+  size_t square_count, output_square_count;
 };
 
 class DecodeStep {

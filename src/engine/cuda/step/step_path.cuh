@@ -21,22 +21,41 @@ enum class StepPath : uint8_t {
   per_operator,   // a kernel per operator
 };
 
+// What runs a step: the kernels, on how many SMs.
+struct StepDevice {
+  KernelSet kernels;
+  int sms;
+};
+
+inline DecodeVariant decode_variant(const ModelShape& s) {
+  const bool gemma = s.post_norms || s.head_dim == 256 || s.ropes.size() > 1;
+  return s.experts > 0 ? DecodeVariant::experts
+         : gemma       ? DecodeVariant::gemma
+                       : DecodeVariant::dense;
+}
+
 // The most tokens of a step that the decode kernel takes. 0: it has no code for the model's shape.
-// Experts: of one token, where every layer has them. A card whose shared memory is too small for
-// the model takes fewer (decode_rows).
-inline int decode_kernel_tokens(const ModelShape& s) {
+// Experts: of one token, where every layer has them. Gemma, on Hopper: of 4, with 8 the path per
+// operator is faster; norms after blocks where an epilogue warp has at most one 16-row block of out
+// and down (decode_sync.cuh). A card whose shared memory is too small for the model takes fewer
+// (decode_rows).
+inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
   const bool all_sparse = std::count(s.moe.begin(), s.moe.end(), true) == s.layers;
   if (s.experts > 0 &&
       (!all_sparse || s.top_k > kMaxChoices || s.experts > kMaxRoutedExperts ||
        s.expert_ffn % 16 != 0 || s.top_k * choice_columns(s.expert_ffn) > kMaxColumns)) {
     return 0;
   }
-  const bool covered = !s.is_part() && (s.head_dim == 64 || s.head_dim == 128) &&
-                       s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 &&
-                       s.hidden % 64 == 0 && (s.experts > 0 || s.ffn % 16 == 0) &&
-                       s.layers <= kMaxLayers && !s.post_norms && s.ropes.size() == 1 && !s.sinks &&
-                       !s.out_bias && !s.expert_bias;
-  return !covered ? 0 : s.experts > 0 ? 1 : kMaxRows;
+  const bool gemma = decode_variant(s) == DecodeVariant::gemma;
+  const bool norms =
+      !s.post_norms || (gemma && s.hidden / kBlockRows <= kEpilogueWarps * device.sms);
+  const bool heads = s.head_dim == 128 || s.head_dim == (gemma ? 256 : 64);
+  const bool covered =
+      (!gemma || device.kernels == KernelSet::hopper) && !s.is_part() && heads &&
+      s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 &&
+      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && norms &&
+      s.ropes.size() <= (gemma ? kMaxRopes : 1) && !s.sinks && !s.out_bias && !s.expert_bias;
+  return !covered ? 0 : s.experts > 0 ? 1 : gemma ? kMaxGemmaRows : kMaxRows;
 }
 
 // The path of a step without the decode kernel. Experts need the tokens sorted between GEMMs, and a
@@ -49,9 +68,12 @@ inline StepPath forward_path(const ModelShape& s, KernelSet kernels, int tokens)
                                                         : StepPath::per_operator;
 }
 
-inline StepPath step_path(const ModelShape& s, KernelSet kernels, int tokens) {
-  if (tokens <= decode_kernel_tokens(s)) return StepPath::decode_kernel;
-  return forward_path(s, kernels, tokens);
+inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightFormat format,
+                          int tokens) {
+  if (has_variant(decode_variant(s), format) && tokens <= decode_kernel_tokens(s, device)) {
+    return StepPath::decode_kernel;
+  }
+  return forward_path(s, device.kernels, tokens);
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.
