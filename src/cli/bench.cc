@@ -33,7 +33,8 @@ Rows: "prompt" is one prompt of that many tokens; "generate" is steps of `batch`
 hold `context` tokens (random keys and values), each giving its likeliest token. Times are the median
 step; spread is the share by which the slowest quarter exceeds it. Roof: the same operators at this
 machine's measured ceilings; for generation on a CPU the memory's is the median of plain reads of the
-weights, one after each step.
+weights, one after each step. With ranks (--tp, --pp), rate, work and roof are those of one rank (of
+each stage), its collectives included.
 
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
 tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
@@ -163,9 +164,12 @@ void bench(const BenchCommandOptions& options, const Global& global) {
                             ? fmt::format(", {} repacked", pretty_bytes(runner->repacked_bytes()))
                             : "")));
   fmt::print("{}", table.text());
-  fmt::print("Roof: {} reads {} from {}{}.\n", system.name(),
+  const int ranks = runner->plan().devices();
+  fmt::print("Roof: {} reads {} from {}{}.\n",
+             ranks > 1 ? fmt::format("each of {} ranks", ranks) : system.name(),
              pretty_rate(rows.back().account.bandwidth), rows.back().account.memory,
              rows.back().rates.empty() ? "" : ", the same weights between the steps");
+  if (ranks > 1) fmt::print("{}\n", ranks_line(*runner, system));
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ std::vector<Token> text_prompt(const Tokenizer& tokenizer, std::string_view text
 }
 
 System roof_system(const EngineOptions& options, Runner& runner) {
-  return options.device == "cpu" ? cpu_roof_system(runner) : cuda_system();
+  return options.device == "cpu" ? cpu_roof_system(runner) : cuda_roof_system(runner);
 }
 
 }  // namespace ridge

@@ -75,7 +75,22 @@ std::string profile_text(const Runner& runner, const Generated& made, const Syst
     add_operators(table, "decode", generation);
     add_total(table, generation);
   }
-  return fmt::format("{}\nMeans per step. {}.\n\n", table.text(), runner.device());
+  const std::string ranks =
+      runner.plan().devices() > 1 ? ranks_line(runner, system) + "\n" : std::string();
+  return fmt::format("{}\nMeans per step. {}.\n{}\n", table.text(), runner.device(), ranks);
+}
+
+std::string ranks_line(const Runner& runner, const System& system) {
+  const Plan plan = runner.plan();
+  std::string line = fmt::format("Bytes, work and times are those of one of {} ranks{}.", plan.tp,
+                                 plan.pp > 1 ? " of each stage, all stages together" : "");
+  if (system.device.links.empty()) return line;
+  const Link& link = system.device.links.front();
+  if (link.latency && link.bandwidth) {
+    line += fmt::format(" Link: {}, {}, {}.", link.name, pretty_time(*link.latency),
+                        pretty_rate(*link.bandwidth));
+  }
+  return line;
 }
 
 std::string decode_text(const Runner& runner, const Generated& made, const System& system) {

@@ -10,6 +10,8 @@ namespace ridge {
 
 // "37 tokens at 26.1 tok/s (38.3 ms each), 57.4 GB/s, 93 % of the roof of memory; wall: memory"
 std::string run_line(const Runner& runner, const Generated& made, const System& system);
+// Of a runner with ranks: whose figures an account has, and the link of its collectives.
+std::string ranks_line(const Runner& runner, const System& system);
 // Operators of both phases, predicted beside measured.
 std::string profile_text(const Runner& runner, const Generated& made, const System& system);
 // The operators of generation alone, in a narrower table.

@@ -46,6 +46,12 @@ void check_slice(const Slice& slice, const RunnerOptions& options, int vocab) {
 
 }  // namespace
 
+std::vector<double> token_counts(std::span<const Slice> batch) {
+  std::vector<double> counts;
+  for (const Slice& slice : batch) counts.push_back(double(slice.tokens.size()));
+  return counts;
+}
+
 bool slices_are_independent(std::span<const Slice> batch, int page_tokens) {
   for (const Slice& writer : batch) {
     for (const int page : written_pages(writer, page_tokens)) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/sampling/top_logits.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/weights.h"
+#include "machine/machine.h"
 #include "step/step.h"
 
 namespace ridge {
@@ -48,6 +50,13 @@ struct RunnerOptions {
 
   int longest() const { return max_context > 0 ? max_context : cache_tokens; }
   int logit_rows() const { return max_logit_rows > 0 ? max_logit_rows : max_sequences; }
+};
+
+// The ranks behind a runner, as a prediction needs them.
+struct RankPlacement {
+  int ranks = 1;
+  int per_host = 1;          // on the host that has most of them
+  std::optional<Link> link;  // that CPU ranks talk through, timed among them now
 };
 
 // The token that the step before drew or chose in row `row` of its logits (Runner::sample), as an
@@ -109,11 +118,14 @@ class Runner {
   virtual std::string device() const = 0;          // "CPU, 2 threads, AVX-512"
   // Bytes/s at which plain reads stream these very weights, by one pass over them now; 0: not
   // known. Memory is not equally fast everywhere and always: other guests of a host, pages, caches.
+  // Where ranks share the model: of all of them, side by side within a stage, stage after stage.
   virtual double read_rate() { return 0; }
+  virtual RankPlacement place_ranks() { return {}; }
   virtual double repacked_bytes() const = 0;  // copied into another layout on loading
   virtual Plan plan() const = 0;              // what the predictor must assume to describe this run
 };
 
+std::vector<double> token_counts(std::span<const Slice> batch);  // of each slice
 // Whether no slice reads or writes a page that another slice writes: the rule of Slice.
 bool slices_are_independent(std::span<const Slice> batch, int page_tokens);
 // Throws Error where a step exceeds the runner's bounds or names a token outside the vocabulary.

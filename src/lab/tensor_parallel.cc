@@ -16,37 +16,29 @@ namespace {
 
 constexpr int kParallelContext = 64;
 
-// The ceilings of `cores` of this machine, as fast as the runner's ranks read their weights side by
+// What each of the ranks has, one core of this machine, as fast as they read their weights side by
 // side.
-System system_of_cores(Lab& lab, Runner& runner, int cores) {
+System system_of_ranks(Lab& lab, Runner& runner) {
+  const RankPlacement placed = runner.place_ranks();
   double best = 0;
   constexpr int kPasses = 3;  // the first may find the caches cold
   for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, runner.read_rate());
-  return with_read_rate(with_share_of_peak(lab.system(), cores), runner, best);
-}
-
-// What a step of one token exchanges: the call, two all-reduces per layer, the largest logits.
-double exchanged_s(const Architecture& a, int ranks, const RankLink& link) {
-  const auto seconds = [&](Collective kind, double bytes) {
-    return collective_seconds(LinkMethod::shared_memory, kind, bytes, ranks, link);
-  };
-  return 2 * a.layer_count() * seconds(Collective::all_reduce, 4.0 * a.hidden) +
-         2 * seconds(Collective::broadcast, 2048) + seconds(Collective::send, 2048);
+  const System cores = with_share_of_peak(lab.system(), placed.ranks);
+  return with_read_rate(with_ranks(cores, runner.plan(), placed, placed.ranks), runner, best);
 }
 
 struct ParallelStep {
   LabPoint point;
-  double rate = 0;  // of plain reads of the weights
+  double rate = 0;  // of plain reads of the weights, by all ranks
   std::vector<Token> tokens;
 };
 
-ParallelStep parallel_step(Lab& lab, Runner& runner, int ranks, const RankLink& link) {
-  LabPredictor predictor(system_of_cores(lab, runner, ranks), runner);
+ParallelStep parallel_step(Lab& lab, Runner& runner, int ranks) {
+  LabPredictor predictor(system_of_ranks(lab, runner), runner);
   LabStep step(runner, 1, kParallelContext);
-  const double talk = exchanged_s(runner.weights().architecture, ranks, link);
-  const LabBand band = band_of(predictor.step(step.sequences())) + LabBand{talk, talk, 2 * talk};
+  const LabBand band = band_of(predictor.step(step.sequences()));
   ParallelStep result;
-  result.rate = predictor.bandwidth();
+  result.rate = ranks * predictor.bandwidth();
   result.point = lab.measure(
       ranks, scaled(band, 1e3), [&] { step(); }, [](double seconds) { return seconds * 1e3; });
   result.point.label = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
@@ -71,17 +63,15 @@ LabResult run_tensor_parallel(Lab& lab) {
   {
     lab.step("one core");
     const auto runner = make_cpu_runner(lab_weights(lab, shape, Storage::q8_0), bounds);
-    one = parallel_step(lab, *runner, 1, {});
+    one = parallel_step(lab, *runner, 1);
   }
   series.points.push_back(one.point);
   bool faster = true;
   double gain = 0, read_gain = 0;
   for (const int ranks : counts) {
-    lab.step(fmt::format("the link among {} ranks", ranks));
-    const RankLink link = lab_rank_link(lab, ranks);
     lab.step(fmt::format("{} ranks", ranks));
     LabRankedModel model(lab_weights(lab, shape, Storage::q8_0), ranks, bounds);
-    const ParallelStep cut = parallel_step(lab, model.runner(), ranks, link);
+    const ParallelStep cut = parallel_step(lab, model.runner(), ranks);
     result.checks.push_back(
         {fmt::format("{} ranks make the greedy tokens of one", ranks), cut.tokens == one.tokens});
     series.points.push_back(cut.point);

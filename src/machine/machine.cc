@@ -129,6 +129,7 @@ void overlay_links(std::vector<Link>& base, const std::vector<Link>& top) {
     replace(base[at].latency, link.latency);
     if (link.p2p) base[at].p2p = link.p2p;
     if (link.bandwidth || link.latency || !link.exchanges.empty()) {  // of one measurement
+      base[at].copy_bandwidth = link.copy_bandwidth;
       base[at].exchanges = link.exchanges;
       base[at].messages = link.messages;
     }

@@ -56,6 +56,8 @@ struct Link {
   // its protocol with the size): bytes that every device sends and receives at once, and bytes that
   // one sends to another. Empty: latency and bandwidth do.
   std::vector<LinkPoint> exchanges, messages;
+  // Bytes/s that a device copies within its own memory, where collectives wait for such copies.
+  Maybe copy_bandwidth;
 };
 
 // What one more dependent kernel costs beyond its body, seconds. In a stream the host launches

@@ -136,7 +136,8 @@ std::vector<LinkPoint> read_points(const json& object, const char* key, const st
 
 Link read_link(const json& object, const std::string& where) {
   check_object(object, where,
-               {"name", "bandwidth", "latency", "max_devices", "p2p", "exchanges", "messages"});
+               {"name", "bandwidth", "latency", "max_devices", "p2p", "exchanges", "messages",
+                "copy_bandwidth"});
   Link link;
   link.name = part_name(object, where);
   link.bandwidth = number(object, "bandwidth", where, kBandwidth);
@@ -146,6 +147,7 @@ Link read_link(const json& object, const std::string& where) {
   link.p2p = bool_field(object, "p2p", where);
   link.exchanges = read_points(object, "exchanges", where);
   link.messages = read_points(object, "messages", where);
+  link.copy_bandwidth = number(object, "copy_bandwidth", where, kBandwidth);
   return link;
 }
 
@@ -304,6 +306,7 @@ json machine_to_json(const Machine& machine) {
     if (link.p2p) item["p2p"] = *link.p2p;
     put_points(item, "exchanges", link.exchanges);
     put_points(item, "messages", link.messages);
+    put(item, "copy_bandwidth", link.copy_bandwidth);
     object["links"].push_back(std::move(item));
   }
   json launch = json::object();

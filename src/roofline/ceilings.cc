@@ -162,7 +162,8 @@ void set_link(Ceilings& c, const Machine& machine, const Link& link) {
   c.link_latency = link.latency.value_or(is_pcie(link) ? kPcieLatency : kLinkLatency);
   c.link_direct = link.p2p.value_or(true);
   c.link_method = link_method(link.name);
-  c.rank_link = {c.link_latency, c.link_s, 0, link.exchanges, link.messages};
+  const double copy_s = link.copy_bandwidth ? 1 / *link.copy_bandwidth : 0;
+  c.rank_link = {c.link_latency, c.link_s, copy_s, link.exchanges, link.messages};
   if (c.link_direct) return;
   c.link_s *= kStagedCopies;
   c.link_latency = link.latency.value_or(kStagedLatency);

@@ -16,12 +16,8 @@ double link_seconds(const Work& w, const Ceilings& c, double factor, double extr
   const double link_latency = c.link_latency + extra, network_latency = c.network_latency + extra;
   if (w.ranks * w.stride <= c.devices_per_node) {
     if (c.link_method != LinkMethod::kernels) {
-      // Points are what the messages took, the software included.
-      const bool measured = !c.rank_link.exchanges.empty();
-      return measured ? collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
-                                           c.rank_link)
-                      : collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks,
-                                           {link_latency, link});
+      // Its figures are what collectives between ranks took, the software included.
+      return collective_seconds(c.link_method, w.collective, w.message_bytes, w.ranks, c.rank_link);
     }
     return collective_seconds(w.collective, w.message_bytes, w.ranks, link, link_latency,
                               c.link_direct);
@@ -206,6 +202,17 @@ void append(StepEstimate& sum, const StepEstimate& step, const Ceilings& c, DTyp
     sum.decided[i] += step.decided[i];
   }
   summarise(sum, c, math);
+}
+
+StepEstimate pipelined(StepEstimate sum, int stages, size_t micro_batches) {
+  const double parts = double(micro_batches);
+  const double turns = (stages + parts - 1) / (stages * parts);
+  for (double* seconds : {&sum.roof_s, &sum.expected_s, &sum.low_s, &sum.high_s}) {
+    *seconds *= turns;
+  }
+  for (double& seconds : sum.on) seconds *= turns;
+  for (double& seconds : sum.decided) seconds *= turns;
+  return sum;
 }
 
 double attainable(double peak, double bandwidth, double intensity) {

@@ -55,6 +55,10 @@ StepEstimate estimate_step(std::span<const Op> ops, const Ceilings& ceilings, DT
 // Several steps in sequence (the chunks of a prefill).
 void append(StepEstimate& sum, const StepEstimate& step, const Ceilings& ceilings, DType math);
 
+// A pipeline's step, from the sum of its micro-batches: each passes `stages` turns, and all of them
+// together take stages + micro_batches - 1. Work stays as it is.
+StepEstimate pipelined(StepEstimate sum, int stages, size_t micro_batches);
+
 // The roof of a machine at one intensity: min(peak, intensity * bandwidth), operations/s.
 double attainable(double peak, double bandwidth, double intensity);
 

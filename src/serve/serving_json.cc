@@ -61,6 +61,8 @@ Json serving_json(const std::string& model_name, const Runner& runner, const Ser
   const Model& model = runner.weights().model;
   const Plan plan = runner.plan();
   const Rank rank = make_rank(model, plan);
+  Plan whole = plan;  // as if one rank had all of it
+  whole.tp = whole.pp = whole.ep = 1;
   Json streams_from, peak, roofs = Json::array();
   if (system && stack) {
     const Ceilings ceilings = serving_ceilings(rank, *system, *stack);
@@ -86,7 +88,7 @@ Json serving_json(const std::string& model_name, const Runner& runner, const Ser
           {"streams_from", streams_from},
           {"peak_flops_per_s", peak},
           {"roofs", roofs},
-          {"weight_bytes", rank.weight_bytes},
+          {"weight_bytes", make_rank(model, whole).weight_bytes},
           {"kv_bytes_per_token", kv_bytes_per_token_full(model, kv)},
           {"profiles", !runner.queues_steps()}};
 }

@@ -1,6 +1,7 @@
 #include "serving/step_predictor.h"
 
 #include "step/lower.h"
+#include "step/micro_batches.h"
 
 namespace ridge {
 
@@ -16,8 +17,19 @@ StepPredictor::StepPredictor(const Model& model, const Plan& plan, const System&
 }
 
 StepEstimate StepPredictor::estimate(std::span<const Sequences> batch) {
+  if (rank_.plan.pp > 1) return estimate_pipeline(batch);
   lower(rank_, batch, ops_);
   return estimate_step(ops_, ceilings_, rank_.math);
+}
+
+StepEstimate StepPredictor::estimate_pipeline(std::span<const Sequences> batch) {
+  const auto parts = micro_batches(batch, rank_.plan);
+  StepEstimate sum;
+  for (const std::vector<Sequences>& part : parts) {
+    lower(rank_, part, ops_);
+    append(sum, estimate_step(ops_, ceilings_, rank_.math), ceilings_, rank_.math);
+  }
+  return pipelined(sum, rank_.plan.pp, parts.size());
 }
 
 void describe_step(const ScheduledStep& step, std::vector<Sequences>& to) {

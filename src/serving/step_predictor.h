@@ -21,6 +21,8 @@ class StepPredictor {
   StepEstimate estimate(std::span<const Sequences> batch);
 
  private:
+  StepEstimate estimate_pipeline(std::span<const Sequences> batch);
+
   Rank rank_;
   Ceilings ceilings_;
   std::vector<Op> ops_;

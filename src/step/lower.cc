@@ -13,6 +13,10 @@ namespace {
 // Up to this many fresh tokens a sequence counts as decoding: a verify step of a speculation.
 constexpr double kDecodeTokens = 16;
 
+// What a led rank hears about a step of a few sequences, and what it answers about a row of logits
+// (engine/ranks/leader_runner.cc): sums and the largest logit.
+constexpr double kCallBytes = 2056, kTopLogitsBytes = 64;
+
 void add(Work& sum, const Work& w) {
   sum.flops += w.flops;
   sum.padded_flops += w.padded_flops;
@@ -35,9 +39,10 @@ class Writer {
 
   void write() {
     ops_.clear();
+    if (is_led()) push("step_broadcast", OpKind::collective, call_work());
     push("embed", OpKind::embed,
          embed_work(tokens_, rank_.hidden, rank_.embed_bits / 8, rank_.act_bytes));
-    if (plan_.tp > 1) reduce("embed_all_reduce", tokens_);
+    if (plan_.tp > 1 && plan_.cut_embedding) reduce("embed_all_reduce", tokens_);
     for (const RankGroup& g : rank_.groups) {
       count_ = g.count;
       if (g.kind != MixerKind::none) mixer(g);
@@ -45,7 +50,7 @@ class Writer {
     }
     count_ = 1;
     if (plan_.pp > 1) {
-      const double message = tokens_ * rank_.hidden * rank_.act_bytes;
+      const double message = tokens_ * rank_.hidden * rank_.sum_bytes;
       push("send", OpKind::collective,
            collective_work(Collective::send, message, 2, plan_.tp * plan_.dp), DType::bf16,
            plan_.pp - 1);
@@ -53,7 +58,13 @@ class Writer {
     if (logits_ <= 0) return;  // a chunk before the prompt's last ends here
     norm("final_norm", logits_);
     project(rank_.head, logits_);
-    if (plan_.tp > 1) {
+    if (is_led()) {
+      push("sample_broadcast", OpKind::collective, call_work());
+      // The parts' top logits come to rank 0 one after the other, but for its own.
+      const double parts = plan_.pp > 1 ? plan_.tp : plan_.tp - 1;
+      push("top_logits", OpKind::collective,
+           collective_work(Collective::send, logits_ * kTopLogitsBytes, 2), DType::bf16, parts);
+    } else if (plan_.tp > 1) {
       push("logits_all_gather", OpKind::collective,
            collective_work(Collective::all_gather, logits_ * rank_.vocab * 2, plan_.tp));
     }
@@ -79,7 +90,12 @@ class Writer {
   void reduce(const char* name, double tokens) {
     push(
         name, OpKind::collective,
-        collective_work(Collective::all_reduce, tokens * rank_.hidden * rank_.act_bytes, plan_.tp));
+        collective_work(Collective::all_reduce, tokens * rank_.hidden * rank_.sum_bytes, plan_.tp));
+  }
+
+  bool is_led() const { return plan_.led && plan_.tp * plan_.pp > 1; }
+  Work call_work() const {
+    return collective_work(Collective::broadcast, kCallBytes, plan_.tp * plan_.pp);
   }
 
   // A share of the weights may live in host memory.

@@ -17,6 +17,14 @@ struct Plan {
   // Parallelism. A model copy takes tp * pp devices; dp copies share the batch. Experts are spread
   // over ep of the tp * dp ranks of a stage (1: every rank holds a slice of every expert).
   int tp = 1, pp = 1, dp = 1, ep = 1;
+  // Pipeline stages: tokens that take as long as reading a stage's weights, by which a step is
+  // divided into micro-batches (step/micro_batches.h). 0: a step is one.
+  double turn_tokens = 0;
+  bool cut_embedding = true;  // over the tp ranks, which all-reduce what they look up
+  std::optional<DType> sums;  // of the ranks, as they travel; unset: as the residual stream
+  // Rank 0 sends every step to the others and gets the top logits of each part of the vocabulary.
+  // Otherwise every rank knows the step, and they gather whole rows of logits.
+  bool led = false;
 
   // Techniques.
   bool flash = true;       // attention never materialises n x n

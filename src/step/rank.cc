@@ -228,8 +228,10 @@ Format head_format(const Model& model, const Plan& plan) {
 }
 
 // Embedding and head: cut over the vocabulary; with pipeline stages they sit on different ranks.
+// With tied embeddings a head is a part of the embedding, whether that is cut or not.
 double ends_bytes(const Model& model, const Plan& plan) {
-  const double embed = model.embed_parameters() * embed_format(model, plan).bytes() / plan.tp;
+  const double embed_parts = plan.cut_embedding ? plan.tp : 1;
+  const double embed = model.embed_parameters() * embed_format(model, plan).bytes() / embed_parts;
   const double head = model.head.parameters() * head_format(model, plan).bytes() / plan.tp;
   if (model.tied_embeddings && plan.pp == 1) return std::max(embed, head);
   return plan.pp > 1 ? std::max(embed, head) : embed + head;
@@ -247,6 +249,7 @@ Rank make_rank(const Model& model, const Plan& plan) {
   rank.kv_bytes = (plan.kv ? *plan.kv : model.kv_format).bytes();
   rank.embed_bits = embed_format(model, plan).bits;
   if (plan.activations == DType::fp32) rank.act_bytes = 4;
+  rank.sum_bytes = plan.sums ? dtype_bits(*plan.sums) / 8.0 : rank.act_bytes;
   rank.layer_share = std::ceil(double(model.layers()) / plan.pp) / model.layers();
 
   const Cutter cutter{plan, double(plan.tp) * plan.dp / plan.ep / (plan.ep > 1 ? 1 : plan.dp)};

@@ -49,6 +49,7 @@ struct Rank {
   DType math = DType::bf16;  // of most matrices
   double hidden = 0, vocab = 0;
   double act_bytes = 2;  // per element of the residual stream
+  double sum_bytes = 2;  // per element of it that travels between ranks
   double kv_bytes = 2;   // per cached element
   std::vector<RankGroup> groups;
   Projection head;

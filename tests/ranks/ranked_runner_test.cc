@@ -143,8 +143,7 @@ TEST_P(RankedRunnerOf, LogitsAreThoseOfOneRank) {
 TEST_P(RankedRunnerOf, TokensAreThoseOfOneRank) {
   const std::unique_ptr<Runner> one = alone(Storage::f32);
   const std::vector<Token> greedy = generated(*one, 0), drawn = generated(*one, 0.8);
-  const int tp = one->weights().architecture.latent ? 1 : 2;
-  EXPECT_TRUE(mpi_processes() > 1 || can_cut(Storage::f32, {.tp = tp, .pp = 2}));
+  EXPECT_TRUE(mpi_processes() > 1 || can_cut(Storage::f32, {.tp = 2, .pp = 2}));
   for (const RankGrid& grid : kGrids) {
     if (!can_cut(Storage::f32, grid)) continue;
     RankThreads ranks(

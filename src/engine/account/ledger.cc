@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "step/lower.h"
+#include "step/micro_batches.h"
 
 namespace ridge {
 namespace {
@@ -88,25 +89,32 @@ Account Ledger::account(const Model& model, const Plan& plan, const System& syst
   sum.measured_s = seconds_;
   std::vector<Op> ops;
   StepEstimate all;
+  bool placed = false;
   for (const Step& step : held_) {
-    lower(rank, batch_of(step), ops);
-    if (&step == held_.data()) {
-      double streamed = 0;
-      for (const Op& op : ops) streamed += op.count * op.work.device_bytes();
-      place_working_set(ceilings, system.device, streamed);
+    const auto parts = micro_batches(batch_of(step), plan);
+    StepEstimate of_step;
+    for (const std::vector<Sequences>& part : parts) {
+      lower(rank, part, ops);
+      if (!std::exchange(placed, true)) {
+        double streamed = 0;
+        for (const Op& op : ops) streamed += op.count * op.work.device_bytes();
+        place_working_set(ceilings, system.device, streamed);
+      }
+      for (const Op& op : ops) {
+        const Estimate estimated = estimate(op, ceilings);
+        const double calls = step.times * op.count;
+        OperatorAccount& account = account_of(sum, op.name);
+        account.calls += calls;
+        account.flops += calls * (op.work.flops + op.work.vector_flops);
+        account.bytes += calls * op.work.device_bytes();
+        account.roof_s += calls * estimated.roof_s;
+        account.expected_s += calls * estimated.expected_s;
+        account.wall = estimated.wall;
+      }
+      append(of_step, estimate_step(ops, ceilings, rank.math), ceilings, rank.math);
     }
-    for (const Op& op : ops) {
-      const Estimate estimated = estimate(op, ceilings);
-      const double calls = step.times * op.count;
-      OperatorAccount& account = account_of(sum, op.name);
-      account.calls += calls;
-      account.flops += calls * (op.work.flops + op.work.vector_flops);
-      account.bytes += calls * op.work.device_bytes();
-      account.roof_s += calls * estimated.roof_s;
-      account.expected_s += calls * estimated.expected_s;
-      account.wall = estimated.wall;
-    }
-    append(all, repeated(estimate_step(ops, ceilings, rank.math), step.times), ceilings, rank.math);
+    append(all, repeated(pipelined(of_step, plan.pp, parts.size()), step.times), ceilings,
+           rank.math);
   }
   sum.flops = all.flops;
   sum.bytes = all.bytes;

@@ -60,7 +60,8 @@ class Ledger {
   size_t held() const { return sequences_.size(); }  // at most kMaxSequences, or two steps
   void clear() { *this = {}; }
 
-  // `profile` holds the same steps' operators, or is null.
+  // `profile` holds the same steps' operators, or is null. With pipeline stages a step takes less
+  // than its operators, where its micro-batches overlap.
   Account account(const Model& model, const Plan& plan, const System& system, const Stack& stack,
                   const Profile* profile) const;
 

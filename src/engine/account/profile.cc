@@ -13,14 +13,18 @@ void Profile::add(const char* name, Clock::time_point start, Clock::time_point e
       ++dropped_events_;
     }
   }
+  add(name, seconds, 1);
+}
+
+void Profile::add(const char* name, double seconds, long calls) {
   for (Entry& entry : entries_) {
     if (entry.name == name || std::string_view(entry.name) == name) {
       entry.seconds += seconds;
-      ++entry.calls;
+      entry.calls += calls;
       return;
     }
   }
-  entries_.push_back({name, seconds, 1});
+  entries_.push_back({name, seconds, calls});
 }
 
 }  // namespace ridge

@@ -25,6 +25,7 @@ class Profile {
 
   explicit Profile(bool keep_events = false) : keep_events_(keep_events) {}
   void add(const char* name, Clock::time_point start, Clock::time_point end);
+  void add(const char* name, double seconds, long calls);                   // without events
   void clear() { entries_.clear(), events_.clear(), dropped_events_ = 0; }  // keeps the memory
   // In the order of their first call.
   const std::vector<Entry>& entries() const { return entries_; }

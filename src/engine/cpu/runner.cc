@@ -16,10 +16,10 @@
 #include "engine/cpu/packed_layer.h"
 #include "engine/cpu/read_rate.h"
 #include "engine/cpu/rows.h"
-#include "engine/ranks/micro_batches.h"
 #include "engine/ranks/rank_grid.h"
 #include "engine/sampling/logits.h"
 #include "engine/sampling/sampled_steps.h"
+#include "step/micro_batches.h"
 
 namespace ridge {
 namespace {
@@ -36,7 +36,7 @@ using cpu::Rows;
 // then in proportion to its tokens (a 1.1B in bf16 on two cores of a Zen 4: 62 ms for 8, 109 for
 // 16, 211 for 32). With AMX reading the weights takes longest up to about 70 tokens: steps are cut
 // too early there.
-double turn_time(double tokens) { return std::max(1.0, tokens / 8); }
+constexpr double kTurnTokens = 8;
 
 const float* floats_of(const Vector& vector) { return vector.empty() ? nullptr : vector.data(); }
 
@@ -92,6 +92,8 @@ class CpuRunner final : public Runner {
     constexpr const char* kFormats[] = {"fp32", "fp16", "bf16", "int8"};  // indexed by KvStorage
     plan.kv = format_from_name(kFormats[static_cast<int>(options_.kv)]);
     plan.page_tokens = options_.page_tokens;
+    plan.turn_tokens = kTurnTokens;
+    plan.cut_embedding = false;  // it is mapped, and only rows of tokens in use are read
     // Block formats are multiplied as integers, in large steps perhaps as bf16.
     if (layers_.front().out.input_kind(options_.max_tokens) == InputKind::int8) {
       plan.activations = DType::int8;
@@ -108,7 +110,7 @@ class CpuRunner final : public Runner {
       run_slices(batch, clock);
     } else {
       size_t first = 0;
-      for (const int end : micro_batch_ends(batch, links->grid.pp, turn_time)) {
+      for (const int end : micro_batch_ends(token_counts(batch), links->grid.pp, kTurnTokens)) {
         run_slices(batch.subspan(first, size_t(end) - first), clock);
         first = size_t(end);
       }

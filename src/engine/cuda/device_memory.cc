@@ -33,7 +33,7 @@ DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat 
   }
   if (plan.kv && plan.kv->name != "bf16") need.cache += 2 * columns * tokens;
   // Two matrices of bf16 at a time; the head is the widest.
-  const double packing = 2 * 2 * kept.embed_parameters();
+  const double packing = 2 * 2 * kept.embed_parameters() / plan.tp;
   need.working = packing + step_bytes;
   return need;
 }

@@ -42,9 +42,12 @@ struct ModelShape {
   bool partial_sums =
       false;           // ranks cut the layers: they add up what a block gives to the residual
   bool embeds = true;  // otherwise the residual comes from the stage before
+  int embed_first = 0, embed_rows = -1;     // tokens whose embedding is here; ranks add up
   int head_first = 0, head_rows = -1;       // 0 rows: the residual goes to the next stage
   int expert_first = 0, expert_count = -1;  // experts that are here; the router knows all
 
+  bool cuts_embedding() const { return embeds && embed_rows >= 0; }
+  int embedded_tokens() const { return cuts_embedding() ? embed_rows : vocab; }
   int head_columns() const { return head_rows < 0 ? vocab : head_rows; }  // of logits
   int experts_here() const { return expert_count < 0 ? experts : expert_count; }
   bool is_part() const { return partial_sums || !embeds || head_columns() == 0; }

@@ -15,7 +15,7 @@
 #include "engine/cuda/layout/wide_heads.h"
 #include "engine/cuda/ranks/linked_exchange.h"
 #include "engine/ranks/cut_weights.h"
-#include "engine/ranks/micro_batches.h"
+#include "step/micro_batches.h"
 
 namespace ridge {
 namespace {
@@ -31,7 +31,7 @@ using cuda::WideHeads;
 
 // Micro-batches of a pipeline: H100 and H200 multiply bf16 at 990 TFLOP/s and read 3.4 and 4.8
 // TB/s, which meet at 200 to 300 operations a byte, one for each token.
-double turn_time(double tokens) { return std::max(1.0, tokens / 256); }
+constexpr double kTurnTokens = 256;
 
 constexpr int kPageTokens = 16;  // of the kernels' pages; the pool's are one or more of them
 
@@ -39,6 +39,11 @@ constexpr int kPageTokens = 16;  // of the kernels' pages; the pool's are one or
 void set_part(const Weights& weights, const RankLinks& links, ModelShape& s) {
   s.partial_sums = links.grid.tp > 1;
   s.embeds = links.is_first_stage();
+  if (links.grid.tp > 1) {
+    const RankPart tokens =
+        vocabulary_part(s.vocab, links.grid.part_of(links.rank()), links.grid.tp);
+    s.embed_first = tokens.first, s.embed_rows = tokens.end - tokens.first;
+  }
   s.head_first = weights.head_first, s.head_rows = int(weights.head.rows);
   if (!links.grid.whole_experts || s.experts == 0) return;
   const RankPart here = expert_part(s.experts, links.grid.part_of(links.rank()), links.grid.tp);
@@ -142,6 +147,7 @@ class CudaRunner final : public Runner {
     plan.activations = DType::bf16;
     plan.kv = stored_format(kv_, heads_.wide());
     plan.page_tokens = options_.page_tokens;
+    plan.turn_tokens = kTurnTokens;
     return plan;
   }
 
@@ -151,7 +157,7 @@ class CudaRunner final : public Runner {
     const Profile::Clock::time_point start = Profile::Clock::now();
     const int stages = options_.ranks ? options_.ranks->grid.pp : 1;
     micro_batches_.assign(1, int(batch.size()));
-    if (stages > 1) micro_batches_ = micro_batch_ends(batch, stages, turn_time);
+    if (stages > 1) micro_batches_ = micro_batch_ends(token_counts(batch), stages, kTurnTokens);
     model_->step(slices_.data(), micro_batches_);
     if (profile_ != nullptr) record_operators(start);
   }
@@ -185,7 +191,9 @@ class CudaRunner final : public Runner {
       model_->load(part, layer, rows_of(m), {}, expert);
     };
     const RankLinks* links = options_.ranks.get();
-    if (links == nullptr || links->is_first_stage()) matrix(MatrixKind::embed, 0, weights_.embed);
+    if (links == nullptr || links->is_first_stage()) {
+      matrix(MatrixKind::embed, 0, embedding_of_part());
+    }
     if (weights_.head) matrix(MatrixKind::head, 0, weights_.head);
     model_->load(VectorKind::final_norm, 0, weights_.final_norm);
     for (int l = 0; l < int(weights_.layers.size()); ++l) {
@@ -258,6 +266,18 @@ class CudaRunner final : public Runner {
     add(w.k_bias, a.kv_heads);
     add(w.v_bias, a.kv_heads);
     return bias;
+  }
+
+  // Of the tokens that this rank embeds.
+  Matrix embedding_of_part() const {
+    Matrix part = weights_.embed;
+    if (!options_.ranks) return part;
+    const RankGrid& grid = options_.ranks->grid;
+    const RankPart tokens =
+        vocabulary_part(weights_.architecture.vocab, grid.part_of(options_.ranks->rank()), grid.tp);
+    part.data = weights_.embed.row(tokens.first);
+    part.rows = tokens.end - tokens.first;
+    return part;
   }
 
   // What one rank holds, as the predictor counts it.

@@ -93,7 +93,7 @@ class Cutter {
     to.q_norm = from.q_norm;
     to.k_norm = from.k_norm;
     if (whole_.architecture.latent) {
-      copy_latents(from, to);
+      cut_latents(from, to);
     } else {
       to.q = rows_of(from.q, heads_);
       to.k = rows_of(from.k, kv_heads_);
@@ -127,13 +127,19 @@ class Cutter {
     result_.layers.push_back(std::move(to));
   }
 
-  // Only stages are cut (check_cut).
-  void copy_latents(const LayerWeights& from, LayerWeights& to) const {
-    to.q = all_of(from.q);
+  // The latents of queries and keys are made on every rank, and so is the cache. What makes heads
+  // of them is cut by head.
+  void cut_latents(const LayerWeights& from, LayerWeights& to) {
+    const LatentAttention& latent = whole_.architecture.latent;
+    const auto rows_of_heads = [&](int64_t each) {
+      const int64_t mine = result_.architecture.heads * each;
+      return Range{part_ * mine, (part_ + 1) * mine};
+    };
     to.q_a = all_of(from.q_a);
     to.kv_a = all_of(from.kv_a);
-    to.kv_b = all_of(from.kv_b);
-    to.out = all_of(from.out);
+    to.q = rows_of(from.q, rows_of_heads(latent.q_head()));
+    to.kv_b = rows_of(from.kv_b, rows_of_heads(latent.nope + latent.value));
+    to.out = columns_of(from.out, rows_of_heads(latent.value));
     to.q_a_norm = from.q_a_norm;
     to.kv_a_norm = from.kv_a_norm;
   }
@@ -266,9 +272,6 @@ void check_cut(const Weights& whole, const RankGrid& grid) {
     throw Error("{} layers are too few for {} pipeline stages", a.layer_count(), grid.pp);
   }
   if (tp == 1) return;
-  if (a.latent) {
-    throw Error("{}: tensor parallelism is not executed, pipeline stages are", a.family);
-  }
   if (a.heads % tp != 0) throw Error("{} heads do not divide among {} ranks", a.heads, tp);
   if (a.kv_heads % tp != 0 && tp % a.kv_heads != 0) {
     throw Error("{} KV heads do not divide among {} ranks", a.kv_heads, tp);
@@ -319,10 +322,11 @@ double cpu_copied_bytes(const Weights& whole, const RankGrid& grid) {
   };
   const double kv_copies = std::max(1, grid.tp / whole.architecture.kv_heads);
   for (const LayerWeights& layer : whole.layers) {
-    for (const Matrix* matrix : {&layer.q, &layer.gate, &layer.up, &layer.shared_gate,
-                                 &layer.shared_up, &layer.q_a, &layer.kv_a}) {
+    for (const Matrix* matrix :
+         {&layer.q, &layer.gate, &layer.up, &layer.shared_gate, &layer.shared_up}) {
       add(*matrix);
     }
+    for (const Matrix* matrix : {&layer.q_a, &layer.kv_a}) add(*matrix, grid.tp);
     for (const Matrix* matrix : {&layer.k, &layer.v}) add(*matrix, kv_copies);
     for (const Matrix* matrix : {&layer.out, &layer.down, &layer.shared_down}) add_columns(*matrix);
     if (layer.kv_b) add_heads(layer.kv_b);

@@ -1,10 +1,11 @@
 // One rank's part of a model's weights.
 //
 //   q, k, v, gate, up    rows: whole heads, and inner columns of the MLP
+//   q_b, kv_b            rows of these heads; q_a and kv_a, which make the latents, on every rank
 //   out, down            the columns that belong to these rows: partial sums, to be all-reduced
 //   experts              rows and columns as the MLP's, or whole experts
 //   head                 rows: a range of the vocabulary
-//   embedding, norms, router   on every rank
+//   embedding, norms, router   on every rank (CUDA uploads its part of the embedding)
 //   biases and sinks     with their rows; those of out and down on the first rank, zeros on others
 //   layers               those of the rank's stage
 //

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/account/profile.h"
 #include "engine/ranks/cut_weights.h"
+#include "engine/ranks/time_link.h"
 #include "engine/sampling/merge_top_logits.h"
 #include "engine/sampling/sampled_steps.h"
 #include "ranks/packet.h"
@@ -16,7 +20,17 @@
 namespace ridge {
 namespace {
 
-enum class Call : uint8_t { run, sample, logits, copy_pages, fill_cache, read_rate, end };
+enum class Call : uint8_t {
+  run,
+  sample,
+  logits,
+  copy_pages,
+  fill_cache,
+  read_rate,
+  time_link,
+  profile,
+  end
+};
 
 // A call travels as a first piece of fixed length, which holds most of them whole, and the rest.
 constexpr size_t kFirstPiece = 2048;
@@ -101,6 +115,55 @@ double total(Communicator& world, double mine) {
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
+// Bytes/s at which the ranks read their weights: those of a stage side by side, the stages one
+// after the other, as in a step.
+double read_rate_of_all(RankLinks& links, Runner& local) {
+  struct Reads {
+    double rate = 0, bytes = 0;
+  };
+  Communicator& world = *links.world;
+  Reads mine{0, local.weights().bytes};
+  for (int stage = 0; stage < links.grid.pp; ++stage) {
+    world.barrier();
+    if (stage == links.stage()) mine.rate = local.read_rate();
+  }
+  std::vector<Reads> all(size_t(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  double bytes = 0, seconds = 0;
+  for (int stage = 0; stage < links.grid.pp; ++stage) {
+    Reads sum;
+    for (int part = 0; part < links.grid.tp; ++part) {
+      const Reads& rank = all[size_t(stage * links.grid.tp + part)];
+      sum.rate += rank.rate, sum.bytes += rank.bytes;
+    }
+    if (sum.rate <= 0) return 0;
+    bytes += sum.bytes, seconds += sum.bytes / sum.rate;
+  }
+  return bytes / seconds;
+}
+
+// Operators of one stage, in a message.
+void put(Packet& to, const Profile& profile) {
+  to.put(profile.entries().size());
+  for (const Profile::Entry& entry : profile.entries()) {
+    to.put_list(std::span(std::string_view(entry.name)));
+    to.put(entry.seconds);
+    to.put(entry.calls);
+  }
+}
+// `receive` is the wait for the stage before, whose operators count.
+void add_operators(Packet& from, Profile& to) {
+  static std::set<std::string> names;  // those of a profile must outlive it
+  for (auto left = from.get<size_t>(); left > 0; --left) {
+    std::vector<char> name;
+    from.get_list(name);
+    const auto seconds = from.get<double>();
+    const auto calls = from.get<long>();
+    const std::string text(name.begin(), name.end());
+    if (text != "receive") to.add(names.insert(text).first->c_str(), seconds, calls);
+  }
+}
+
 // The first exchange: some ranks may load for minutes after others are ready.
 double total_when_loaded(Communicator& world, double mine) {
   const Communicator::Deadline usual = world.deadline();
@@ -138,9 +201,17 @@ class LeaderRunner final : public Runner {
 
   const Weights& weights() const override { return whole_; }
   const RunnerOptions& options() const override { return options_; }
-  void set_profile(Profile* profile) override { local_->set_profile(profile); }
+  void set_profile(Profile* profile) override;
   double repacked_bytes() const override { return repacked_; }
-  Plan plan() const override { return local_->plan(); }
+  Plan plan() const override {
+    const RankGrid& grid = links_->grid;
+    Plan plan = local_->plan();
+    plan.tp = grid.tp, plan.pp = grid.pp;
+    if (grid.whole_experts) plan.ep = grid.tp;
+    plan.sums = DType::fp32;
+    plan.led = true;
+    return plan;
+  }
   std::string device() const override {
     const RankGrid& grid = links_->grid;
     return fmt::format("{} ranks over {} (tp {}, pp {}), each {}", grid.ranks(),
@@ -174,15 +245,25 @@ class LeaderRunner final : public Runner {
       local_->fill_cache(seed);
     });
   }
-  // Ranks of one host read side by side: together they stream at the machine's rate.
   double read_rate() override {
     double rate = 0;
     together([&] {
+      merge_answers();
       begin(Call::read_rate);
       tell(*links_->world, call_);
-      rate = total(*links_->world, local_->read_rate());
+      rate = read_rate_of_all(*links_, *local_);
     });
     return rate;
+  }
+  RankPlacement place_ranks() override {
+    RankPlacement placement{links_->grid.ranks(), most_ranks_of_a_host(*links_), {}};
+    together([&] {
+      merge_answers();
+      begin(Call::time_link);
+      tell(*links_->world, call_);
+      placement.link = time_link(*links_);
+    });
+    return placement;
   }
 
  private:
@@ -199,6 +280,11 @@ class LeaderRunner final : public Runner {
   }
   void gather_logits();
   void merge_answers();
+  void tell_timed(const char* name) {
+    OperatorClock clock(profile_);
+    clock.begin(name);
+    tell(*links_->world, call_);
+  }
   void begin(Call call) {
     call_.reset();
     call_.put(call);
@@ -219,7 +305,30 @@ class LeaderRunner final : public Runner {
   std::vector<TopLogitsRequest> asked_;  // of the last sample(), until its answers are taken
   std::span<TopLogits> answers_;
   double repacked_ = 0;
+  Profile* profile_ = nullptr;
 };
+
+// Ranks of a stage do the same at the same time, so rank 0 stands for its own. The operators of
+// other stages come from the first rank of each, when the profile ends. Is called by destructors.
+void LeaderRunner::set_profile(Profile* profile) {
+  local_->set_profile(profile);
+  Profile* const ended = std::exchange(profile_, profile);
+  const RankGrid& grid = links_->grid;
+  if (grid.pp == 1 || ended == profile || !links_->world->failure().empty()) return;
+  try {
+    together([&] {
+      merge_answers();
+      begin(Call::profile);
+      call_.put(profile != nullptr);
+      tell(*links_->world, call_);
+      for (int stage = 1; stage < grid.pp; ++stage) {
+        receive_packet(*links_->world, stage * grid.tp, answer_);
+        if (ended != nullptr) add_operators(answer_, *ended);
+      }
+    });
+  } catch (const Error&) {  // the group has failed, as its next call will say
+  }
+}
 
 // Checked before anything is told, so that a step that cannot be leaves all ranks as they were.
 void LeaderRunner::run(std::span<const Slice> batch) {
@@ -244,7 +353,7 @@ void LeaderRunner::run(std::span<const Slice> batch) {
     call_.put(slice.logits);
   }
   together([&] {
-    tell(*links_->world, call_);
+    tell_timed("step_broadcast");
     local_->run(slices_);
   });
   sampled_.begin_step();
@@ -258,7 +367,7 @@ void LeaderRunner::sample(std::span<const TopLogitsRequest> requests) {
     begin(Call::sample);
     call_.put(requests.size());
     for (const TopLogitsRequest& request : requests) put(call_, request);
-    tell(*links_->world, call_);
+    tell_timed("sample_broadcast");
     if (links_->is_last_stage()) local_->sample(requests);
   });
 }
@@ -268,6 +377,7 @@ void LeaderRunner::merge_answers() {
   if (asked_.empty()) return;
   const auto parts = static_cast<size_t>(links_->grid.tp);
   std::vector<std::vector<TopLogits>> of(asked_.size(), std::vector<TopLogits>(parts));
+  OperatorClock clock(profile_);
   for (size_t p = 0; p < parts; ++p) {
     const int rank = head_rank(static_cast<int>(p));
     if (rank == 0) {
@@ -275,6 +385,7 @@ void LeaderRunner::merge_answers() {
       for (size_t row = 0; row < of.size(); ++row) of[row][p] = mine[row];
       continue;
     }
+    clock.begin("top_logits");
     receive_packet(*links_->world, rank, answer_);
     for (std::vector<TopLogits>& row : of) row[p] = get_top_logits(answer_);
   }
@@ -347,6 +458,7 @@ void follow(Runner& local, RankLinks& links) {
   Communicator& world = *links.world;
   total_when_loaded(world, local.repacked_bytes());
   Packet call;
+  Profile profile;
   for (;;) {
     hear(world, call);
     switch (call.get<Call>()) {
@@ -369,8 +481,21 @@ void follow(Runner& local, RankLinks& links) {
         local.fill_cache(call.get<uint64_t>());
         break;
       case Call::read_rate:
-        total(world, local.read_rate());
+        read_rate_of_all(links, local);
         break;
+      case Call::time_link:
+        time_link(links);
+        break;
+      case Call::profile: {
+        local.set_profile(call.get<bool>() ? &profile : nullptr);
+        if (!links.is_first_stage() && links.rank() == links.first_of_stage()) {
+          Packet operators;
+          put(operators, profile);
+          send_packet(world, 0, operators);
+        }
+        profile.clear();
+        break;
+      }
       case Call::end:
         links.ending = true;
         return;

@@ -127,7 +127,7 @@ GpuSumsReport measure_sums_on(const MeasuringRank& rank, Effort effort) {
   }
   if (found.ranks_share_a_device()) {
     found.missing.push_back("NCCL: takes one GPU for each rank");
-  } else if (const auto nccl = cuda::make_nccl_all_reduce(ranks, why)) {
+  } else if (const auto nccl = cuda::make_nccl_all_reduce(ranks, ranks.deadline(), why)) {
     measure_backend(rank, *nccl, options, found);
   } else {
     found.missing.push_back("NCCL: " + why);

@@ -182,6 +182,7 @@ nlohmann::json ranks_to_json(const RanksReport& found, const std::string& date, 
   nlohmann::json file = report_to_json(found.report, date, effort);
   for (nlohmann::json& link : file["links"]) {
     link["max_devices"] = found.ranks;
+    link["copy_bandwidth"] = 1 / found.link.local_per_byte;
     for (const LinkPoint& p : found.link.exchanges)
       link["exchanges"].push_back({p.bytes, p.seconds});
     for (const LinkPoint& p : found.link.messages) link["messages"].push_back({p.bytes, p.seconds});

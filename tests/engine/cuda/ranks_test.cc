@@ -16,7 +16,10 @@
 #ifdef RIDGE_HAS_CUDA
 #include <cuda_runtime.h>
 
+#include "base/error.h"
 #include "engine/cuda/ranks/device_all_reduce.h"
+#include "engine/cuda/ranks/nccl_communicator.h"
+#include "ranks/collective_checks.h"
 #endif
 
 namespace ridge {
@@ -205,7 +208,7 @@ int run_sum_rank(SumKind kind, Communicator& world) {
   const std::unique_ptr<cuda::DeviceAllReduce> sums =
       kind == SumKind::direct ? cuda::make_direct_all_reduce(world, kLongest, world.deadline(), why)
       : kind == SumKind::host ? cuda::make_host_all_reduce(world, kLongest)
-                              : cuda::make_nccl_all_reduce(world, why);
+                              : cuda::make_nccl_all_reduce(world, world.deadline(), why);
   if (!sums) {
     std::fprintf(stderr, "%s\n", why.c_str());
     return kind == SumKind::nccl ? kNoDeviceExit : 6;
@@ -215,15 +218,17 @@ int run_sum_rank(SumKind kind, Communicator& world) {
   return failed;
 }
 
-int check_sum_ranks(SumKind kind, int ranks) {
+// Every rank a process; the exit code of one that failed.
+template <typename Run>
+int check_ranks(int ranks, const Run& run) {
   const std::shared_ptr<SharedRegion> region = make_shared_region(ranks);
   std::vector<pid_t> others;
   for (int rank = 1; rank < ranks; ++rank) {
     const pid_t process = fork();
-    if (process == 0) _exit(run_sum_rank(kind, *join_shared_region(region, rank)));
+    if (process == 0) _exit(run(*join_shared_region(region, rank)));
     others.push_back(process);
   }
-  int worst = run_sum_rank(kind, *join_shared_region(region, 0));
+  int worst = run(*join_shared_region(region, 0));
   for (const pid_t process : others) {
     int status = 0;
     waitpid(process, &status, 0);
@@ -234,7 +239,8 @@ int check_sum_ranks(SumKind kind, int ranks) {
 }
 
 void expect_sums(SumKind kind, int ranks) {
-  if (EXIT_CODE_OF(check_sum_ranks(kind, ranks)) == kNoDeviceExit) {
+  const auto run = [kind](Communicator& world) { return run_sum_rank(kind, world); };
+  if (EXIT_CODE_OF(check_ranks(ranks, run)) == kNoDeviceExit) {
     GTEST_SKIP() << "no CUDA device, or no NCCL, or fewer devices than its ranks";
   }
 }
@@ -243,6 +249,58 @@ TEST(GpuAllReduce, DirectSumsOfFourAreTheHosts) { expect_sums(SumKind::direct, 4
 TEST(GpuAllReduce, SumsThroughTheHost) { expect_sums(SumKind::host, 2); }
 TEST(GpuAllReduce, NcclWithOneRank) { expect_sums(SumKind::nccl, 1); }
 TEST(GpuAllReduce, NcclSumsOfTwoAreTheHosts) { expect_sums(SumKind::nccl, 2); }
+
+// One rank: the checks that the other communicators pass (tests/ranks/).
+int run_nccl_rank(Communicator& world) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.size()) return kNoDeviceExit;
+  cudaSetDevice(world.rank());
+  std::string why;
+  const std::unique_ptr<Communicator> nccl = cuda::make_nccl_communicator(world, why);
+  if (!nccl) {
+    std::fprintf(stderr, "%s\n", why.c_str());
+    return kNoDeviceExit;
+  }
+  check_all_reduce(*nccl);
+  check_reduce_scatter(*nccl);
+  check_moved_bytes(*nccl);
+  check_messages(*nccl);
+  nccl->close();
+  return testing::Test::HasFailure() ? 2 : 0;
+}
+
+// The last rank does not come to a barrier: the others give up in time.
+int run_nccl_rank_with_a_missing_one(Communicator& world) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.size()) return kNoDeviceExit;
+  cudaSetDevice(world.rank());
+  std::string why;
+  const std::unique_ptr<Communicator> nccl = cuda::make_nccl_communicator(world, why);
+  if (!nccl) return kNoDeviceExit;
+  nccl->barrier();
+  if (world.rank() == world.size() - 1) return 0;
+  nccl->set_deadline(std::chrono::milliseconds(500));
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    nccl->barrier();
+  } catch (const Error&) {
+    const auto took = std::chrono::steady_clock::now() - start;
+    return took < std::chrono::seconds(10) ? 0 : 3;
+  }
+  return 4;
+}
+
+void expect_nccl(int ranks, int (*run)(Communicator&)) {
+  if (EXIT_CODE_OF(check_ranks(ranks, run)) == kNoDeviceExit) {
+    GTEST_SKIP() << "no CUDA device, or no NCCL, or fewer devices than its ranks";
+  }
+}
+TEST(NcclCommunicator, CollectivesOfOneRank) { expect_nccl(1, run_nccl_rank); }
+TEST(NcclCommunicator, CollectivesOfTwoRanks) { expect_nccl(2, run_nccl_rank); }
+TEST(NcclCommunicator, CollectivesOfFourRanks) { expect_nccl(4, run_nccl_rank); }
+TEST(NcclCommunicator, AMissingRankEndsTheCall) {
+  expect_nccl(2, run_nccl_rank_with_a_missing_one);
+}
 
 #endif
 

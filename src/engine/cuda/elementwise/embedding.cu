@@ -5,21 +5,25 @@
 namespace ridge::cuda {
 namespace {
 
-// One block per token. The wait comes before the release of the next kernel: decode attention
-// relies on it (decode_attention.cuh).
-__global__ void embed_kernel(const int* tokens, const uint16_t* table, int hidden, float scale,
+// One block per token; tokens outside the table give zeros. The wait comes before the release of
+// the next kernel: decode attention relies on it (decode_attention.cuh).
+__global__ void embed_kernel(const int* tokens, EmbeddingRows table, int hidden, float scale,
                              float* residual) {
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
-  const uint16_t* from = table + size_t(tokens[blockIdx.x]) * hidden;
+  const int row = tokens[blockIdx.x] - table.first;
+  const bool here = row >= 0 && row < table.count;
+  const uint16_t* from = table.data + size_t(here ? row : 0) * hidden;
   float* to = residual + size_t(blockIdx.x) * hidden;
-  for (int c = threadIdx.x; c < hidden; c += blockDim.x) to[c] = bf16_value(from[c]) * scale;
+  for (int c = threadIdx.x; c < hidden; c += blockDim.x) {
+    to[c] = here ? bf16_value(from[c]) * scale : 0.0f;
+  }
 }
 
 }  // namespace
 
-void embed(cudaStream_t stream, const int* tokens, int count, const uint16_t* table, int hidden,
-           float scale, float* residual) {
+void embed(cudaStream_t stream, const int* tokens, int count, const EmbeddingRows& table,
+           int hidden, float scale, float* residual) {
   launch_dependent(embed_kernel, dim3(count), 256, 0, stream, tokens, table, hidden, scale,
                    residual);
 }

@@ -7,9 +7,15 @@
 
 namespace ridge::cuda {
 
-// residual[i] = scale * table[tokens[i]], for `count` tokens. `table` is [vocab][hidden] in bf16.
+// Rows of the embedding of all tokens, or of this rank's part of the vocabulary.
+struct EmbeddingRows {
+  const uint16_t* data;  // [count][hidden] in bf16
+  int first, count;      // ids of its tokens
+};
+
+// residual[i] = scale * the row of tokens[i], for `count` tokens; zeros where that is not here.
 // Queues a dependent launch (device.cuh).
-void embed(cudaStream_t stream, const int* tokens, int count, const uint16_t* table, int hidden,
-           float scale, float* residual);
+void embed(cudaStream_t stream, const int* tokens, int count, const EmbeddingRows& table,
+           int hidden, float scale, float* residual);
 
 }  // namespace ridge::cuda

@@ -50,7 +50,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     expert_down = Matrices(format, sparse * s.experts_here(), s.hidden, s.expert_ffn);
   }
   if (s.head_columns() > 0) head = Matrices(format, 1, s.head_columns(), s.hidden);
-  if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.vocab) * s.hidden);
+  if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.embedded_tokens()) * s.hidden);
   const size_t norms = size_t(s.layers) * s.hidden, heads = size_t(s.layers) * s.head_dim;
   attn_norm_ = DeviceBuffer<float>(norms);
   mlp_norm_ = DeviceBuffer<float>(norms);
@@ -280,7 +280,7 @@ std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
     case MatrixKind::embed:
       break;
   }
-  return {shape.vocab, shape.hidden};
+  return {shape.embedded_tokens(), shape.hidden};
 }
 
 const Matrices& DeviceWeights::matrices(MatrixKind kind) const {

@@ -15,27 +15,10 @@
 #include "cost/collective.h"
 #include "engine/cuda/ranks/direct_all_reduce.cuh"
 #include "engine/cuda/ranks/host_memory.h"
-#include "engine/cuda/ranks/nccl_library.h"
+#include "engine/cuda/ranks/join_nccl.h"
 
 namespace ridge::cuda {
 namespace {
-
-// Whether every rank can; all hear the first reason of one that cannot. Rank 0 is called `first`.
-bool all_can(Communicator& ranks, int first, const std::string& reason, std::string& why) {
-  struct Reason {
-    char text[160];
-  };
-  Reason mine = {};
-  std::strncpy(mine.text, reason.c_str(), sizeof mine.text - 1);
-  std::vector<Reason> all(size_t(ranks.size()));
-  ranks.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].text[0] == 0) continue;
-    why = fmt::format("rank {}: {}", size_t(first) + rank, all[rank].text);
-    return false;
-  }
-  return true;
-}
 
 std::string host_identity() {
   std::string boot;
@@ -177,7 +160,8 @@ class DirectAllReduce final : public DeviceAllReduce {
 
 class NcclAllReduce final : public DeviceAllReduce {
  public:
-  NcclAllReduce(const NcclLibrary& library, NcclComm comm) : library_(library), comm_(comm) {}
+  NcclAllReduce(Communicator& ranks, NcclComm comm, Communicator::Deadline deadline)
+      : comm_(comm), patience_{deadline, [&ranks] { return ranks.failure(); }} {}
   ~NcclAllReduce() override {
     if (comm_) library_.abort(comm_);
   }
@@ -185,7 +169,7 @@ class NcclAllReduce final : public DeviceAllReduce {
   NcclAllReduce& operator=(const NcclAllReduce&) = delete;
   std::string name() const override { return "NCCL"; }
   void queue(CUstream_st* stream, float* values, size_t count) override {
-    if (comm_) library_.sum_floats(comm_, values, count, stream);
+    if (comm_) library_.sum_floats({comm_, stream, patience_}, values, values, count);
   }
   std::string failure() const override { return comm_ ? library_.failure(comm_) : std::string(); }
   void stop() override {
@@ -194,8 +178,9 @@ class NcclAllReduce final : public DeviceAllReduce {
   }
 
  private:
-  const NcclLibrary& library_;
+  const NcclLibrary& library_ = nccl_library();
   NcclComm comm_;
+  NcclPatience patience_;
 };
 
 class HostAllReduce final : public DeviceAllReduce {
@@ -244,29 +229,12 @@ std::unique_ptr<DeviceAllReduce> make_direct_all_reduce(Communicator& ranks, siz
   return nullptr;
 }
 
-std::unique_ptr<DeviceAllReduce> make_nccl_all_reduce(Communicator& ranks, std::string& why,
-                                                      int first) {
-  const NcclLibrary* library = nullptr;
-  NcclId id = {};
-  std::string reason;
-  try {
-    library = &nccl_library();
-    if (ranks.rank() == 0) id = library->new_id();
-  } catch (const Error& error) {
-    reason = error.what();
-  }
-  if (!all_can(ranks, first, reason, why)) return nullptr;
-  ranks.broadcast(0, std::as_writable_bytes(std::span(&id, 1)));
-  NcclComm comm = nullptr;
-  try {
-    comm = library->join(id, ranks.rank(), ranks.size());
-  } catch (const Error& error) {
-    reason = error.what();
-    (void)cudaGetLastError();  // NCCL may leave one
-  }
-  if (all_can(ranks, first, reason, why)) return std::make_unique<NcclAllReduce>(*library, comm);
-  if (comm) library->abort(comm);
-  return nullptr;
+std::unique_ptr<DeviceAllReduce> make_nccl_all_reduce(Communicator& ranks,
+                                                      Communicator::Deadline deadline,
+                                                      std::string& why, int first) {
+  const NcclComm comm = join_nccl(ranks, deadline, first, why);
+  if (comm == nullptr) return nullptr;
+  return std::make_unique<NcclAllReduce>(ranks, comm, deadline);
 }
 
 std::unique_ptr<DeviceAllReduce> make_host_all_reduce(Communicator& ranks, size_t max_count) {
@@ -280,7 +248,7 @@ std::unique_ptr<DeviceAllReduce> make_device_all_reduce(Communicator& ranks, siz
   how = "direct sums";
   if (auto direct = make_direct_all_reduce(ranks, max_count, deadline, why, first)) return direct;
   how = "NCCL sums";
-  if (auto nccl = make_nccl_all_reduce(ranks, why, first)) return nccl;
+  if (auto nccl = make_nccl_all_reduce(ranks, deadline, why, first)) return nccl;
   how = fmt::format("sums through the host ({})", why);
   return make_host_all_reduce(ranks, max_count);
 }

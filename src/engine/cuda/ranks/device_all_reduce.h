@@ -36,9 +36,11 @@ class DeviceAllReduce {
 std::unique_ptr<DeviceAllReduce> make_direct_all_reduce(Communicator& ranks, size_t max_count,
                                                         Communicator::Deadline deadline,
                                                         std::string& why, int first = 0);
-// Null where the library is missing or refuses: as when two ranks share a device.
-std::unique_ptr<DeviceAllReduce> make_nccl_all_reduce(Communicator& ranks, std::string& why,
-                                                      int first = 0);
+// Null where the library is missing or refuses: as when two ranks share a device. The deadline is
+// that of joining, and of queueing a sum, which at first connects the ranks.
+std::unique_ptr<DeviceAllReduce> make_nccl_all_reduce(Communicator& ranks,
+                                                      Communicator::Deadline deadline,
+                                                      std::string& why, int first = 0);
 std::unique_ptr<DeviceAllReduce> make_host_all_reduce(Communicator& ranks, size_t max_count);
 
 // The first of them that works. `deadline`: of each sum. `how` says which, and why it is the host:

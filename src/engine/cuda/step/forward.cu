@@ -110,8 +110,12 @@ void Forward::queue(cudaStream_t stream) {
   timer_.restart();
   if (s.embeds) {
     timer_.mark(stream, "embed");
-    embed(stream, step_.token_ids, step_.tokens, w_.embed.data(), s.hidden, s.embed_scale,
-          b_.residual);
+    const EmbeddingRows table{w_.embed.data(), s.embed_first, s.embedded_tokens()};
+    embed(stream, step_.token_ids, step_.tokens, table, s.hidden, s.embed_scale, b_.residual);
+    if (s.cuts_embedding()) {  // a row and zeros: the sum has the row's bits
+      timer_.mark(stream, "embed_all_reduce");
+      exchange_->all_reduce(stream, b_.residual, residual_floats());
+    }
   } else {
     receive(stream);
   }

@@ -1,22 +1,12 @@
-#include "engine/ranks/micro_batches.h"
+#include "step/micro_batches.h"
 
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 namespace ridge {
 namespace {
 
-double ridge_at_32(double tokens) { return std::max(1.0, tokens / 32); }
-double ridge_at_256(double tokens) { return std::max(1.0, tokens / 256); }
-
-std::vector<int> ends_of(const std::vector<int>& tokens, int stages,
-                         TurnTime turn_time = ridge_at_32) {
-  std::vector<std::vector<Token>> all;
-  for (const int count : tokens) all.emplace_back(size_t(count));
-  std::vector<Slice> batch;
-  for (const std::vector<Token>& each : all) batch.push_back({each, 0, {}, 1});
-  return micro_batch_ends(batch, stages, turn_time);
+std::vector<int> ends_of(const std::vector<double>& tokens, int stages, double turn_tokens = 32) {
+  return micro_batch_ends(tokens, stages, turn_tokens);
 }
 
 using Ends = std::vector<int>;
@@ -33,8 +23,8 @@ TEST(MicroBatches, ALargeOneIsCutForEveryStage) {
   EXPECT_EQ(ends_of({100, 100}, 2), (Ends{1, 2}));
   EXPECT_EQ(ends_of({100, 100, 100, 100}, 2), (Ends{2, 4}));
   EXPECT_EQ(ends_of({100, 100, 100, 100}, 4), (Ends{1, 2, 3, 4}));
-  EXPECT_EQ(ends_of({500}, 2), (Ends{1}));                             // a slice is not cut
-  EXPECT_EQ(ends_of({120, 120, 240}, 2, ridge_at_256), (Ends{2, 3}));  // GpuRanks
+  EXPECT_EQ(ends_of({500}, 2), (Ends{1}));                    // a slice is not cut
+  EXPECT_EQ(ends_of({120, 120, 240}, 2, 256), (Ends{2, 3}));  // GpuRanks
 }
 
 TEST(MicroBatches, PartsHaveAboutAsManyTokens) {
@@ -47,7 +37,7 @@ TEST(MicroBatches, PartsHaveAboutAsManyTokens) {
 TEST(MicroBatches, EverySliceIsInOne) {
   for (int stages = 1; stages <= 5; ++stages) {
     for (int slices = 1; slices <= 9; ++slices) {
-      std::vector<int> tokens;
+      std::vector<double> tokens;
       for (int s = 0; s < slices; ++s) tokens.push_back(1 + (s * 7919) % 400);
       const Ends ends = ends_of(tokens, stages);
       ASSERT_FALSE(ends.empty());
@@ -60,6 +50,26 @@ TEST(MicroBatches, EverySliceIsInOne) {
       }
     }
   }
+}
+
+// The predictor's division is the engine's.
+TEST(MicroBatches, OfADescribedStep) {
+  const Sequences step[] = {{4, 1, 100, 1}, {2, 100, 0, 1}};
+  Plan plan;
+  plan.pp = 2, plan.turn_tokens = 8;
+  const auto parts = micro_batches(step, plan);
+  ASSERT_EQ(parts.size(), 2u);
+  const auto tokens_of = [](const std::vector<Sequences>& part) {
+    double tokens = 0;
+    for (const Sequences& each : part) tokens += each.count * each.fresh;
+    return tokens;
+  };
+  EXPECT_EQ(tokens_of(parts[0]), 104);
+  EXPECT_EQ(tokens_of(parts[1]), 100);
+  plan.turn_tokens = 0;
+  EXPECT_EQ(micro_batches(step, plan).size(), 1u);
+  plan.turn_tokens = 8, plan.pp = 1;
+  EXPECT_EQ(micro_batches(step, plan).size(), 1u);
 }
 
 }  // namespace
