@@ -147,10 +147,10 @@ Storage random_storage(const EngineOptions& options) {
   return options.device == "cuda" ? Storage::bf16 : storage_from_name(format_of(options));
 }
 
-// Of random weights each rank makes its part. Forked ranks share the memory of one host.
+// Each rank makes or copies its part. Forked ranks share the memory of one host.
 LazyWeights load_for_rank(const EngineOptions& options) {
-  if (options.weights.empty()) return {load_weights(options.model), {}};
   const int hosts = mpi_processes() > 1 ? rank_grid(options).ranks() : 1;  // at most
+  if (options.weights.empty()) return lazy_weights(options.model, hosts);
   return lazy_random_weights(options.model, random_storage(options), random_seed(options.weights),
                              options.threads, hosts);
 }
@@ -200,8 +200,8 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
 }
 
 Weights load_engine_weights(const EngineOptions& options) {
+  if (rank_grid(options).ranks() > 1) return load_for_rank(options).whole;  // a shape, not filled
   if (options.weights.empty()) return load_weights(options.model);
-  if (rank_grid(options).ranks() > 1) return load_for_rank(options).whole;
   return random_weights(options.model, random_storage(options), random_seed(options.weights),
                         options.threads);
 }
@@ -211,10 +211,7 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options, Weights weight
   if (rank_grid(options).ranks() > 1) {
     EngineOptions started = options;
     start_ranks(started);
-    // Of random weights the whole that came is a shape that nobody has filled.
-    LazyWeights shared =
-        options.weights.empty() ? LazyWeights{std::move(weights), {}} : load_for_rank(options);
-    return lead(std::move(started.links), runner_of(options), std::move(shared), wanted);
+    return lead(std::move(started.links), runner_of(options), load_for_rank(options), wanted);
   }
   return runner_of(options)(std::move(weights), wanted);
 }

@@ -187,10 +187,11 @@ double kv_memory(const ServingSetup& setup, const Weights& weights, const RankGr
                  std::span<const RankHost> hosts) {
   const RankHost here{grid.ranks(), 0};
   if (on_cuda(setup)) return gpu_kv_memory(weights, hosts.empty() ? std::span(&here, 1) : hosts);
-  // Every process of every replica copies on loading; the first has done so already.
+  // Every replica copies on loading: one rank all of it, as the first has done already, several
+  // their parts.
   const double copied = weights.copied_bytes;
-  double free = free_bytes() + copied,
-         each = cpu_copied_bytes(weights, grid) + copied * grid.ranks();
+  double free = free_bytes() + (grid.ranks() == 1 ? copied : 0),
+         each = cpu_copied_bytes(weights, grid) + copied;
   if (!setup.engine.weights.empty()) {
     each += weights.bytes;  // random ones are not mapped: every replica makes its own
     if (grid.ranks() == 1) free += weights.bytes;  // the first replica's are there

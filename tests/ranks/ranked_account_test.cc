@@ -160,6 +160,12 @@ TEST(RankedAccount, RanksShareTheMachine) {
   // A host for each rank.
   EXPECT_EQ(hosts.devices(), 2);
   EXPECT_EQ(*hosts.device.units, *all.units);
+  // GPUs of two hosts, four each.
+  Plan eight;
+  eight.tp = 8;
+  const System nodes = with_ranks(find_system("h200"), eight, {8, 4, {}}, 1);
+  EXPECT_EQ(nodes.nodes, 2);
+  EXPECT_EQ(nodes.devices_per_node, 4);
 }
 
 }  // namespace

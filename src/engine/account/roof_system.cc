@@ -31,7 +31,12 @@ System with_ranks(System system, const Plan& plan, const RankPlacement& ranks, i
   if (ranks.ranks <= 1) return system;
   Machine& machine = system.device;
   system.devices_per_node = ranks.ranks;
-  if (ranks.link) machine.links = {*ranks.link};
+  if (ranks.link) {
+    machine.links = {*ranks.link};  // among all of them, wherever they are
+  } else if (const Level* network = machine.level("network"); network && network->read_bandwidth) {
+    system.devices_per_node = ranks.per_host;
+    system.nodes = (ranks.ranks + ranks.per_host - 1) / ranks.per_host;
+  }
   if (sharing <= 1) return system;
   machine.name += fmt::format("/{}", sharing);
   const auto divide = [](Maybe& value, double by) {

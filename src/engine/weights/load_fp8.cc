@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "base/memory_limit.h"
@@ -21,7 +22,7 @@ constexpr int64_t kBlock = 128;  // columns of a BlockFp8
 
 // False where a code is no number.
 bool copy_row(const ReleasedFp8& from, int64_t row, std::byte* to) {
-  const int64_t columns = from.matrix->columns, file_row = from.first_row + row;
+  const int64_t columns = from.columns, file_row = from.first_row + row;
   const float* scales = &from.scales[size_t(file_row / from.scale_rows * from.scale_columns())];
   bool numbers = true;
   for (int64_t column = 0; column < columns; column += kBlock, to += sizeof(BlockFp8)) {
@@ -80,25 +81,32 @@ ReleasedFp8 Tensors::fp8(const std::string& name, int64_t rows, int64_t columns,
   return released;
 }
 
-void copy_fp8(Weights& weights, const std::vector<ReleasedFp8>& released,
-              const std::string& where) {
+void copy_fp8(Weights& weights, const std::vector<ReleasedFp8>& released, const std::string& where,
+              LateCopies* late) {
   std::vector<Matrix*> matrices;
   double bytes = 0;
   for (const ReleasedFp8& from : released) {
     matrices.push_back(from.matrix);
     bytes += from.matrix->bytes();
   }
+  if (late != nullptr) bytes /= late->hosts();
   if (bytes > 0.95 * free_bytes()) {
     throw Error("{}: a copy of its fp8 weights needs {}, {} of memory are free", where,
                 pretty_bytes(bytes), pretty_bytes(free_bytes()));
   }
-  std::atomic<bool> numbers = true;
-  copy_matrices(weights, matrices, [&](size_t i, std::byte* to) {
-    for (int64_t row = 0; row < matrices[i]->rows; ++row) {
-      if (!copy_row(released[i], row, to + row * matrices[i]->row_stride)) numbers = false;
+  const auto numbers = std::make_shared<std::atomic<bool>>(true);
+  const std::string message = where + ": a matrix in fp8 holds what is no number";
+  const bool throws = late != nullptr;  // other copies run on threads that must not
+  const auto copy = [released, numbers, message, throws, shapes = values_of(matrices)](
+                        size_t i, int64_t first, int64_t rows, std::byte* to) {
+    for (int64_t row = 0; row < rows; ++row) {
+      if (copy_row(released[i], first + row, to + row * shapes[i].row_stride)) continue;
+      *numbers = false;
+      if (throws) throw Error("{}", message);
     }
-  });
-  if (!numbers) throw Error("{}: a matrix in fp8 holds what is no number", where);
+  };
+  copy_matrices(weights, matrices, copy, late);
+  if (!*numbers) throw Error("{}", message);
 }
 
 }  // namespace ridge

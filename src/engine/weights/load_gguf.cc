@@ -125,7 +125,8 @@ void join_kv_b(Weights& weights, Tensors& tensors, const std::string& where) {
             int64_t(storage_bytes(to, latent.kv_rank))};
     matrices.push_back(&kv_b);
   }
-  copy_matrices(weights, matrices, [&](size_t i, std::byte* to) {
+  // Whole matrices, now: a head's keys lie in columns.
+  const auto join = [&](size_t i, int64_t, int64_t, std::byte* to) {
     const Matrix& kv_b = *matrices[i];
     std::vector<float> column(size_t(latent.nope)), row(size_t(latent.kv_rank));
     std::vector<float> keys(size_t(latent.nope) * size_t(latent.kv_rank));
@@ -145,12 +146,13 @@ void join_kv_b(Weights& weights, Tensors& tensors, const std::string& where) {
         put(row.data());
       }
     }
-  });
+  };
+  copy_matrices(weights, matrices, join, nullptr);
 }
 
 }  // namespace
 
-Weights weights_from_gguf(std::span<const NamedBytes> pieces) {
+Weights weights_from_gguf(std::span<const NamedBytes> pieces, LateCopies* late) {
   const std::string& where = pieces[0].name;
   GgufHeader header = parse_gguf(pieces[0].bytes, where);
   Tensors tensors;
@@ -174,7 +176,7 @@ Weights weights_from_gguf(std::span<const NamedBytes> pieces) {
   for (const Slot& slot : slots) load(slot, weights.architecture, tensors, where);
   if (weights.architecture.latent) join_kv_b(weights, tensors, where);
   tensors.refuse_unused("blk.");
-  restore_rows(weights, FileKind::gguf, slots);
+  restore_rows(weights, FileKind::gguf, slots, late);
   finish_weights(weights);
   return weights;
 }

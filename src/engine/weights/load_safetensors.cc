@@ -162,7 +162,7 @@ class Loader {
 }  // namespace
 
 Weights weights_from_safetensors(const nlohmann::json& config, const std::string& where,
-                                 std::span<const NamedBytes> shards) {
+                                 std::span<const NamedBytes> shards, LateCopies* late) {
   Weights weights;
   weights.architecture = architecture_from_config(config, where);
   weights.model = model_from_config(config, where);
@@ -182,10 +182,10 @@ Weights weights_from_safetensors(const nlohmann::json& config, const std::string
   const Architecture& made = weights.architecture;
   tensors.refuse_unused(loader.layers_prefix(),
                         made.family == "deepseek_v3" ? made.layer_count() : 1 << 30);
-  copy_fp8(weights, loader.fp8(), where);  // before their rows are put in order
-  restore_rows(weights, FileKind::safetensors, slots);
-  reorder_mxfp4(weights, loader.released());
-  transpose_matrices(weights, loader.transposed());
+  copy_fp8(weights, loader.fp8(), where, late);  // before their rows are put in order
+  restore_rows(weights, FileKind::safetensors, slots, late);
+  reorder_mxfp4(weights, loader.released(), late);
+  transpose_matrices(weights, loader.transposed(), late);
   finish_weights(weights);
   return weights;
 }

@@ -152,7 +152,7 @@ void Tensors::refuse_unused(std::string_view layer_prefix, int layers) const {
   }
 }
 
-void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots) {
+void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots, LateCopies* late) {
   std::vector<TensorRole> roles;
   std::vector<Matrix*> moved;
   for (const Slot& slot : slots) {
@@ -168,17 +168,27 @@ void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots) 
     roles.push_back(slot.role);
     moved.push_back(slot.matrix);
   }
-  copy_matrices(weights, moved, [&](size_t i, std::byte* to) {
-    const Matrix& matrix = *moved[i];
-    for (int64_t row = 0; row < matrix.rows; ++row) {
-      const int64_t from = file_row(row, weights.architecture, roles[i]);
-      std::memcpy(to + row * matrix.row_stride, matrix.row(from), size_t(matrix.row_stride));
+  const auto copy = [roles, late, from = values_of(moved), architecture = weights.architecture](
+                        size_t i, int64_t first, int64_t rows, std::byte* to) {
+    Matrix row = from[i];
+    row.rows = 1;
+    for (int64_t r = 0; r < rows; ++r) {
+      row.data = from[i].row(file_row(first + r, architecture, roles[i]));
+      if (late != nullptr) late->fill(row);  // it may be a late copy itself: fp8
+      std::memcpy(to + r * row.row_stride, row.data, size_t(row.row_stride));
     }
-  });
+  };
+  copy_matrices(weights, moved, copy, late);
+}
+
+std::vector<Matrix> values_of(const std::vector<Matrix*>& matrices) {
+  std::vector<Matrix> values;
+  for (const Matrix* matrix : matrices) values.push_back(*matrix);
+  return values;
 }
 
 void copy_matrices(Weights& weights, const std::vector<Matrix*>& matrices,
-                   const std::function<void(size_t i, std::byte* to)>& copy) {
+                   const CopyMatrixRows& copy, LateCopies* late) {
   if (matrices.empty()) return;
   size_t bytes = 0;
   std::vector<size_t> offsets;
@@ -187,21 +197,29 @@ void copy_matrices(Weights& weights, const std::vector<Matrix*>& matrices,
     bytes += (size_t(matrix->bytes()) + 63) / 64 * 64;
   }
   const std::shared_ptr<std::byte> memory = make_memory(bytes);
+  weights.owners.push_back(memory);
+  weights.copied_bytes += double(bytes);
+  if (late != nullptr) {
+    const auto shared = std::make_shared<const CopyMatrixRows>(copy);
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      matrices[i]->data = memory.get() + offsets[i];
+      late->add(*matrices[i], [shared, i](int64_t first, int64_t rows, std::byte* to) {
+        (*shared)(i, first, rows, to);
+      });
+    }
+    return;
+  }
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t i = next++; i < matrices.size(); i = next++) {
-      copy(i, memory.get() + offsets[i]);
+      copy(i, 0, matrices[i]->rows, memory.get() + offsets[i]);
       matrices[i]->data = memory.get() + offsets[i];
     }
   };
-  {
-    std::vector<std::jthread> workers;
-    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
-    for (unsigned t = 1; t < threads && bytes > (size_t{4} << 20); ++t) workers.emplace_back(work);
-    work();
-  }
-  weights.owners.push_back(memory);
-  weights.copied_bytes += double(bytes);
+  std::vector<std::jthread> workers;
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
+  for (unsigned t = 1; t < threads && bytes > (size_t{4} << 20); ++t) workers.emplace_back(work);
+  work();
 }
 
 std::shared_ptr<std::byte> make_memory(size_t bytes) {

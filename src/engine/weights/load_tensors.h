@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/weights/lazy_weights.h"
 #include "engine/weights/load_parts.h"
 #include "engine/weights/weights.h"
 
@@ -24,9 +25,10 @@ struct NamedBytes {
 
 // Loads everything except the tokenizer, the source and the owners of the bytes, which must outlive
 // the weights. Throws Error when any check fails. The first piece of a GGUF holds its metadata.
-Weights weights_from_gguf(std::span<const NamedBytes> pieces);
+// What must be copied is copied now, or where `late` is given when it is filled.
+Weights weights_from_gguf(std::span<const NamedBytes> pieces, LateCopies* late = nullptr);
 Weights weights_from_safetensors(const nlohmann::json& config, const std::string& where,
-                                 std::span<const NamedBytes> shards);
+                                 std::span<const NamedBytes> shards, LateCopies* late = nullptr);
 
 // One tensor of a file.
 struct StoredTensor {
@@ -48,7 +50,8 @@ struct ReleasedFp8 {
   int64_t scale_columns() const { return (columns + block_columns - 1) / block_columns; }
 };
 // Copies them into blocks of Storage::fp8. Throws Error where a code is no number.
-void copy_fp8(Weights& weights, const std::vector<ReleasedFp8>& released, const std::string& where);
+void copy_fp8(Weights& weights, const std::vector<ReleasedFp8>& released, const std::string& where,
+              LateCopies* late);
 
 // The tensors of all files of a model, by name.
 class Tensors {
@@ -89,7 +92,7 @@ class Tensors {
 // Copies the rows of q and k that the file interleaves into the order of Weights. Whole rows move,
 // so nothing is requantized; the copy is about a tenth of a small model and a thirtieth of a large
 // one.
-void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots);
+void restore_rows(Weights& weights, FileKind kind, std::span<const Slot> slots, LateCopies* late);
 
 // A matrix in two tensors: row r is row first_row + r row_step of both, of 16 bytes and of one byte
 // for every 32 columns. `matrix` has its shape, and no data yet.
@@ -100,7 +103,7 @@ struct ReleasedMxfp4 {
   int64_t first_row, row_step;
 };
 // Copies them into blocks of Storage::mxfp4.
-void reorder_mxfp4(Weights& weights, const std::vector<ReleasedMxfp4>& released);
+void reorder_mxfp4(Weights& weights, const std::vector<ReleasedMxfp4>& released, LateCopies* late);
 
 // A matrix whose rows are columns of the file's: element (r, c) is element (c, first + r) of rows
 // of `stride` elements. `matrix` has its storage (f32, f16 or bf16) and shape, and no data yet.
@@ -110,12 +113,18 @@ struct TransposedMatrix {
   int64_t stride, first;
 };
 // Copies them into rows.
-void transpose_matrices(Weights& weights, const std::vector<TransposedMatrix>& transposed);
+void transpose_matrices(Weights& weights, const std::vector<TransposedMatrix>& transposed,
+                        LateCopies* late);
 
-// Gives every matrix memory of its own: copy(i, to) writes matrices[i], whose data is set to `to`
-// afterwards. Calls come from several threads. The bytes count as copied.
+// Gives every matrix memory of its own, which its data then is. copy(i, first, rows, to) writes
+// `rows` rows of matrices[i] from row `first` on, one after the other: now, or when `late` is
+// filled. It must hold all that it reads by value, but for the bytes of files. Calls come from
+// several threads. The bytes count as copied.
+using CopyMatrixRows = std::function<void(size_t i, int64_t first, int64_t rows, std::byte* to)>;
 void copy_matrices(Weights& weights, const std::vector<Matrix*>& matrices,
-                   const std::function<void(size_t i, std::byte* to)>& copy);
+                   const CopyMatrixRows& copy, LateCopies* late);
+// The matrices as they are now, to be read when they have other memory.
+std::vector<Matrix> values_of(const std::vector<Matrix*>& matrices);
 
 // Zeroed memory, in huge pages where the kernel provides them. Throws Error on failure.
 std::shared_ptr<std::byte> make_memory(size_t bytes);

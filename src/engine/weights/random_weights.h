@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "engine/weights/lazy_weights.h"
 #include "engine/weights/weights.h"
 
 namespace ridge {
@@ -18,13 +19,7 @@ Weights random_weights_of(const nlohmann::json& config, const std::string& name,
 // draws them on its device. No other runner takes them.
 Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name);
 
-// Random weights that are made where they are needed: the matrices of `whole` are memory that
-// nobody has touched, until make() fills a view of some rows and columns of one with the bits that
-// random_weights() has there.
-struct LazyWeights {
-  Weights whole;
-  std::function<void(const Matrix& view)> make;  // empty: all is there
-};
+// Made part by part, with the bits that random_weights() has there.
 // So many hosts share the matrices. Throws Error where a host's share is more than the free memory.
 LazyWeights lazy_random_weights(const std::string& name, Storage storage, uint64_t seed,
                                 int threads, int hosts);

@@ -32,14 +32,14 @@ bool has_vocabulary(std::string_view file, const std::string& where) {
   return parse_gguf(file, where).arrays.contains("tokenizer.ggml.tokens");
 }
 
-Weights load_gguf(const std::string& path) {
+Weights load_gguf(const std::string& path, LateCopies* late) {
   Owners owners;
   std::vector<NamedBytes> pieces;
   const std::string_view first = map_file(path, owners);
   for (const std::string& piece : gguf_pieces(path, parse_gguf(first, path))) {
     pieces.push_back({piece == path ? first : map_file(piece, owners), piece});
   }
-  Weights weights = weights_from_gguf(pieces);
+  Weights weights = weights_from_gguf(pieces, late);
   if (has_vocabulary(first, path)) {
     weights.tokenizer = tokenizer_from_gguf(first, path);
   }
@@ -47,9 +47,9 @@ Weights load_gguf(const std::string& path) {
   return weights;
 }
 
-Weights load_embedded(std::string_view name) {
+Weights load_embedded(std::string_view name, LateCopies* late) {
   const NamedBytes file{embedded_model(name), name.empty() ? "ridge-7m" : std::string(name)};
-  Weights weights = weights_from_gguf({&file, 1});
+  Weights weights = weights_from_gguf({&file, 1}, late);
   if (has_vocabulary(file.bytes, file.name)) {
     weights.tokenizer = tokenizer_from_gguf(file.bytes, file.name);
   }
@@ -60,7 +60,7 @@ Weights load_embedded(std::string_view name) {
 }
 
 // `only`: one file of the folder, or empty for all files that its index lists.
-Weights load_folder(const fs::path& folder, const std::string& only) {
+Weights load_folder(const fs::path& folder, const std::string& only, LateCopies* late) {
   const std::string config_path = (folder / "config.json").string();
   std::error_code error;
   if (!fs::exists(config_path, error)) {
@@ -74,7 +74,7 @@ Weights load_folder(const fs::path& folder, const std::string& only) {
        only.empty() ? safetensors_files(folder.string()) : std::vector<std::string>{only}) {
     shards.push_back({map_file(path, owners), path});
   }
-  Weights weights = weights_from_safetensors(config, config_path, shards);
+  Weights weights = weights_from_safetensors(config, config_path, shards, late);
   weights.owners.insert(weights.owners.end(), owners.begin(), owners.end());
   const fs::path generation = folder / "generation_config.json";
   if (fs::exists(generation, error)) {
@@ -87,18 +87,16 @@ Weights load_folder(const fs::path& folder, const std::string& only) {
   return weights;
 }
 
-}  // namespace
-
-Weights load_weights(const std::string& name) {
+Weights load_with(const std::string& name, LateCopies* late) {
   if (const std::optional<std::string> cached = find_cached_model(name)) {
-    Weights weights = load_weights(*cached);
+    Weights weights = load_with(*cached, late);
     weights.source = weights.model.source = name;
     return weights;
   }
   std::error_code error;
   const fs::file_status status = fs::status(name, error);
   const bool exists = !error && fs::exists(status);
-  if (!exists && !embedded_model(name).empty()) return load_embedded(name);
+  if (!exists && !embedded_model(name).empty()) return load_embedded(name, late);
   const fs::path path = name;
   const std::string extension = path.extension().string();
   if (!exists) {
@@ -114,11 +112,11 @@ Weights load_weights(const std::string& name) {
   }
   Weights weights;
   if (fs::is_directory(status)) {
-    weights = load_folder(path, "");
+    weights = load_folder(path, "", late);
   } else if (extension == ".gguf") {
-    weights = load_gguf(name);
+    weights = load_gguf(name, late);
   } else if (extension == ".safetensors") {
-    weights = load_folder(path.parent_path(), name);
+    weights = load_folder(path.parent_path(), name, late);
   } else {
     throw Error("{}: weights are read from a folder, a *.gguf or a *.safetensors", name);
   }
@@ -131,6 +129,16 @@ Weights load_weights(const std::string& name) {
   if (weights.model.title.empty()) weights.model.title = weights.model.name;
   weights.source = weights.described_by = weights.model.source = name;
   return weights;
+}
+
+}  // namespace
+
+Weights load_weights(const std::string& name) { return load_with(name, nullptr); }
+
+LazyWeights lazy_weights(const std::string& name, int hosts) {
+  const auto late = std::make_shared<LateCopies>(hosts);
+  Weights whole = load_with(name, late.get());
+  return {std::move(whole), [late](const Matrix& view) { late->fill(view); }};
 }
 
 }  // namespace ridge

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "engine/cuda/ranks/device_all_reduce.h"
 #include "engine/cuda/ranks/nccl_communicator.h"
+#include "engine/cuda/ranks/nccl_library.h"
 #include "ranks/collective_checks.h"
 #endif
 
@@ -269,6 +270,28 @@ int run_nccl_rank(Communicator& world) {
   return testing::Test::HasFailure() ? 2 : 0;
 }
 
+// One of two ranks joins, and the other never does.
+int join_alone(Communicator&) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return kNoDeviceExit;
+  cudaSetDevice(0);
+  try {
+    const cuda::NcclLibrary& library = cuda::nccl_library();
+    const cuda::NcclId id = library.new_id();
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      library.join(id, 0, 2, {std::chrono::seconds(1)});
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      const auto took = std::chrono::steady_clock::now() - start;
+      return took < std::chrono::seconds(15) ? 0 : 3;
+    }
+    return 4;
+  } catch (const Error&) {
+    return kNoDeviceExit;  // no NCCL
+  }
+}
+
 // The last rank does not come to a barrier: the others give up in time.
 int run_nccl_rank_with_a_missing_one(Communicator& world) {
   int devices = 0;
@@ -298,6 +321,7 @@ void expect_nccl(int ranks, int (*run)(Communicator&)) {
 TEST(NcclCommunicator, CollectivesOfOneRank) { expect_nccl(1, run_nccl_rank); }
 TEST(NcclCommunicator, CollectivesOfTwoRanks) { expect_nccl(2, run_nccl_rank); }
 TEST(NcclCommunicator, CollectivesOfFourRanks) { expect_nccl(4, run_nccl_rank); }
+TEST(NcclCommunicator, JoiningEndsAtItsDeadline) { expect_nccl(1, join_alone); }
 TEST(NcclCommunicator, AMissingRankEndsTheCall) {
   expect_nccl(2, run_nccl_rank_with_a_missing_one);
 }
