@@ -82,8 +82,9 @@ std::string profile_text(const Runner& runner, const Generated& made, const Syst
 
 std::string ranks_line(const Runner& runner, const System& system) {
   const Plan plan = runner.plan();
-  std::string line = fmt::format("Bytes, work and times are those of one of {} ranks{}.", plan.tp,
-                                 plan.pp > 1 ? " of each stage, all stages together" : "");
+  std::string line = "Bytes, work and times are those of ";
+  line += plan.tp > 1 ? fmt::format("one of {} ranks", plan.tp) : "the rank";
+  line += plan.pp > 1 ? fmt::format(" of each of {} stages, added up.", plan.pp) : ".";
   if (system.device.links.empty()) return line;
   const Link& link = system.device.links.front();
   if (link.latency && link.bandwidth) {

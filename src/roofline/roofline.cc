@@ -111,7 +111,11 @@ Estimate estimate(const Op& op, const Ceilings& c) {
   e.roof_s = std::max({compute, memory, host, link});
   e.on[index(Wall::compute)] = padded * (tiles && gemm ? c.tile_factor : f.compute[kind]);
   e.on[index(Wall::memory)] = memory * f.memory[kind];
-  const double start = w.launches * (c.launch_s + f.ramp[kind] + (c.cpu ? c.cpu->other_start : 0));
+  // Ridge's own ranks start no kernel for a collective: their link's figures hold all that it
+  // takes.
+  const bool starts = !talks || c.link_method == LinkMethod::kernels;
+  const double start =
+      starts ? w.launches * (c.launch_s + f.ramp[kind] + (c.cpu ? c.cpu->other_start : 0)) : 0;
   const double launch = w.launches * c.host_launch_s;
   e.on[index(Wall::launch)] = std::max(start, launch);
   e.on[index(Wall::interconnect)] = talks ? link_seconds(w, c, c.link_factor, c.link_extra_s) : 0;
