@@ -25,12 +25,29 @@ inline void copy_input(const float* x, int64_t columns, int64_t padded, float* t
 
 // Rounds to nearest even. For NaN the quiet bit is set, because rounding could clear the payload.
 inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_t* to) {
-  for (int64_t i = 0; i < columns; ++i) {
-    uint32_t bits;
-    memcpy(&bits, x + i, sizeof bits);
-    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
-    to[i] = static_cast<uint16_t>(nan ? bits >> 16 | 0x40 : rounded);
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToUnsigned<decltype(d)> words;
+  const hn::Rebind<uint16_t, decltype(d)> halves;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto round = [&](const float* from, uint16_t* at) HWY_ATTR {
+    const auto value = hn::LoadU(d, from);
+    const auto bits = hn::BitCast(words, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
+    const auto nearest = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd));
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40u));
+    const auto number = hn::RebindMask(words, hn::Eq(value, value));
+    const auto rounded = hn::IfThenElse(number, nearest, quiet);
+    hn::StoreU(hn::DemoteTo(halves, hn::BitCast(hn::RebindToSigned<decltype(d)>(), rounded)),
+               halves, at);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= columns; i += lanes) round(x + i, to + i);
+  if (i < columns) {
+    float rest[16] = {};
+    uint16_t rounded[16];
+    std::copy(x + i, x + columns, rest);
+    round(rest, rounded);
+    std::copy_n(rounded, columns - i, to + i);
   }
   std::fill(to + columns, to + padded, uint16_t{0});
 }

@@ -174,7 +174,7 @@ void Experts::down(const Wave& wave, const PackedLayer& packed, const LayerWeigh
                       .stride = outputs_.stride(),
                       .bias = floats_of(bias_of(layer, e).down)});
   });
-  inner_input_.set(team_, inner_.data(), inner_.stride(), wave.rows, inner_.stride(), kinds_);
+  inner_input_.set(team_, inner_.data(), inner_.stride(), wave.rows, inner_.columns(), kinds_);
   multiply(team_, gemms_);
 }
 

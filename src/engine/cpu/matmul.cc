@@ -18,7 +18,7 @@ namespace {
 // Groups of 16 rows in a work item of prefill. Activations move from L3 to L2 once for all 64 rows
 // (f32: 2 x 64 / 4 B = 32 operations a byte), and small matrices still have work for every thread.
 // Tiles outrun that: see turn_groups().
-constexpr int kTurnGroups = 4, kMostTurnGroups = 8;
+constexpr int kTurnGroups = 4, kMostTurnGroups = 32;
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
@@ -28,17 +28,32 @@ int64_t odd_lines(int64_t elements, int64_t bytes) {
   return ((elements + per_line - 1) / per_line | 1) * per_line;
 }
 
-// Memory aligned to a cache line. Large allocations use huge pages and are not touched.
+std::shared_ptr<MappedBuffer> map_pages(int64_t bytes) {
+  auto buffer = std::make_shared<MappedBuffer>(static_cast<size_t>(bytes));
+  if (!*buffer) throw std::bad_alloc();
+  return buffer;
+}
+
+// Memory aligned to a cache line, in huge pages and not touched. Small pieces are cut from a shared
+// buffer, since less than a huge page has none: the k and v projections of a 1.1B model in 4 bits
+// were read at half the rate for want of it.
 std::shared_ptr<std::byte> allocate(int64_t bytes) {
-  constexpr int64_t kLarge = 1 << 20;
+  constexpr int64_t kLarge = 8 << 20, kShared = 32 << 20;
   if (bytes >= kLarge) {
-    const auto buffer = std::make_shared<MappedBuffer>(static_cast<size_t>(bytes));
-    if (!*buffer) throw std::bad_alloc();
+    const std::shared_ptr<MappedBuffer> buffer = map_pages(bytes);
     return {buffer, buffer->as<std::byte>()};
   }
-  void* const memory = std::aligned_alloc(64, static_cast<size_t>(round_up(bytes, 64)));
-  if (memory == nullptr) throw std::bad_alloc();
-  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+  thread_local std::weak_ptr<MappedBuffer> last;
+  thread_local int64_t used = 0;
+  std::shared_ptr<MappedBuffer> shared = last.lock();
+  if (!shared || used + bytes > kShared) {
+    shared = map_pages(kShared);
+    last = shared;
+    used = 0;
+  }
+  std::byte* const piece = shared->as<std::byte>() + used;
+  used += round_up(bytes, 64);
+  return {shared, piece};
 }
 
 }  // namespace
@@ -276,24 +291,24 @@ struct Scratch {
   alignas(64) float sums[2][kMostTurnGroups * kTokenBlock * kGroup];
 };
 
-// Prefetches part `part` of `parts` of the memory that unpack(w, group, column) will read. Without
-// the prefetch, unpacking would stall on memory.
-void prefetch_panel(const MatmulKernel& kernel, const WeightView& w, int64_t group, int64_t column,
-                    int part, int parts) {
-  const int64_t bytes = w.stride * std::min<int64_t>(kernel.chunk, w.columns - column) / w.columns;
-  const int64_t start = w.stride * column / w.columns;
-  const int64_t rows = w.packed ? 1 : std::min<int64_t>(kGroup, w.rows - group * kGroup);
-  const std::byte* const from = w.data + group * (w.packed ? 1 : kGroup) * w.stride + start;
-  const int64_t lines = bytes / 64 + 1;
-  for (int64_t i = rows * lines * part / parts; i < rows * lines * (part + 1) / parts; ++i) {
-    __builtin_prefetch(from + i / lines * w.stride + i % lines * 64, 0, 2);
+// Fetches the lines of y that finish_groups() will write.
+void prefetch_results(const Job& job, int64_t first, int64_t last, int token, int tokens) {
+  const Gemm& gemm = *job.gemm;
+  for (int t = token; t < token + tokens; ++t) {
+    float* const y = gemm.y + t * gemm.stride + first * kGroup;
+    for (int64_t g = 0; g < last - first; ++g) __builtin_prefetch(y + g * kGroup, 1, 3);
   }
 }
 
+// Computes sums of groups [first, last). Calls soon(group, groups, token, tokens) before the last
+// multiplications of a part of them, and done() of the same when it is complete, while it is in
+// the L1.
+template <class Soon, class Done>
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
-                     float* sums) {
-  const int slice_tokens = 2 * kernel.token_tile;  // between two batches of prefetches
+                     float* sums, const Soon& soon, const Done& done) {
+  // Tokens between two batches of prefetches, unless the kernel spreads them.
+  const int slice_tokens = kernel.multiply_ahead ? kernel.token_tile : 2 * kernel.token_tile;
   const int slices = (tokens + slice_tokens - 1) / slice_tokens;
   for (int64_t g = 0; g < last - first; ++g) {
     std::fill_n(sums + g * kTokenBlock * kGroup, tokens * kGroup, 0.0f);
@@ -310,14 +325,26 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
       const int64_t next = turn_ends ? first : g + count;
       const int64_t next_column = turn_ends ? column + kernel.chunk : column;
       float* const group_sums = sums + (g - first) * kTokenBlock * kGroup;
+      PanelLines lines;
+      if (next_column < w.columns) {
+        const int64_t ahead = std::min<int64_t>(kernel.panel_groups, last - next);
+        lines = PanelLines(w, next, ahead, next_column, kernel.chunk);
+      }
+      const int64_t lines_each = (lines.left() + slices - 1) / slices;
       for (int slice = 0; slice < slices; ++slice) {
-        const int t = slice * slice_tokens;
-        for (int i = 0; i < kernel.panel_groups && next + i < last && next_column < w.columns;
-             ++i) {
-          prefetch_panel(kernel, w, next + i, next_column, slice, slices);
+        const int t = slice * slice_tokens, count_tokens = std::min(slice_tokens, tokens - t);
+        const bool completes = column + kernel.chunk >= w.columns;
+        if (completes) soon(g, count, token + t, count_tokens);
+        float* const to = group_sums + t * kGroup;
+        if (kernel.multiply_ahead) {
+          kernel.multiply_ahead(panel, panel_stride, count, column, w.columns, x, token + t,
+                                count_tokens, to, lines, lines_each);
+        } else {
+          lines.prefetch(lines_each);
+          kernel.multiply(panel, panel_stride, count, column, w.columns, x, token + t, count_tokens,
+                          to);
         }
-        kernel.multiply(panel, panel_stride, count, column, w.columns, x, token + t,
-                        std::min(slice_tokens, tokens - t), group_sums + t * kGroup);
+        if (completes) done(g, count, token + t, count_tokens);
       }
     }
   }
@@ -338,14 +365,24 @@ void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int en
   const int each = token_block(job);
   for (int token = begin; token < end; token += each) {
     const int tokens = std::min(each, end - token);
-    multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
-                    scratch.sums[0]);
-    if (job.up_kernel) {
+    const auto finish = [&](int64_t group, int groups, int from, int count) {
+      const int64_t at = ((group - first) * kTokenBlock + from - token) * kGroup;
+      finish_groups(job, group, group + groups, from, count, scratch.sums[0] + at,
+                    scratch.sums[1] + at, kTokenBlock * kGroup);
+    };
+    const auto fetch = [&](int64_t group, int groups, int from, int count) {
+      prefetch_results(job, group, group + groups, from, count);
+    };
+    const auto nothing = [](int64_t, int, int, int) {};
+    if (!job.up_kernel) {
+      multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
+                      scratch.sums[0], fetch, finish);
+    } else {
+      multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
+                      scratch.sums[0], nothing, nothing);
       multiply_groups(*job.up_kernel, job.up, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[1]);
+                      scratch.sums[1], fetch, finish);
     }
-    finish_groups(job, first, last, token, tokens, scratch.sums[0], scratch.sums[1],
-                  kTokenBlock * kGroup);
   }
 }
 
@@ -369,13 +406,17 @@ void stream_share(std::span<const Job> jobs, int index, int threads) {
 }
 
 // Where rows alternate under one block of tokens, its activations stay in the L2 up to this size.
-// Larger ones come from the L3 for every item: then items have more rows, as long as there are two
-// for each thread.
+// Larger ones come from the L3 for every item, a chunk of columns at a time: then items have as
+// many rows as leave two for each thread.
 int turn_groups(const Job& job, int64_t token_blocks, int threads) {
   constexpr int64_t kStays = 1 << 20;
+  int groups = kTurnGroups;
   const bool stays = int64_t{token_block(job)} * job.w.columns * 2 <= kStays;
-  if (!job.kernel->tokens_outer || stays) return kTurnGroups;
-  return job.groups / kMostTurnGroups * token_blocks >= 2 * threads ? kMostTurnGroups : kTurnGroups;
+  if (!job.kernel->tokens_outer || stays) return groups;
+  while (groups < kMostTurnGroups && job.groups / (2 * groups) * token_blocks >= 2 * threads) {
+    groups *= 2;
+  }
+  return groups;
 }
 
 // Work items of some groups, for all tokens or, where the kernel wants that, for a block of them;

@@ -48,10 +48,17 @@ struct AmxKernel {
     }
   }
 
+  // Lines of the next panel, so many a step. Prefetched at once they would hold the L1's fill
+  // buffers, which the tiles' loads from the L2 need.
+  struct Ahead {
+    PanelLines& next;
+    int64_t each;
+  };
+
   // sums += panels x tokens, kTokens (16 or 32) x kGroups (1 or 2) tiles.
   template <int kTokens, int kGroups>
   static void tiles(const std::byte* panel, int64_t panel_stride, int64_t steps, const std::byte* x,
-                    int64_t x_stride, float* sums) {
+                    int64_t x_stride, float* sums, Ahead ahead) {
     constexpr bool kTwoA = kTokens == 32, kTwoB = kGroups == 2;
     float* const other = sums + int64_t{kTokenBlock} * kGroup;  // of the second group
     Tiles::template load<0>(sums, kTileBytes);
@@ -71,6 +78,7 @@ struct AmxKernel {
         Tiles::template multiply_bf16<2, 5, 6>();
       }
       if constexpr (kTwoA && kTwoB) Tiles::template multiply_bf16<3, 5, 7>();
+      ahead.next.prefetch(ahead.each);
     }
     Tiles::template store<0>(sums, kTileBytes);
     if (kTwoB) Tiles::template store<1>(other, kTileBytes);
@@ -79,31 +87,41 @@ struct AmxKernel {
   }
   template <int kTokens>
   static void tiles(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
-                    const std::byte* x, int64_t x_stride, float* sums) {
+                    const std::byte* x, int64_t x_stride, float* sums, Ahead ahead) {
     if (groups == 2) {
-      tiles<kTokens, 2>(panel, panel_stride, steps, x, x_stride, sums);
+      tiles<kTokens, 2>(panel, panel_stride, steps, x, x_stride, sums, ahead);
     } else {
-      tiles<kTokens, 1>(panel, panel_stride, steps, x, x_stride, sums);
+      tiles<kTokens, 1>(panel, panel_stride, steps, x, x_stride, sums, ahead);
     }
   }
 
-  static void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
-                       int64_t columns, const InputView& x, int token, int tokens, float* sums) {
+  static void multiply_ahead(const std::byte* panel, int64_t panel_stride, int groups,
+                             int64_t column, int64_t columns, const InputView& x, int token,
+                             int tokens, float* sums, PanelLines& next, int64_t lines) {
     const int64_t steps = (std::min(kChunk, columns - column) + kStep - 1) / kStep;
-    const int64_t stride = x.bf16_stride * 2;
+    const int64_t stride = x.bf16_stride * 2, all_steps = steps * ((tokens + 31) / 32);
     const auto* from = reinterpret_cast<const std::byte*>(x.bf16 + token * x.bf16_stride + column);
+    const Ahead ahead{next, (lines + all_steps - 1) / all_steps};
     for (; tokens >= 32; tokens -= 32, from += 32 * stride, sums += 32 * kGroup) {
-      tiles<32>(panel, panel_stride, groups, steps, from, stride, sums);
+      tiles<32>(panel, panel_stride, groups, steps, from, stride, sums, ahead);
     }
     for (; tokens >= 16; tokens -= 16, from += 16 * stride, sums += 16 * kGroup) {
-      tiles<16>(panel, panel_stride, groups, steps, from, stride, sums);
+      tiles<16>(panel, panel_stride, groups, steps, from, stride, sums, ahead);
     }
-    if (tokens > 0) last_tokens(panel, panel_stride, groups, steps, from, stride, tokens, sums);
+    if (tokens > 0) {
+      last_tokens(panel, panel_stride, groups, steps, from, stride, tokens, sums, ahead);
+    }
+  }
+  static void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
+                       int64_t columns, const InputView& x, int token, int tokens, float* sums) {
+    PanelLines none;
+    multiply_ahead(panel, panel_stride, groups, column, columns, x, token, tokens, sums, none, 0);
   }
 
   // Fewer than 16 tokens: the rest of the tile is zero, and nothing beyond the tokens is touched.
   static void last_tokens(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
-                          const std::byte* x, int64_t x_stride, int tokens, float* sums) {
+                          const std::byte* x, int64_t x_stride, int tokens, float* sums,
+                          Ahead ahead) {
     constexpr int64_t kStride = kChunk * 2 + 64;  // an odd number of lines
     alignas(64) std::byte rows[kTileRows * kStride] = {};
     for (int t = 0; t < tokens; ++t) {
@@ -112,7 +130,7 @@ struct AmxKernel {
     alignas(64) float kept[kTileRows * kGroup] = {};
     for (int g = 0; g < groups; ++g, panel += panel_stride, sums += int64_t{kTokenBlock} * kGroup) {
       std::copy_n(sums, tokens * kGroup, kept);
-      tiles<16, 1>(panel, 0, steps, rows, kStride, kept);
+      tiles<16, 1>(panel, 0, steps, rows, kStride, kept, ahead);
       std::copy_n(kept, tokens * kGroup, sums);
     }
   }
@@ -199,6 +217,7 @@ struct AmxKernel {
     kernel.stream = stream;
     kernel.unpack = unpack;
     kernel.multiply = multiply;
+    kernel.multiply_ahead = multiply_ahead;
     return kernel;
   }
 };

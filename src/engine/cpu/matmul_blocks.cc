@@ -63,6 +63,9 @@ std::vector<BlockKernels> block_kernels() {
 #if HWY_ARCH_X86
     if (target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni")) {
       all.push_back(avx3_vnni::get_own_blocks("AVX3_VNNI"));
+      if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16")) {
+        use_vbmi_unpack(all.back());
+      }
     }
     if (target == HWY_AVX2 && __builtin_cpu_supports("avxvnni")) {
       all.push_back(avx2_vnni::get_own_blocks("AVX2_VNNI"));

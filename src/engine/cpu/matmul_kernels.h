@@ -13,6 +13,7 @@
 // roundings than those of few tokens, unless the matrix is to be invariant.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -65,6 +66,36 @@ inline constexpr int kPanelBytes = 20 << 10;  // one unpacked group of a block f
 inline constexpr int kScratchBytes =
     40 << 10;  // largest panel: 16 x 528 floats and fp8's scales, 2 groups
 
+// The memory that unpack(w, group, column) will read for `groups` groups: prefetched a few lines at
+// a time between the multiplications of the panel before. Without that, unpacking would stall on
+// memory.
+class PanelLines {
+ public:
+  PanelLines() = default;
+  PanelLines(const WeightView& w, int64_t group, int64_t groups, int64_t column, int64_t chunk) {
+    const int64_t rows = w.packed ? groups : std::min(groups * kGroup, w.rows - group * kGroup);
+    const int64_t columns = std::min(chunk, w.columns - column);
+    at_ = w.data + (w.packed ? group : group * kGroup) * w.stride + w.stride * column / w.columns;
+    row_lines_ = w.stride * columns / w.columns / kLine + 1;
+    skip_ = w.stride - row_lines_ * kLine;
+    left_in_row_ = row_lines_;
+    left_ = rows * row_lines_;
+  }
+  int64_t left() const { return left_; }
+  void prefetch(int64_t count) {
+    for (count = std::min(count, left_), left_ -= count; count > 0; --count) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += kLine;
+      if (--left_in_row_ == 0) at_ += skip_, left_in_row_ = row_lines_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const std::byte* at_ = nullptr;
+  int64_t row_lines_ = 0, skip_ = 0, left_in_row_ = 0, left_ = 0;
+};
+
 using StreamGroup = void (*)(const WeightView& w, int64_t group, const InputView& x, int token,
                              int tokens, float* sums);
 using UnpackPanel = void (*)(const WeightView& w, int64_t group, int64_t column, std::byte* panel);
@@ -92,6 +123,11 @@ struct MatmulKernel {
   void (*multiply)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
                    int64_t columns, const InputView& x, int token, int tokens,
                    float* sums) = nullptr;
+  // The same, and prefetches up to `lines` of the next panel meanwhile, evenly. Null: the driver
+  // prefetches them before.
+  void (*multiply_ahead)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
+                         int64_t columns, const InputView& x, int token, int tokens, float* sums,
+                         PanelLines& next, int64_t lines) = nullptr;
 };
 
 // The epilogue of a GEMM.
@@ -128,6 +164,9 @@ struct BlockKernels {
   UnpackPanel bf16[kLayoutCount] = {};  // to pairs of bf16, as tiles read them (matmul_amx.h)
   bool pairs = false;                   // some kernel reads InputView::pairs
 };
+
+// Sets BlockKernels::bf16 to those of unpack_bf16_x86.cc, for CPUs with AVX-512 VBMI and BF16.
+void use_vbmi_unpack(BlockKernels& kernels);
 
 // bf16 by AMX tiles (matmul_amx.h); only where amx_is_usable().
 MatmulKernel amx_kernel();

@@ -69,7 +69,8 @@ class CpuRunner final : public Runner {
         head_input_(shape().latent ? int64_t{options.max_tokens} * shape().heads : 1,
                     std::max(shape().latent.nope, shape().latent.kv_rank)),
         experts_(shape(), options.max_tokens, team_),
-        logits_(options.logit_rows(), std::max<int64_t>(weights_.head.rows, 1)),
+        logits_(options.logit_rows(), std::max<int64_t>(weights_.head.rows, 1),
+                Rows::Layout::contiguous),
         sampled_(options.logit_rows()) {
     options_.threads = team_.size();
     options_.team = shared_team_;
@@ -143,7 +144,7 @@ class CpuRunner final : public Runner {
   void multiply_heads(const std::vector<PackedMatrix>& w, const Rows& x, int64_t x_step,
                       const Rows& y, int64_t y_step, int tokens);
   void mlp(int l, int tokens, OperatorClock& clock);
-  void gate_up(const GatedMlp& mlp, int ffn, int tokens);
+  void gate_up(const GatedMlp& mlp, int tokens);
   void shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock);
   void experts(int l, int tokens, OperatorClock& clock);
   void head(std::span<const Slice> batch, OperatorClock& clock);
@@ -159,7 +160,7 @@ class CpuRunner final : public Runner {
                   normed_.data(), normed_.stride());
   }
   void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
-    input.set(team_, rows.data(), rows.stride(), tokens, rows.stride(), {of.begin(), of.size()});
+    input.set(team_, rows.data(), rows.stride(), tokens, rows.columns(), {of.begin(), of.size()});
   }
   // x += w y. Where the architecture has post-norms, w y is normed before the add. Where ranks
   // share the layer, w y is a partial sum; `reduce` names the operator that adds them up.
@@ -414,20 +415,20 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   clock.begin("mlp_norm");
   norm(w.mlp_norm, tokens);
   clock.begin("gate_up");
-  gate_up(packed.mlp, shape().ffn, tokens);
+  gate_up(packed.mlp, tokens);
   clock.begin("down");
-  inner_input_.set(team_, inner_.data(), shape().ffn, tokens, shape().ffn,
+  inner_input_.set(team_, inner_.data(), inner_.stride(), tokens, shape().ffn,
                    std::array{packed.mlp.down.input_kind(tokens)});
   add_block(packed.mlp.down, inner_input_, w.post_mlp_norm, tokens, "mlp_all_reduce", clock);
 }
 
 // inner = activation(gate x) * (up x), of the normed x.
-void CpuRunner::gate_up(const GatedMlp& mlp, int ffn, int tokens) {
+void CpuRunner::gate_up(const GatedMlp& mlp, int tokens) {
   set_input(input_, normed_, tokens, {mlp.gate.input_kind(tokens), mlp.up.input_kind(tokens)});
   const Gemm gemm{.w = &mlp.gate,
                   .x = &input_,
                   .y = inner_.data(),
-                  .stride = ffn,
+                  .stride = inner_.stride(),
                   .up = &mlp.up,
                   .activation = shape().activation};
   cpu::multiply(team_, {&gemm, 1});
@@ -437,9 +438,9 @@ void CpuRunner::gate_up(const GatedMlp& mlp, int ffn, int tokens) {
 void CpuRunner::shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock) {
   const GatedMlp& shared = layers_[size_t(l)].shared;
   clock.begin("shared_gate_up");
-  gate_up(shared, shape().shared_ffn, tokens);
+  gate_up(shared, tokens);
   clock.begin("shared_down");
-  inner_input_.set(team_, inner_.data(), shape().shared_ffn, tokens, shape().shared_ffn,
+  inner_input_.set(team_, inner_.data(), inner_.stride(), tokens, shape().shared_ffn,
                    std::array{shared.down.input_kind(tokens)});
   const Gemm down{.w = &shared.down,
                   .x = &inner_input_,
