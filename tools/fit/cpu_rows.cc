@@ -53,6 +53,9 @@ std::vector<RowsModel> rows_models() {
                         .vocab = 1024};
   const LabShape deep{
       .hidden = 384, .layers = 10, .heads = 6, .kv_heads = 3, .ffn = 1024, .vocab = 2048};
+  // Beyond an L3 of 260 MB in 4 bits too.
+  const LabShape tall{
+      .hidden = 1536, .layers = 28, .heads = 24, .kv_heads = 4, .ffn = 4096, .vocab = 16000};
   const std::vector<RowsStep> decode{{1, 100, 1}};
   const std::vector<RowsStep> all{{1, 100, 1}, {2, 100, 1},  {3, 100, 1},  {5, 100, 1},
                                   {8, 100, 1}, {12, 100, 1}, {24, 100, 1}, {48, 100, 1},
@@ -60,6 +63,8 @@ std::vector<RowsModel> rows_models() {
   const std::vector<RowsStep> contexts{{1, 200, 1}, {1, 700, 1}, {1, 3000, 1}, {1, 10000, 1},
                                        {4, 700, 1}, {1, 700, 4}, {1, 700, 50}};
   const std::vector<RowsStep> far{{1, 1500, 1}, {1, 6000, 1}, {1, 12000, 1}, {1, 20000, 1}};
+  const std::vector<RowsStep> large_steps{
+      {1, 100, 1}, {4, 100, 1}, {32, 100, 1}, {1, 0, 200}, {1, 0, 500}};
   const std::vector<KvStorage> f16{KvStorage::f16};
   const std::vector<KvStorage> every{KvStorage::f32, KvStorage::f16, KvStorage::bf16,
                                      KvStorage::int8};
@@ -70,6 +75,7 @@ std::vector<RowsModel> rows_models() {
           {"wide", wide, {Storage::q8_0}, every, contexts},
           {"grouped", grouped, {Storage::q8_0}, every, contexts},
           {"narrow", narrow, {Storage::bf16}, f16, contexts},
+          {"tall", tall, {Storage::bf16, Storage::q8_0, Storage::q4_0}, f16, large_steps},
           {"deep", deep, {Storage::q8_0, Storage::bf16}, every, far}};
 }
 
@@ -138,6 +144,7 @@ void print_step(Lab& lab, Runner& runner, const RowsModel& model, Storage storag
                      {"memory_rate", machine.memory().read_bandwidth.value_or(0)},
                      {"launch", machine.launch.persistent.value_or(0)},
                      {"plain", predictor.bandwidth(sequences)},
+                     {"isa", machine.isa},
                      {"cores", lab.team().size()},
                      {"peak", machine.peak_of(DType::fp32).value_or(0)},
                      {"ops", list}};
