@@ -1,6 +1,6 @@
-// GEMMs alone, linear.cuh and skinny_gemm.cuh: `check` compares them with double precision on the
-// host, `time` prints their rates for the shapes of Llama-3-8B.
-//   cuda_linear_bench check | time
+// GEMMs alone, linear.cuh, prefill_gemm.cuh and skinny_gemm.cuh: `check` compares them with double
+// precision on the host, `time` prints their rates for the shapes of Llama-3-8B.
+//   cuda_linear_bench check | time [FORMAT [TOKENS]]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "bench/cuda_models.h"
+#include "engine/cuda/elementwise/quantize_tokens.cuh"
+#include "engine/cuda/gemm/prefill_gemm.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/pack.cuh"
 
@@ -68,8 +70,35 @@ float value_of(uint16_t bits) {
   return value;
 }
 
-// `linear` null: skinny GEMM.
-void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilogue epilogue) {
+float e4m3_value(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  const float size =
+      exponent ? std::ldexp(8.0f + mantissa, exponent - 10) : std::ldexp(float(mantissa), -9);
+  return bits & 0x80 ? -size : size;
+}
+
+// prefill_fp8: activations in E4M3.
+enum class Kernel { wgmma, skinny, prefill, prefill_fp8 };
+constexpr const char* kKernelNames[] = {"wgmma", "skinny", "prefill", "e4m3"};
+
+// The largest error of a correct GEMM, of the root mean square of the results.
+double error_limit(Kernel kernel, const Weights& w, Epilogue epilogue) {
+  const bool gate = epilogue == Epilogue::gate;
+  // The tensor cores add 32 products of E4M3 to a sum at a time. They cut each addend after 13 bits
+  // below the largest, so a step loses up to 2^-13 of the sum, half of it on average and always
+  // toward zero. The sum grows like the root of the columns, which makes 2/3 over all steps:
+  // columns / 32 * 2^-14 * 2/3. A gate multiplies two such results and rounds to bf16.
+  if (kernel == Kernel::prefill_fp8) {
+    return (gate ? 2 : 1) * (w.columns / 32.0 / 16384 * 2 / 3) + (gate ? 4e-3 : 1e-5);
+  }
+  // Weights with group scales are rounded to bf16 after scaling: up to 2^-8 each, a random walk
+  // over the columns.
+  if (has_group_scale(w.format)) return gate ? 8e-3 : 5e-3;
+  return gate ? 4e-3 : 1e-5;
+}
+
+void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int tokens,
+                Epilogue epilogue) {
   const int padded = Linear::padded(tokens), tile = Linear::tile_tokens(tokens);
   const int columns = (w.columns + 63) / 64 * 64,
             stored = w.tiles.chunks * format_info(w.format).columns;
@@ -87,22 +116,41 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilog
   args.tokens = tokens, args.padded = padded, args.epilogue = epilogue;
   args.bias = epilogue == Epilogue::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
+  const bool quantized = kernel == Kernel::prefill_fp8;
+  DeviceBuffer<uint8_t> bytes(quantized ? x.size() : 1);
+  DeviceBuffer<float> scales(padded);
+  if (quantized) {
+    quantize_tokens(nullptr, {x.data(), bytes.data(), scales.data(), w.columns, padded});
+    args.x = reinterpret_cast<const uint16_t*>(bytes.data());
+  }
   const auto multiply = [&] {
-    linear ? linear->launch(nullptr, {args}, tile) : skinny_gemm(nullptr, w.format, sms(), {args});
+    switch (kernel) {
+      case Kernel::wgmma:
+        return linear.launch(nullptr, {args}, tile);
+      case Kernel::skinny:
+        return skinny_gemm(nullptr, w.format, sms(), {args});
+      case Kernel::prefill:
+        return prefill_gemm(nullptr, w.format, sms(), args);
+      case Kernel::prefill_fp8:
+        return prefill_gemm_fp8(nullptr, sms(), args, scales.data());
+    }
   };
   multiply();
   check(cudaDeviceSynchronize(), "multiplying");
   const std::vector<uint16_t> given = x.host(), activated = out.host();
-  const std::vector<float> found = rows.host();
+  const std::vector<float> found = rows.host(), token_scale = scales.host();
+  const std::vector<uint8_t> e4m3 = bytes.host();
+  const auto value = [&](int column, int token) {
+    return quantized ? token_scale[token] * e4m3_value(e4m3[fp8_at(column, token, padded)])
+                     : value_of(given[wide_at(column, token, padded)]);
+  };
   const auto dot = [&](int row, int token) {
     double sum = 0;
     for (int c = 0; c < w.columns; ++c) {
-      sum += double(weights[size_t(row) * stored + c]) * value_of(given[wide_at(c, token, padded)]);
+      sum += double(weights[size_t(row) * stored + c]) * value(c, token);
     }
     return sum;
   };
-  // Weights with group scales are rounded to bf16 after scaling: up to 2^-8 each, a random walk
-  // over the columns.
   double difference = 0, size = 0;
   for (int i = 0; i < 1500; ++i) {
     const int row = int(i * 7919ll % w.rows), token = int(i * 104729ll / 13 % tokens);
@@ -121,9 +169,7 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilog
     difference += (actual - expected) * (actual - expected), size += expected * expected;
   }
   const double error = std::sqrt(difference / size);
-  const double limit = has_group_scale(w.format)    ? (epilogue == Epilogue::gate ? 8e-3 : 5e-3)
-                       : epilogue == Epilogue::gate ? 4e-3
-                                                    : 1e-5;
+  const double limit = error_limit(kernel, w, epilogue);
   // Repeated launches must give the same bits.
   int changed = 0;
   if (epilogue != Epilogue::add) {
@@ -141,8 +187,8 @@ void check_case(Linear* linear, Weights& w, const char* name, int tokens, Epilog
   const bool passed = error < limit && changed == 0;
   if (!passed) ++failures;
   std::printf(
-      "%-6s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), changed %d %s\n",
-      linear ? "wgmma" : "skinny", name, w.rows, w.columns, tokens, int(epilogue), error, limit,
+      "%-7s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), changed %d %s\n",
+      kKernelNames[int(kernel)], name, w.rows, w.columns, tokens, int(epilogue), error, limit,
       changed, passed ? "ok" : "WRONG");
 }
 
@@ -222,6 +268,71 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
   }
 }
 
+// Prefill GEMM of routed experts: every tile of 256 slots has a matrix and a bias of its own.
+void check_grouped(WeightFormat format, const char* name, int rows, int columns) {
+  constexpr int kExperts = 3, kTiles = 4, kSlots = kTiles * 256;
+  const int lists[1 + kTiles] = {kTiles, 2, 0, 0, 1};
+  DeviceBuffer<int> tiles(1 + kTiles);
+  tiles.copy_from(lists, 1 + kTiles);
+  Weights w(format, kExperts, rows, columns, false), pairs(format, kExperts, rows, columns, true);
+  const int stored = w.tiles.chunks * format_info(format).columns,
+            bias_stride = w.tiles.blocks * 16;
+  DeviceBuffer<uint16_t> x(size_t(kSlots) * columns), out(size_t(kSlots) * (rows / 2 + 64));
+  DeviceBuffer<float> to(size_t(kSlots) * rows), bias(size_t(kExperts) * bias_stride);
+  fill_normal(nullptr, x.data(), x.size(), 78, 1.0f);
+  fill_normal(nullptr, bias.data(), bias.size(), 3, 1.0f, 0.0f);
+  check(cudaDeviceSynchronize(), "filling");
+  const std::vector<float> b = bias.host();
+  const std::vector<uint16_t> given = x.host();
+  for (const bool gate : {true, false}) {
+    Weights& matrix = gate ? pairs : w;
+    LinearArgs args;
+    args.tiles = matrix.tiles, args.row_count = rows, args.matrices = kExperts, args.x = x.data();
+    args.tokens = args.padded = kSlots;
+    args.tile_count = tiles.data(), args.tile_matrix = tiles.data() + 1;
+    args.bias = bias.data(), args.bias_stride = bias_stride;
+    args.epilogue = gate ? Epilogue::gate : Epilogue::store;
+    args.activation = gate ? Activation::clamped_swiglu : Activation::silu;
+    args.rows = to.data(), args.stride = rows, args.out = out.data();
+    out.fill_bytes(0xff), to.fill_bytes(0xff);
+    prefill_gemm(nullptr, format, sms(), args);
+    check(cudaDeviceSynchronize(), "multiplying");
+    const std::vector<uint16_t> activated = out.host();
+    const std::vector<float> found = to.host();
+    double difference = 0, size = 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int expert = lists[1 + tile];
+      const std::vector<float> weights = matrix.plain(expert);
+      for (int i = 0; i < 300; ++i) {
+        const int slot = tile * 256 + i * 37 % 256, row = i * 53 % (gate ? rows / 2 : rows);
+        const auto dot = [&](int of_row) {
+          double sum = b[size_t(expert) * bias_stride + of_row];
+          for (int c = 0; c < columns; ++c) {
+            sum += double(weights[size_t(of_row) * stored + c]) *
+                   value_of(given[wide_at(c, slot, kSlots)]);
+          }
+          return sum;
+        };
+        double expected = 0, actual = 0;
+        if (gate) {
+          const double g = std::min(7.0, dot(row / 8 * 16 + row % 8));
+          const double u = std::clamp(dot(row / 8 * 16 + 8 + row % 8), -7.0, 7.0);
+          expected = g / (1 + std::exp(-1.702 * g)) * (u + 1);
+          actual = value_of(activated[wide_at(row, slot, kSlots)]);
+        } else {
+          expected = dot(row), actual = found[size_t(slot) * rows + row];
+        }
+        difference += (actual - expected) * (actual - expected), size += expected * expected;
+      }
+    }
+    const double error = std::sqrt(difference / size);
+    const double limit = error_limit(Kernel::prefill, w, args.epilogue);
+    if (!(error < limit)) ++failures;
+    std::printf("grouped %-5s %5d x %5d gate %d: error %.2e (limit %.0e) %s\n", name, rows, columns,
+                gate, error, limit, error < limit ? "ok" : "WRONG");
+  }
+}
+
 void check_all() {
   for (const auto& [format, name] : kFormats) {
     Linear linear(format, sms());
@@ -229,14 +340,21 @@ void check_all() {
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
       for (const int tokens : {1, 9, 16, 17, 32, 64, 100, 200, 520}) {
-        for (Linear* which : {&linear, static_cast<Linear*>(nullptr)}) {
-          if (!which && tokens > skinny_gemm_max_tokens(format)) continue;
-          check_case(which, w, name, tokens, Epilogue::store);
-          check_case(which, w, name, tokens, Epilogue::add);
-          check_case(which, pairs, name, tokens, Epilogue::gate);
+        for (const Kernel kernel :
+             {Kernel::wgmma, Kernel::skinny, Kernel::prefill, Kernel::prefill_fp8}) {
+          if (kernel == Kernel::skinny && tokens > skinny_gemm_max_tokens(format)) continue;
+          if (kernel >= Kernel::prefill && tokens <= 128) continue;
+          if (kernel == Kernel::prefill_fp8 &&
+              (format != WeightFormat::fp8 || columns < 1024 || columns % 128)) {
+            continue;
+          }
+          check_case(kernel, linear, w, name, tokens, Epilogue::store);
+          check_case(kernel, linear, w, name, tokens, Epilogue::add);
+          check_case(kernel, linear, pairs, name, tokens, Epilogue::gate);
         }
       }
     }
+    check_grouped(format, name, 784, 576);
     for (const auto& [rows, columns] : {std::pair(512, 512), {784, 144}, {4096, 768}}) {
       check_experts(format, name, rows, columns);
     }
@@ -264,9 +382,11 @@ struct Timer {
   cudaEvent_t start, stop;
 };
 
-void time_all() {
+// `only_format` empty: all formats; `only_tokens` 0: all numbers of tokens.
+void time_all(const std::string& only_format, int only_tokens) {
   Timer timer;
   for (const auto& [format, name] : kFormats) {
+    if (!only_format.empty() && only_format != name) continue;
     constexpr int kLayers = 6;
     Linear linear(format, sms());
     Weights qkv(format, kLayers, 6144, 4096, false), out(format, kLayers, 4096, 4096, false);
@@ -287,6 +407,7 @@ void time_all() {
                           {"gate_up", &gate_up, Epilogue::gate},
                           {"down", &down, Epilogue::add}};
     for (const int tokens : {1, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
+      if (only_tokens && only_tokens != tokens) continue;
       const auto one = [&](const Case& c, int layer) {
         LinearArgs args;
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
@@ -346,7 +467,10 @@ void time_all() {
 
 int run(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  if (count > 1 && std::string(words[1]) == "time") return time_all(), 0;
+  if (count > 1 && std::string(words[1]) == "time") {
+    time_all(count > 2 ? words[2] : "", count > 3 ? std::atoi(words[3]) : 0);
+    return 0;
+  }
   check_all();
   return report_failures();
 }

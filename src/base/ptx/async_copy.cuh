@@ -1,6 +1,7 @@
 // Asynchronous copies from global to shared memory: cp.async (a few bytes per thread), bulk copies
-// and tensor copies (one thread copies kilobytes, an mbarrier counts the bytes), prefetches into
-// L2, and the fences between ordinary accesses and the asynchronous proxy.
+// and tensor copies (one thread copies kilobytes, an mbarrier counts the bytes); bulk stores and
+// reductions from shared to global memory; prefetches into L2, and the fences between ordinary
+// accesses and the asynchronous proxy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -49,6 +50,44 @@ __device__ inline void cp_async_bulk_tensor_3d(void* to, const void* map, int x,
       "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
+}
+
+// Bulk stores from shared to global memory. The calling thread closes a group of them with
+// cp_async_bulk_commit(). Writes to the shared memory they read need fence_proxy_async_shared() and
+// a barrier before.
+__device__ inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+// Stores the box of tensor map `map` whose corner is (x, y), or adds it to what is there, one
+// addition per element. What lies outside the tensor is not written.
+__device__ inline void cp_async_bulk_tensor_store_2d(const void* map, int x, int y,
+                                                     const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(x), "r"(y), "r"(shared_address(from))
+      : "memory");
+}
+__device__ inline void cp_async_bulk_tensor_add_2d(const void* map, int x, int y,
+                                                   const void* from) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%0, {%1, %2}], [%3];" ::
+          "l"(map),
+      "r"(x), "r"(y), "r"(shared_address(from))
+      : "memory");
+}
+__device__ inline void cp_async_bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until at most kPending groups of the calling thread still have to read shared memory, or until
+// all its stores are done.
+template <int kPending>
+__device__ inline void cp_async_bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+__device__ inline void cp_async_bulk_wait_all() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // Prefetches into L2: one line, or a contiguous range by the bulk engine.

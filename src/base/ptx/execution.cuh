@@ -11,6 +11,12 @@ __device__ inline void bar_sync(int threads) {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "r"(threads) : "memory");
 }
 
+// Arrives at a named barrier without waiting; `threads` counts those that wait too.
+template <int kBarrier>
+__device__ inline void bar_arrive(int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kBarrier), "r"(threads) : "memory");
+}
+
 // Changes the registers per thread of the calling warpgroup. Only in RIDGE_HOPPER code.
 template <int kRegisters>
 __device__ inline void setmaxnreg_inc() {

@@ -74,6 +74,15 @@ __device__ inline uint4 ldmatrix_x4(uint32_t row_address) {
   return a;
 }
 
+// Stores four 8 x 8 matrices of 16-bit elements, which the warp holds like D, transposed: columns
+// become rows of 16 bytes. Lane l passes the shared address of row l % 8 of matrix l / 8.
+__device__ inline void stmatrix_x4_trans(uint32_t row_address, const uint32_t (&d)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address),
+      "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
+      : "memory");
+}
+
 // Transposes an 8 x 8 matrix of 16-bit elements that the warp holds, one register per lane.
 __device__ inline void movmatrix_trans(uint32_t& fragment) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(fragment));

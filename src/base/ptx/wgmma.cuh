@@ -98,7 +98,15 @@ __device__ inline void wgmma_bf16_rs(float (&d)[kColumns / 2], const uint32_t (&
 #undef RIDGE_A
 }
 
-// The same with A in shared memory.
+// E4M3 with N of 256, A in registers. Each register holds four consecutive k: 4 t .. 4 t + 3, and
+// 16 more in a[2], a[3].
+__device__ inline void wgmma_e4m3_rs_n256(float (&d)[128], const uint32_t (&a)[4],
+                                          uint64_t b_descriptor, bool add) {
+  RIDGE_WGMMA("n256k32.f32.e4m3.e4m3", 128, "+f", "{%128, %129, %130, %131}", "%132", "%133",
+              ", 1, 1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
+}
+
+// bf16 with A in shared memory.
 template <int kColumns>
 __device__ inline void wgmma_bf16_ss(float (&d)[kColumns / 2], uint64_t a_descriptor,
                                      uint64_t b_descriptor, bool add) {

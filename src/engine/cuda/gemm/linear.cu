@@ -1,9 +1,9 @@
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "engine/cuda/gemm/linear_layout.cuh"
+#include "engine/cuda/gemm/prefill_gemm.cuh"
+#include "engine/cuda/gemm/tensor_map.cuh"
 
 namespace ridge::cuda {
 
@@ -29,37 +29,6 @@ Launch launch_of(WeightFormat format) {
       return launch_linear_format<WeightFormat::nf4>;
   }
   throw Error("no GEMM for this format");
-}
-
-// Looked up at run time: a program linked with the driver would not start where there is none.
-PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found),
-        "looking up cuTensorMapEncodeTiled");
-  if (found != cudaDriverEntryPointSuccess) throw Error("the driver has no tensor maps");
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
-
-// Tensor map of the weights: boxes of 8 blocks x one or two steps of K, in units of 8 bytes.
-CUtensorMap weight_map(WeightFormat format, const LinearArgs& args, int tile_tokens) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = tensor_map_encoder();
-  const FormatInfo info = format_info(format);
-  const uint64_t row = uint64_t(args.tiles.chunks) * info.chunk_bytes;
-  const cuuint64_t sizes[] = {row / 8, cuuint64_t(args.tiles.blocks), cuuint64_t(args.matrices)};
-  const cuuint64_t strides[] = {row, args.tiles.stride};
-  const int step = kStepColumns / info.columns * info.chunk_bytes;
-  const cuuint32_t box[] = {cuuint32_t(box_steps(format, tile_tokens) * step / 8), kTileBlocks, 1};
-  const cuuint32_t steps[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 3,
-             const_cast<uint8_t*>(args.tiles.data + args.tiles.stride * args.matrix), sizes,
-             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) throw Error("the driver refused a tensor map ({})", int(result));
-  return map;
 }
 
 // Whether and how K is split.
@@ -111,11 +80,15 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     const int columns = args.tiles.chunks * format_info(format_).columns;
     args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
     args.k_steps = (columns + kStepColumns - 1) / kStepColumns;
-    args.weights = weight_map(format_, args, tile_tokens);
+    args.weights = weight_map(format_, args.tiles, args.matrix, args.matrices, kTileBlocks,
+                              box_steps(format_, tile_tokens) * kStepColumns);
     args.partials = partials_.data();
     args.ready = ready_.data();
     args.epoch = ++epoch_;
     choose_split(args, args.padded / tile_tokens, tile_tokens, sms_);
+  }
+  if (count == 1 && has_prefill_gemm(chain.ops[0], tile_tokens)) {
+    return prefill_gemm(stream, format_, sms_, chain.ops[0]);
   }
   launch_of(format_)(stream, sms_, tile_tokens, chain);
   barrier_base_ += unsigned(sms_ * (chain.count - 1));

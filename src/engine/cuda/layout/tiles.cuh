@@ -63,6 +63,15 @@ __host__ __device__ constexpr size_t wide_at(int k, int token, int tokens) {
          k % 8;
 }
 
+// Activations in E4M3 for wgmma with weights in fp8, one byte each: core matrices of 8 tokens x 16
+// columns, [k / 128][token / 8][k % 128 / 16][token % 8][16]. The 16 columns lie in the order in
+// which a lane's words of a weight tile hold them: 0, 1, 8, 9, 2, 3, 10, 11, ...
+__host__ __device__ constexpr size_t fp8_at(int k, int token, int tokens) {
+  const int c = k % 16;
+  return (size_t(k / 128) * (tokens / 8) + token / 8) * 1024 + k % 128 / 16 * 128 + token % 8 * 16 +
+         c % 8 / 2 * 4 + c / 8 * 2 + c % 2;
+}
+
 // A page of the KV cache, for one layer and KV head: K of 16 tokens, then V.
 constexpr int kPageTokens = 16;
 // Whether an element is one byte, with a scale per token and head.

@@ -1,0 +1,74 @@
+#include "base/ptx/execution.cuh"
+#include "base/ptx/hopper.cuh"
+#include "engine/cuda/attention/kv_page.cuh"
+#include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/quantize_tokens.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+#ifdef RIDGE_HOPPER
+constexpr int kWarps = kThreads / 32;
+
+// Largest magnitude of two bf16 in each half, as bits: they order like the values.
+__device__ uint32_t magnitudes(uint4 v) {
+  constexpr uint32_t kNoSign = 0x7fff7fffu;
+  return max_u16x2(max_u16x2(v.x & kNoSign, v.y & kNoSign),
+                   max_u16x2(v.z & kNoSign, v.w & kNoSign));
+}
+#endif
+
+// One block for the 8 tokens of a core matrix. Lane l has token l % 8 and 16 of 64 columns. The
+// block reads its tokens twice, the second time mostly from L2.
+__global__ void __launch_bounds__(kThreads, 2)
+    quantize_tokens_kernel(const __grid_constant__ QuantizeTokensArgs a) {
+#ifdef RIDGE_HOPPER
+  __shared__ uint32_t largest[kWarps][8];
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token = lane % 8;
+  const auto load = [&](int step, int half) {
+    const uint16_t* from =
+        a.x + wide_at(step * 64 + lane / 8 * 16 + half * 8, int(blockIdx.x) * 8 + token, a.padded);
+    return *reinterpret_cast<const uint4*>(from);
+  };
+  uint32_t magnitude = 0;
+#pragma unroll 4
+  for (int step = warp; step < a.columns / 64; step += kWarps) {
+    magnitude =
+        max_u16x2(magnitude, max_u16x2(magnitudes(load(step, 0)), magnitudes(load(step, 1))));
+  }
+  magnitude = max_u16x2(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, 8));
+  magnitude = max_u16x2(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, 16));
+  if (lane < 8) largest[warp][lane] = max(magnitude & 0xffffu, magnitude >> 16);
+  __syncthreads();
+  magnitude = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) magnitude = max(magnitude, largest[w][token]);
+  const Quantization quantized = quantization<KvFormat::fp8>(bf16_value(uint16_t(magnitude)));
+  if (warp == 0 && lane < 8) a.scale[blockIdx.x * 8 + lane] = quantized.scale;
+  const auto pair = [&](uint32_t bits) {
+    return quantize_pair<KvFormat::fp8>(bf16_value(uint16_t(bits)) * quantized.factor,
+                                        bf16_value(uint16_t(bits >> 16)) * quantized.factor);
+  };
+#pragma unroll 4
+  for (int step = warp; step < a.columns / 64; step += kWarps) {
+    const uint4 low = load(step, 0), high = load(step, 1);
+    *reinterpret_cast<uint4*>(
+        a.out + fp8_at(step * 64 + lane / 8 * 16, int(blockIdx.x) * 8 + token, a.padded)) = {
+        pair(low.x) | pair(high.x) << 16, pair(low.y) | pair(high.y) << 16,
+        pair(low.z) | pair(high.z) << 16, pair(low.w) | pair(high.w) << 16};
+  }
+#endif
+}
+
+}  // namespace
+
+void quantize_tokens(cudaStream_t stream, const QuantizeTokensArgs& args) {
+  [[maybe_unused]] static const bool ready = prefer_max_shared_memory(quantize_tokens_kernel);
+  launch_dependent(quantize_tokens_kernel, dim3(args.padded / 8), kThreads, 0, stream, args);
+}
+
+}  // namespace ridge::cuda

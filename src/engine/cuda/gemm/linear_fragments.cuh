@@ -1,0 +1,31 @@
+// A operands of wgmma from weight tiles in shared memory.
+#pragma once
+
+#include "engine/cuda/layout/dequantize.cuh"
+
+namespace ridge::cuda {
+
+// Dequantizes a warp's 16 rows x 64 columns into A fragments.
+template <WeightFormat kFormat>
+__device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block, int lane) {
+  constexpr FormatInfo kInfo = format_info(kFormat);
+  constexpr int kSteps = kInfo.columns / 16;
+#pragma unroll
+  for (int c = 0; c < 4 / kSteps; ++c) {
+    const uint8_t* chunk = block + c * kInfo.chunk_bytes;
+    const uint4 words = reinterpret_cast<const uint4*>(chunk)[lane];
+    __half2 scale = {};
+    if (kInfo.chunk_bytes > 512) {
+      scale = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+    }
+    uint32_t unpacked[kSteps][4];
+    dequantize_chunk<kFormat>(words, scale, unpacked);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[c * kSteps + k][r] = unpacked[k][r];
+    }
+  }
+}
+
+}  // namespace ridge::cuda

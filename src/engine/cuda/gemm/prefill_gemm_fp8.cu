@@ -1,0 +1,10 @@
+#include "engine/cuda/gemm/prefill_gemm_kernel.cuh"
+
+namespace ridge::cuda::prefill {
+
+template void launch<WeightFormat::fp8, false>(cudaStream_t stream, int sms,
+                                               const PrefillGemmArgs& args);
+template void launch<WeightFormat::fp8, true>(cudaStream_t stream, int sms,
+                                              const PrefillGemmArgs& args);
+
+}  // namespace ridge::cuda::prefill
