@@ -1,5 +1,6 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
+#include "engine/cuda/attention/kv_page.cuh"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
@@ -76,18 +77,46 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constan
 // token's 128 has the columns 8 (t + 128 g), g < kGroups, and following.
 constexpr int kTileTokens = 4, kTokenThreads = kThreads / kTileTokens;
 
-// The sum over the threads of each token.
-__device__ float token_sum(float value, int token) {
-  __shared__ float warp_sums[kWarps][kTileTokens];
+// value combined over the threads of each token, in a fixed order.
+template <typename Combine>
+__device__ float reduce_token(float value, int token, const Combine& combine) {
+  __shared__ float of_warp[kWarps][kTileTokens];
   for (int offset = 16; offset >= kTileTokens; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
   }
-  __syncthreads();  // an earlier sum has been read
-  if (threadIdx.x % 32 < kTileTokens) warp_sums[threadIdx.x / 32][token] = value;
+  __syncthreads();  // an earlier result has been read
+  if (threadIdx.x % 32 < kTileTokens) of_warp[threadIdx.x / 32][token] = value;
   __syncthreads();
   value = 0;
-  for (int w = 0; w < kWarps; ++w) value += warp_sums[w][token];
+  for (int w = 0; w < kWarps; ++w) value = combine(value, of_warp[w][token]);
   return value;
+}
+__device__ float token_sum(float value, int token) {
+  return reduce_token(value, token, [](float a, float b) { return a + b; });
+}
+__device__ float token_max(float value, int token) {
+  return reduce_token(value, token, [](float a, float b) { return fmaxf(a, b); });
+}
+
+__device__ float largest(float4 v) {
+  return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+// Eight columns of a token as E4M3. In fp8_at() the pairs of columns 0 to 7 alternate with those of
+// 8 to 15, which the thread of lane ^ kTileTokens has: each writes half of the 16 bytes.
+__device__ void store_fp8(const RmsNormArgs& a, int group, int token, float4 low, float4 high,
+                          float factor, bool valid) {
+  const auto pair = [&](float x, float y) {
+    return quantize_pair<KvFormat::fp8>(x * factor, y * factor);
+  };
+  const uint32_t first = pair(low.x, low.y) | pair(low.z, low.w) << 16;
+  const uint32_t second = pair(high.x, high.y) | pair(high.z, high.w) << 16;
+  const bool upper = group % 2;  // columns 8 to 15
+  const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? first : second, kTileTokens);
+  const uint32_t from_low = upper ? other : first, from_high = upper ? second : other;
+  if (!valid) return;
+  *reinterpret_cast<uint2*>(a.fp8_out + fp8_at(group / 2 * 16, token, a.padded) + upper * 8) = {
+      __byte_perm(from_low, from_high, 0x5410), __byte_perm(from_low, from_high, 0x7632)};
 }
 
 template <int kGroups>
@@ -132,6 +161,21 @@ __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2)
     const float4 w = load_float4(a.norm, i);
     x = {x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w};
   });
+  if (a.fp8_out) {
+    float magnitude = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      magnitude = fmaxf(magnitude, fmaxf(largest(v[g][0]), largest(v[g][1])));
+    }
+    const Quantization quantized = quantization<KvFormat::fp8>(token_max(magnitude, token));
+    if (thread == 0 && groups) a.token_scale[at] = quantized.scale;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int i = thread + g * kTokenThreads;
+      store_fp8(a, i, at, v[g][0], v[g][1], quantized.factor, i < groups);
+    }
+    return;
+  }
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
     const int i = thread + g * kTokenThreads;
@@ -159,7 +203,7 @@ void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
   // stands beside a token changes no bit of it.
   constexpr int kManyTokens = 65;
   const int groups = (args.hidden / 8 + kTokenThreads - 1) / kTokenThreads;
-  if (args.count >= kManyTokens && args.hidden % 8 == 0 && groups <= 8) {
+  if (args.count >= kManyTokens && args.hidden % 8 == 0 && args.hidden <= 8 * 8 * kTokenThreads) {
     if (groups <= 2) return launch_tiles<2>(stream, args);
     if (groups <= 4) return launch_tiles<4>(stream, args);
     return launch_tiles<8>(stream, args);

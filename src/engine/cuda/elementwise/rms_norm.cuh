@@ -16,17 +16,23 @@ struct ExpertOutputs {
   int top_k;
 };
 
+constexpr int kMaxFp8Hidden = 8192;
+
 // For each of `count` rows:
 //   residual += added, or the combined expert outputs; normed by added_norm first where given
-//   out = RMSNorm(residual) * norm
+//   out = RMSNorm(residual) * norm, in bf16 or with a scale per row in E4M3
 struct RmsNormArgs {
-  float* residual;            // [token][hidden]
-  const int* rows;            // [count]: tokens to norm; null: token i is row i
-  const float* added;         // [token][hidden]; null: nothing
-  ExpertOutputs experts;      // at most one of `added` and `experts` is set
-  const float* added_norm;    // [hidden]; null: no norm of what is added
-  const float* norm;          // [hidden]
-  uint16_t* out;              // bf16 at wide_at(column, i, padded)
+  float* residual;          // [token][hidden]
+  const int* rows;          // [count]: tokens to norm; null: token i is row i
+  const float* added;       // [token][hidden]; null: nothing
+  ExpertOutputs experts;    // at most one of `added` and `experts` is set
+  const float* added_norm;  // [hidden]; null: no norm of what is added
+  const float* norm;        // [hidden]
+  uint16_t* out;            // bf16 at wide_at(column, i, padded)
+  // Instead of `out`: E4M3 at fp8_at(column, i, padded), to be multiplied by token_scale[i]. At
+  // least 64 rows; hidden: a multiple of 128, at most kMaxFp8Hidden. Null: none.
+  uint8_t* fp8_out;
+  float* token_scale;
   int hidden, count, padded;  // hidden: a multiple of 4
   float eps;
 };

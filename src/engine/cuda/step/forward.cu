@@ -3,6 +3,8 @@
 
 #include "engine/cuda/elementwise/argmax.cuh"
 #include "engine/cuda/elementwise/embedding.cuh"
+#include "engine/cuda/elementwise/quantize_tokens.cuh"
+#include "engine/cuda/gemm/prefill_gemm.cuh"
 #include "engine/cuda/step/forward.cuh"
 
 namespace ridge::cuda {
@@ -95,6 +97,7 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, in
   step_.path = forward_path(s, kernels_, tokens);
   step_.tokens = tokens, step_.padded = Linear::padded(tokens);
   step_.tile = Linear::tile_tokens(tokens);
+  step_.fp8_products = uses_fp8_products(s, w_.format, kernels_, tokens, sms_);
   if (s.experts > 0) {
     step_.skinny_experts = uses_skinny_experts(s, kernels_, tokens);
     step_.slot_tile = expert_tile(s, kernels_, tokens);
@@ -239,6 +242,7 @@ void Forward::logits(cudaStream_t stream, const PendingAdd& pending) {
   RmsNormArgs norm = norm_args(VectorKind::final_norm, 0, pending);
   norm.rows = step_.logit_tokens;
   norm.count = step_.logit_rows, norm.padded = Linear::padded(step_.logit_rows);
+  norm.fp8_out = nullptr;
   timer_.mark(stream, "final_norm");
   rms_norm(stream, norm);
   timer_.mark(stream, "lm_head");
@@ -336,6 +340,7 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
 void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
                    LinearArgs args) {
   args = gemm_args(m, index, x, args);
+  if (step_.fp8_products && &m != &w_.head) return fp8_gemm(stream, args);
   const bool grouped = args.tile_count != nullptr;
   if (portable_gemm_) {
     const int portable_tile = grouped ? step_.slot_tile : PortableGemm::tile_tokens(args.tokens);
@@ -347,6 +352,17 @@ void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint
   const int tile = grouped ? step_.slot_tile : Linear::tile_tokens(args.tokens);
   Linear& linear = m.format == w_.format ? *linear_ : *router_;
   linear.launch(stream, &args, 1, tile);
+}
+
+void Forward::fp8_gemm(cudaStream_t stream, const LinearArgs& gemm) {
+  LinearArgs args = gemm;
+  if (args.x != b_.x) {  // the norms write E4M3 themselves
+    const int columns = args.tiles.chunks * format_info(WeightFormat::fp8).columns;
+    uint8_t* const quantized = reinterpret_cast<uint8_t*>(b_.qkv);
+    quantize_tokens(stream, {args.x, quantized, b_.token_scale, columns, args.padded});
+    args.x = reinterpret_cast<const uint16_t*>(quantized);
+  }
+  prefill_gemm_fp8(stream, sms_, args, b_.token_scale);
 }
 
 }  // namespace ridge::cuda

@@ -57,6 +57,7 @@ class Forward {
   struct Step {
     StepPath path = StepPath::per_operator;
     int tokens = 0, padded = 0, tile = 0;  // tile: tokens of a GEMM's tile
+    bool fp8_products = false;
     bool skinny_experts = false;
     int slot_tile = 0, slots = 0;
     int logit_rows = 0, first_row = 0;
@@ -108,6 +109,8 @@ class Forward {
   ExpertRouting routing() const;
   PendingAdd pending_block_output(VectorKind post_norm, int layer) const;
   PendingAdd pending_experts(int layer) const;
+  // fp8 products: x is quantized, by the norm before or here.
+  void fp8_gemm(cudaStream_t stream, const LinearArgs& args);
   // Queues one GEMM by the kernel for its number of tokens.
   void gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x, LinearArgs args);
 

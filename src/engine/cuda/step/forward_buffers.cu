@@ -33,6 +33,7 @@ ForwardBuffers::ForwardBuffers(Workspace& workspace, const ModelShape& s,
       s.post_norms || s.partial_sums ? workspace.take<float>(tokens * s.hidden) : nullptr;
   squares = workspace.take<float>(size_t(Linear::kMaxChainedTokens) * (s.hidden / 128 + 1));
   x = activations(tokens, s.hidden);
+  token_scale = workspace.take<float>(tokens);
   q = workspace.take<uint16_t>(tokens * q_columns);
   attended = activations(tokens, q_columns);
   activated = activations(tokens, s.ffn);

@@ -16,10 +16,11 @@ struct ForwardBuffers {
   ForwardBuffers(Workspace& workspace, const ModelShape& shape, const StepBounds& bounds);
 
   float* residual;      // [token][hidden]
-  float* qkv;           // [token][qkv rows]
+  float* qkv;           // [token][qkv rows]; after attention, E4M3 inputs of out and down
   float* block_output;  // [token][hidden], with post-norms or ranks: what the next norm adds
   float* squares;       // [column tile][token], of the residual: fused_layer
-  uint16_t* x;          // normed residual
+  uint16_t* x;          // normed residual; with fp8 products in E4M3, at fp8_at
+  float* token_scale;   // [token], of activations in E4M3
   uint16_t* q;          // [token][heads * head_dim], plain rows
   uint16_t* attended;
   uint16_t* activated;  // of the dense MLP

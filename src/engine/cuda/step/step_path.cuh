@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_shared_memory.cuh"
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/kernel_set.h"
@@ -74,6 +77,25 @@ inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightF
     return StepPath::decode_kernel;
   }
   return forward_path(s, device.kernels, tokens);
+}
+
+// Whether a step's dense GEMMs multiply in fp8: E4M3 weights by activations quantized to E4M3 with
+// a scale per token, at twice the rate of bf16 activations. That costs accuracy (about 3 % of a
+// GEMM's result, docs/batched-steps.md), as in every engine that runs fp8 checkpoints this way, so
+// only prompts do it: steps whose narrowest GEMMs (out, down) fill the SMs with tiles.
+// RIDGE_CUDA_FP8_PRODUCTS=off in the environment keeps activations in bf16.
+inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSet kernels,
+                              int tokens, int sms) {
+  const char* const setting = std::getenv("RIDGE_CUDA_FP8_PRODUCTS");
+  if (setting && std::string_view(setting) == "off") return false;
+  const int q_columns = s.heads * s.head_dim, qkv_rows = q_columns + 2 * s.kv_heads * s.head_dim;
+  const bool covered = kernels == KernelSet::hopper && format == WeightFormat::fp8 &&
+                       s.experts == 0 && s.hidden % 128 == 0 && q_columns % 128 == 0 &&
+                       s.ffn % 128 == 0 && s.hidden <= kMaxFp8Hidden &&
+                       std::min({s.hidden, q_columns, s.ffn}) >= 1024 &&
+                       s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
+  const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
+  return covered && tiles >= 0.9 * sms;
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.
