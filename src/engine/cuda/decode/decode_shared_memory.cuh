@@ -18,8 +18,8 @@ constexpr int kMaxStages = 16;
 // Copies of a stage in flight per SM. 3 x 16 KB x 132 SMs = 6.3 MB, 1.3 us at 4.7 TB/s: the latency
 // of HBM under load. With 12, Llama-3-8B took 3.91 ms instead of 3.68: copies queue at the memory,
 // SMs get unequal shares, and small reads between operators wait behind them.
-// cp.async of the portable kernels, 2, 3 and 4 copies: bf16 3.99, 3.61 and 3.53 ms,
-// int4 1.327, 1.337 and 1.356.
+// cp.async of the portable kernels, 2, 3 and 4 copies: bf16 3.99, 3.61 and 3.55 ms, int4 1.33, 1.34
+// and 1.36.
 constexpr int copies_in_flight(WeightFormat format, KernelSet kernels) {
   if (kernels == KernelSet::hopper) return 3;
   return format == WeightFormat::bf16 ? 4 : has_group_scale(format) ? 2 : 3;
