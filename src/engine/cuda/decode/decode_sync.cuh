@@ -118,12 +118,13 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
     }
   }
   if (kind == OpKind::out || kind == OpKind::down) {
-    if (kVariant != DecodeVariant::gemma || !args.post_attn_norm) return;
-    for (int copy = 0; copy < kSquareCopies; ++copy) {
-      float* squares = output_squares_of<kRows>(args, kind, copy);
-      for (int i = blockIdx.x * 32 + lane; i < args.hidden / kBlockRows * kRows;
-           i += gridDim.x * 32) {
-        __stcg(squares + i, __uint_as_float(kNotReadySum));
+    if constexpr (kVariant == DecodeVariant::gemma) {
+      const int count = args.post_attn_norm ? args.hidden / kBlockRows * kRows : 0;
+      for (int copy = 0; copy < kSquareCopies; ++copy) {
+        float* squares = output_squares_of<kRows>(args, kind, copy);
+        for (int i = blockIdx.x * 32 + lane; i < count; i += gridDim.x * 32) {
+          __stcg(squares + i, __uint_as_float(kNotReadySum));
+        }
       }
     }
     return;
