@@ -213,9 +213,9 @@ struct AttentionCost {
   LabBand materialised_s, tiled_s;
 };
 
-// Time 50 % above the expected one belongs to the band: the stack's shares were taken on a CPU with
-// AVX-512, whose registers hold twice the tile.
-AttentionCost attention_cost(const Lab& lab, int n) {
+// Time 50 % above the expected one belongs to the band: attention's figures are those of the
+// nearest instruction set that the stack has.
+AttentionCost attention_cost(Lab& lab, int n) {
   AttentionShape shape;
   shape.heads = shape.kv_heads = kAttnHeads;
   shape.head_dim = shape.v_head_dim = kAttnDim;
@@ -223,6 +223,7 @@ AttentionCost attention_cost(const Lab& lab, int n) {
   AttentionCost cost;
   Op tiled = attention_part(0, 0, 0);
   tiled.work = cost.tiled = flash_attention_work(shape, {1, double(n), 0});
+  tiled.shape = BatchedAttention{shape, {1, double(n), 0}};
   cost.tiled_s = expected_seconds(lab, tiled, cost.tiled.device_bytes());
   const double scores = blocked_pairs(n) * kAttnHeads, bytes = 4 * scores;
   const double operands = 4.0 * n * kAttnWidth;

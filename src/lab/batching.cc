@@ -1,14 +1,16 @@
-// A batch shares each read of the weights: throughput grows with it until arithmetic decides.
+// A batch shares each read of the weights: throughput grows with it until arithmetic decides, or
+// until the KV cache holds no more sequences.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/units.h"
+#include "engine/account/bench_steps.h"
 #include "engine/account/roof_system.h"
 #include "lab/catalogue.h"
 #include "lab/lab_curves.h"
-#include "lab/lab_engine.h"
+#include "lab/lab_serving.h"
 #include "predict/memory.h"
 
 namespace ridge {
@@ -30,13 +32,53 @@ std::string kv_cliff(const Runner& runner, const System& system) {
   return text + ".";
 }
 
+// Requests that arrive together, served with room for all of their keys and values, and with room
+// for `held` of them: beyond that the scheduler takes the pages of the last sequences away and
+// computes those again later.
+struct KvCliff {
+  LabSeries wide, narrow;
+  int held = 0, preemptions = 0;
+
+  const LabPoint& last() const { return narrow.points.back(); }
+};
+
+KvCliff measure_kv_cliff(Lab& lab) {
+  const int held = lab.sized(2, 8, 16), most = 3 * held, prompt = 16;
+  const int output = lab.sized(16, 48, 112), length = prompt + output;
+  LabServer server(
+      lab, {.cache_tokens = most * length, .max_tokens = most * prompt, .max_sequences = most});
+  KvCliff cliff{{"served, room for all", {}}, {fmt::format("served, room for {}", held), {}}, held};
+  const ServingValue rate{"tokens/s", [&](const LabServing& run) {
+                            double tokens = 0;
+                            for (const LabServed& r : run.requests)
+                              tokens += double(r.tokens.size());
+                            return tokens / run.seconds;
+                          }};
+  for (const int count : {held / 2, held, 2 * held, most}) {
+    std::vector<LabRequest> requests;
+    for (int i = 0; i < count; ++i) {
+      requests.push_back({some_tokens(prompt, server.vocab(), uint32_t(i) + 21), output, 0});
+    }
+    SchedulerOptions options = server.options();
+    options.prefix_cache = false;
+    for (LabSeries* series : {&cliff.wide, &cliff.narrow}) {
+      lab.step(fmt::format("{} requests, {}", count, series->name));
+      server.limit_cache(series == &cliff.narrow ? held * length : 0);
+      const ServingComparison runs = server.compare(requests, options, {&rate, 1});
+      series->points.push_back(runs.point(count, rate.of));
+      if (series == &cliff.narrow) cliff.preemptions = runs.typical().preemptions;
+    }
+  }
+  return cliff;
+}
+
 LabResult run_batching(Lab& lab) {
   LabResult result;
   result.x = {"sequences", true, 0, 0};
   result.y = {"tokens/s", true, 0, 0};
   const int most = lab.sized(4, 64, 1024), context = 64;
   lab.step("making weights");
-  const auto runner = lab_runner(
+  auto runner = lab_runner(
       lab, lab_shape(lab), lab_format(lab, Storage::bf16),
       {.cache_tokens = most * (context + 16), .max_tokens = most, .max_sequences = most});
   LabPredictor predictor(lab, *runner);
@@ -76,7 +118,19 @@ LabResult run_batching(Lab& lab) {
           : fmt::format("Memory was predicted to decide up to batch {}, so no ridge is in reach.",
                         most));
   result.notes.push_back(kv_cliff(*runner, predictor.system()));
-  result.series = {std::move(series)};
+  runner.reset();
+  KvCliff cliff = measure_kv_cliff(lab);
+  const LabPoint &room = cliff.wide.points.back(), &none = cliff.last();
+  result.sentence += fmt::format(
+      " Where the KV cache holds {} sequences, {:.0f} at once give {} tokens/s instead of {} "
+      "(predicted {} and {}).",
+      cliff.held, none.x, pretty_number(none.measured), pretty_number(room.measured),
+      pretty_number(none.band.expected), pretty_number(room.band.expected));
+  result.notes.push_back(fmt::format(
+      "With too little room the scheduler took the pages of {} sequences away and computed them "
+      "again.",
+      cliff.preemptions));
+  result.series = {std::move(series), std::move(cliff.wide), std::move(cliff.narrow)};
   return result;
 }
 
@@ -91,7 +145,7 @@ const Experiment kBatchingExperiment{
     "ridge predict -m llama-3-8b -M h200 -b 1,8,64,512 -c 128",
     run_batching,
     run_batching,
-    4,
+    12,
     {60e6, 160e6, 2e9, 30e9}};
 
 }  // namespace ridge

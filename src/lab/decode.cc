@@ -36,7 +36,7 @@ std::vector<DecodeModel> decode_models(const Lab& lab) {
       .hidden = 1024, .layers = 16, .heads = 16, .kv_heads = 4, .ffn = 4096, .vocab = 16384};
   return {{small, formats({Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0})},
           {medium, formats({Storage::bf16, Storage::q8_0, Storage::q4_0})},
-          {large, formats({Storage::q8_0, Storage::q4_0})}};
+          {large, formats({Storage::bf16, Storage::q8_0, Storage::q4_0})}};
 }
 
 LabResult run_decode(Lab& lab) {
@@ -112,6 +112,6 @@ const Experiment kDecodeExperiment{
     run_decode,
     run_decode,
     7,
-    {60e6, 900e6, 2e9, 30e9}};
+    {60e6, 1100e6, 2e9, 30e9}};
 
 }  // namespace ridge

@@ -60,6 +60,7 @@ struct LabResult {
   std::string deciding_doubt;
   std::string sentence;     // the answer, with its numbers
   bool timed = true;        // a disturbed machine changes times, not counted bytes
+  bool on_memory = true;    // points rest on memory or a shared cache, whose rates may change
   bool categories = false;  // x only counts the points, and each has a label: no order, no line
   Axis x, y;
   std::vector<LabSeries> series;

@@ -20,6 +20,9 @@ namespace ridge {
 namespace {
 
 constexpr int kLeastRepeats = 5, kMostRepeats = 200;
+// The band of what kernel costs or a stack's figures predict: they were taken with some shapes, and
+// a step has others, and operators that are only known roughly.
+constexpr double kLeastOfCosts = 0.85, kMostOfCosts = 1.2;
 constexpr double kWideSpread = 0.25;  // a median of such samples is doubtful
 
 double elapsed_s(const std::chrono::steady_clock::time_point& start) {
@@ -83,16 +86,38 @@ Lab::Lab(const LabOptions& options) : options_(options), watch_(std::make_unique
   }
   if (!options.ceilings) return;
   system_ = with_share_of_peak(find_system("this"), team_->size());
-  // The best of all passes stands, so another probe can only bring a ceiling nearer.
-  const int probes = options.quick ? 1 : 3;
-  for (int probe = 0; probe < probes && (probe == 0 || !ceilings_doubt_.empty()); ++probe) {
-    step("ceilings");
-    const LabMoment before = lab_moment();
-    system_ = with_probed_levels(system_, *team_, options.quick, [this] { check_interrupt(); });
-    stores_ = probe_stores(system_.device, *team_, options.quick);
-    ceilings_doubt_ = doubt_between(before, lab_moment());
-  }
+  read_rates();
 }
+
+const LabRates& Lab::read_rates() {
+  const int readings = quick() ? 1 : 3;
+  for (int reading = 0; reading < readings; ++reading) {
+    step("reading the rates of memory and cores");
+    const LabMoment before = lab_moment();
+    rates_ = ridge::read_rates(system_.device, *team_, quick(), [this] { check_interrupt(); });
+    ceilings_doubt_ = doubt_between(before, lab_moment());
+    if (ceilings_doubt_.empty()) break;
+  }
+  system_ = with_rates(std::move(system_), rates_);
+  rates_at_ = std::chrono::steady_clock::now();
+  return rates_;
+}
+
+std::shared_ptr<const CpuKernels> Lab::kernel_costs(Storage storage) {
+  if (!gemm_costs_) {
+    const std::vector<CpuKernels> known = engine_stack(system_).cpu;
+    const auto same = std::find_if(known.begin(), known.end(), [&](const CpuKernels& kernels) {
+      return kernels.isa == machine().isa;
+    });
+    gemm_costs_ = std::make_unique<LabGemmCosts>(same != known.end() ? *same
+                                                 : known.empty()     ? CpuKernels()
+                                                                     : known.front());
+  }
+  return gemm_costs_->with(*team_, storage, machine().peak_of(DType::fp32).value_or(0),
+                           rates_.region);
+}
+
+double Lab::rates_age() const { return elapsed_s(rates_at_); }
 
 Lab::~Lab() = default;
 
@@ -184,15 +209,30 @@ std::vector<std::string> Lab::conditions() const {
   return disturbances_between(watch_->before, disturbance_now(), team_->size());
 }
 
-LabBand expected_seconds(const Lab& lab, const Op& op, double working_set) {
-  Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
-  place_working_set(ceilings, lab.machine(), working_set);
-  const Estimate e = estimate(op, ceilings);
-  return {std::min(e.low_s, 0.87 * e.expected_s), e.expected_s,
-          std::max(e.high_s, 1.15 * e.expected_s)};
+void set_kernel_costs(Ceilings& ceilings, Lab& lab, Storage storage) {
+  if (!lab.on_cuda()) ceilings.cpu = lab.kernel_costs(storage);
+  ceilings.low = kLeastOfCosts;
+  ceilings.high = kMostOfCosts;
 }
 
-LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops) {
+LabBand expected_seconds(Lab& lab, const Op& op, double working_set) {
+  Ceilings ceilings = make_ceilings(lab.system(), Plan(), engine_stack(lab.system()));
+  set_kernel_costs(ceilings, lab, Storage::f32);
+  place_working_set(ceilings, lab.machine(), working_set);
+  const Estimate e = estimate(op, ceilings);
+  // A GPU's shares are those of whole steps: one kernel alone lies between them and the roof.
+  const double low = lab.on_cuda() ? e.roof_s : e.low_s;
+  return {low, e.expected_s, std::max(e.high_s, 1.15 * e.expected_s)};
+}
+
+LabBand overlapped(double memory, double compute) {
+  const double most = std::max(memory, compute), sum = memory + compute;
+  const LabBand rate = rate_under(1);
+  return {most / rate.high, (most + sum) / 2 / rate.expected, sum / rate.low};
+}
+
+LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops,
+                     double compute_s) {
   const Machine& machine = lab.machine();
   const StoreRates& rates = lab.stores();
   const double read = machine.memory().read_bandwidth.value_or(0);
@@ -202,9 +242,7 @@ LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flo
   const double byte_s = (1 - cached) / (known > 0 ? known : read) +
                         (cached > 0 ? cached / *machine.cache()->read_bandwidth : 0);
   const double peak = machine.peak_of(DType::fp32).value_or(0);
-  const double roof = std::max(bytes * byte_s, peak > 0 ? flops / peak : 0);
-  const LabBand rate = rate_under(1);
-  return {roof / rate.high, roof / rate.expected, roof / rate.low};
+  return overlapped(bytes * byte_s, std::max(compute_s, peak > 0 ? flops / peak : 0));
 }
 
 LabBand rate_under(double roof) { return {0.6 * roof, 0.85 * roof, 1.1 * roof}; }

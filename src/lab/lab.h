@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "base/thread_team.h"
 #include "cost/op.h"
 #include "lab/experiment.h"
+#include "lab/lab_gemm_costs.h"
 #include "lab/levels.h"
 #include "machine/machine.h"
 #include "roofline/ceilings.h"
@@ -45,7 +47,7 @@ struct LabPair {
 
 class Lab {
  public:
-  // Reads the ceilings of this machine: those that `ridge measure` stored, else a short probe.
+  // Finds the machine (sizes, and what `ridge measure` stored) and reads its rates.
   // Throws Error where there is no such device.
   explicit Lab(const LabOptions& options);
   ~Lab();
@@ -60,7 +62,7 @@ class Lab {
   }
   const System& system() const { return system_; }
   const Machine& machine() const { return system_.device; }
-  const StoreRates& stores() const { return stores_; }
+  const StoreRates& stores() const { return rates_.stores; }
   ThreadTeam& team() { return *team_; }
   std::shared_ptr<ThreadTeam> shared_team() { return team_; }
 
@@ -83,6 +85,17 @@ class Lab {
   LabPoint measure(double x, const LabBand& band, const std::function<void()>& work,
                    const std::function<double(double seconds)>& value);
 
+  // Reads the rates of memory and cores again: predictions made from now on rest on them. CPU only.
+  // A disturbed reading is taken up to twice more.
+  const LabRates& read_rates();
+  const LabRates& rates() const { return rates_; }
+  // Seconds since they were read.
+  double rates_age() const;
+
+  // What the engine's kernels cost, with GEMMs of this format; the first call for a format reads
+  // them. CPU only.
+  std::shared_ptr<const CpuKernels> kernel_costs(Storage storage);
+
   // Why the ceilings may be wrong, and with them every prediction; empty: no reason seen.
   const std::string& ceilings_doubt() const { return ceilings_doubt_; }
 
@@ -97,7 +110,9 @@ class Lab {
   struct Watch;
   LabOptions options_;
   System system_;
-  StoreRates stores_;
+  LabRates rates_;
+  std::chrono::steady_clock::time_point rates_at_;
+  std::unique_ptr<LabGemmCosts> gemm_costs_;
   std::string ceilings_doubt_, step_;
   std::shared_ptr<ThreadTeam> team_;
   std::unique_ptr<Watch> watch_;
@@ -105,20 +120,29 @@ class Lab {
 
 struct LabInterrupted {};
 
+// The ceilings with what the engine's kernels cost for weights in that format, and the band of
+// steps that are predicted so.
+void set_kernel_costs(Ceilings& ceilings, Lab& lab, Storage storage);
+
 // Time of an operator of the engine that reads and writes `working_set` bytes in all: where they
-// fit the last cache, they stream from it. The band is the stack's, and at least 15 % wide on
-// either side: one operator is timed here, and the stack's band is that of whole steps.
-LabBand expected_seconds(const Lab& lab, const Op& op, double working_set);
+// fit the last cache, they stream from it. The band is that of steps; on a GPU its lower edge is
+// the roof, because the stack's shares are those of whole steps and one operator is timed here.
+LabBand expected_seconds(Lab& lab, const Op& op, double working_set);
 
 // What a loop of the lab itself does with its arrays.
 enum class LoopStores : uint8_t { none, in_place, one_input, two_inputs };
 // Time of such a loop over arrays in memory, with as many bytes as STREAM counts: under the roof of
-// its bytes and FLOPs as rate_under() has it. Arrays that fit the last cache stream from it.
-LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops);
+// its bytes and FLOPs as overlapped() has it. `compute_s` stands for the FLOPs where it is known
+// otherwise. Arrays that fit the last cache stream from it.
+LabBand loop_seconds(const Lab& lab, LoopStores stores, double bytes, double flops,
+                     double compute_s = 0);
 
 // A rate under its roof. The ceilings are the best passes of `ridge measure`; the median pass of a
 // plain vector loop reaches 60 to 100 % of such a ceiling, and 10 % above it is measuring error.
 LabBand rate_under(double roof);
+// Seconds of a loop that needs `memory` for its bytes and `compute` for its arithmetic: at best
+// they overlap, at worst they add up. The band is that of rate_under() around both.
+LabBand overlapped(double memory, double compute);
 // Parts that run one after the other.
 LabBand operator+(const LabBand& a, const LabBand& b);
 

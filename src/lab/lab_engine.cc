@@ -146,14 +146,20 @@ double weights_held(const Lab& lab, const Runner& runner) {
 }
 
 LabPredictor::LabPredictor(Lab& lab, Runner& runner)
-    : LabPredictor(step_system(lab, runner), runner) {}
+    : LabPredictor(lab, step_system(lab, runner), runner) {}
 
-LabPredictor::LabPredictor(System system, Runner& runner)
+LabPredictor::LabPredictor(Lab& lab, System system, Runner& runner)
     : system_(std::move(system)),
       unpacked_bytes_(std::max(0.0, runner.repacked_bytes() - runner.weights().bytes)),
       rank_(make_rank(runner.weights().model, runner.plan())),
       ceilings_(
-          make_ceilings(system_, runner.plan(), engine_stack(system_), &runner.weights().model)) {}
+          make_ceilings(system_, runner.plan(), engine_stack(system_), &runner.weights().model)) {
+  const Weights& weights = runner.weights();
+  for (const Matrix* matrix : {&weights.layers.front().q, &weights.layers.front().down,
+                               &weights.layers.back().down, &weights.head}) {
+    set_kernel_costs(ceilings_, lab, matrix->storage);
+  }
+}
 
 // With the level that holds all that this step reads: a long context may push it out of the cache.
 Ceilings LabPredictor::place(std::span<const Sequences> batch) {

@@ -57,7 +57,7 @@ class LabPredictor {
  public:
   LabPredictor(Lab& lab, Runner& runner);
   // Of ceilings that are known otherwise.
-  LabPredictor(System system, Runner& runner);
+  LabPredictor(Lab& lab, System system, Runner& runner);
   StepEstimate step(std::span<const Sequences> batch);
   StepEstimate step(const Sequences& sequences) { return step({&sequences, 1}); }
   const System& system() const { return system_; }

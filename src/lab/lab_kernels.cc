@@ -158,6 +158,66 @@ void silu_pass(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, size_t co
   }
 }
 
+HWY_INLINE V silu_of(V x) {
+  const Floats d;
+  const V z = hn::Min(hn::Max(x, hn::Set(d, -87.0f)), hn::Set(d, 87.0f));
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(z))));
+}
+
+// 1 / rms of a row.
+HWY_INLINE V inverse_rms(const float* row, size_t width) {
+  const Floats d;
+  const size_t lanes = hn::Lanes(d);
+  V sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  for (size_t i = 0; i < width; i += 4 * lanes) {
+    for (size_t j = 0; j < 4; ++j) {
+      const V x = hn::Load(d, row + i + j * lanes);
+      sum[j] = hn::MulAdd(x, x, sum[j]);
+    }
+  }
+  const V all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+  const float mean = hn::GetLane(hn::SumOfLanes(d, all)) / float(width);
+  return hn::Set(d, 1 / std::sqrt(mean + 1e-5f));
+}
+
+void norm_pass(float* to, const float* from, size_t count, size_t width) {
+  const Floats d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t row = 0; row < count; row += width) {
+    const V scale = inverse_rms(from + row, width);
+    for (size_t i = row; i < row + width; i += lanes) {
+      hn::Store(hn::Mul(hn::Load(d, from + i), scale), d, to + i);
+    }
+  }
+}
+
+void multiply_pass(float* HWY_RESTRICT x, const float* HWY_RESTRICT y, size_t count) {
+  const Floats d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t i = 0; i < count; i += lanes) {
+    hn::Store(hn::Mul(hn::Load(d, x + i), hn::Load(d, y + i)), d, x + i);
+  }
+}
+
+void silu_alone(float* x, size_t count) {
+  const Floats d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t i = 0; i < count; i += lanes) hn::Store(silu_of(hn::Load(d, x + i)), d, x + i);
+}
+
+void fused_block(float* HWY_RESTRICT x, const float* HWY_RESTRICT y, size_t count, size_t width) {
+  const Floats d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t row = 0; row < count; row += width) {
+    const V scale = inverse_rms(x + row, width);
+    for (size_t i = row; i < row + width; i += lanes) {
+      const V old = hn::Load(d, x + i);
+      const V h = silu_of(hn::Mul(hn::Mul(old, scale), hn::Load(d, y + i)));
+      hn::Store(hn::Add(old, h), d, x + i);
+    }
+  }
+}
+
 void softmax(float* row, size_t count, float scale) {
   const Floats d;
   const size_t lanes = hn::Lanes(d);
@@ -203,6 +263,10 @@ HWY_EXPORT(chain);
 HWY_EXPORT(sum_of_chain);
 HWY_EXPORT(sum_of_two);
 HWY_EXPORT(silu_pass);
+HWY_EXPORT(norm_pass);
+HWY_EXPORT(multiply_pass);
+HWY_EXPORT(silu_alone);
+HWY_EXPORT(fused_block);
 HWY_EXPORT(softmax);
 
 double turn_intensity(const float* a, size_t count, long repeats, int fmas, int group) {
@@ -219,6 +283,16 @@ void add(float* to, const float* a, const float* b, size_t count) {
 }
 void silu_times(float* gate, const float* up, size_t count) {
   HWY_DYNAMIC_DISPATCH(silu_pass)(gate, up, count);
+}
+void norm_rows(float* to, const float* from, size_t count, size_t width) {
+  HWY_DYNAMIC_DISPATCH(norm_pass)(to, from, count, width);
+}
+void multiply(float* x, const float* y, size_t count) {
+  HWY_DYNAMIC_DISPATCH(multiply_pass)(x, y, count);
+}
+void silu(float* x, size_t count) { HWY_DYNAMIC_DISPATCH(silu_alone)(x, count); }
+void norm_multiply_silu_add(float* x, const float* y, size_t count, size_t width) {
+  HWY_DYNAMIC_DISPATCH(fused_block)(x, y, count, width);
 }
 void softmax_row(float* row, size_t count, float scale) {
   HWY_DYNAMIC_DISPATCH(softmax)(row, count, scale);

@@ -25,6 +25,14 @@ float chain_sum(const float* from, size_t count, int times);
 // to = a + b.
 void add(float* to, const float* a, const float* b, size_t count);
 
+// Four operators of a block, each as a pass of its own: to = from / rms(from) over rows of `width`
+// floats; x = x y; x = x / (1 + e^-x).
+void norm_rows(float* to, const float* from, size_t count, size_t width);
+void multiply(float* x, const float* y, size_t count);
+void silu(float* x, size_t count);
+// All of them and the residual in one pass: x += silu(norm(x) y). A row stays in the L1.
+void norm_multiply_silu_add(float* x, const float* y, size_t count, size_t width);
+
 // gate = gate / (1 + e^-gate) * up: the activation of a gated MLP as a pass of its own.
 void silu_times(float* gate, const float* up, size_t count);
 

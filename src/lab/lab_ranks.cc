@@ -76,10 +76,22 @@ std::vector<CollectiveTime> lab_collectives(Lab& lab, int ranks, const Collectiv
 RankLink lab_rank_link(Lab& lab, int ranks) {
   CollectiveOptions options;
   options.kinds = {Collective::all_gather};
-  options.sizes = {4, 1 << 20};
-  options.seconds_each = lab.quick() ? 0.02 : 0.1;
-  return fit_link(LinkMethod::shared_memory, ranks, local_copy_seconds_per_byte(),
-                  lab_collectives(lab, ranks, options));
+  options.sizes = {4, 2 << 10, 16 << 10, 128 << 10, 1 << 20};
+  options.seconds_each = lab.quick() ? 0.02 : 0.08;
+  const std::vector<CollectiveTime> times = lab_collectives(lab, ranks, options);
+  RankLink link = fit_link(LinkMethod::shared_memory, ranks, local_copy_seconds_per_byte(), times);
+  // A message of some KiB stays in the L1 of the core that wrote it, a larger one in its L2 or the
+  // cache of all: each has its own rate, so steps are interpolated between the sizes.
+  for (const CollectiveTime& time : times) {
+    const Traffic traffic =
+        rank_traffic(LinkMethod::shared_memory, Collective::all_gather, time.bytes, ranks);
+    const double seconds = time.seconds - traffic.local_bytes * link.local_per_byte;
+    if (seconds > 0) {
+      link.exchanges.push_back({traffic.bytes / traffic.steps, seconds / traffic.steps});
+    }
+  }
+  link.messages = link.exchanges;
+  return link;
 }
 
 LabRankedModel::LabRankedModel(Weights whole, int ranks, RunnerOptions options) {

@@ -22,7 +22,7 @@ std::vector<int> lab_rank_counts(const Lab& lab);
 // Times collectives among ranks of which this thread is the first. Throws LabInterrupted.
 std::vector<CollectiveTime> lab_collectives(Lab& lab, int ranks, const CollectiveOptions& options);
 
-// The link among ranks, from two all-gathers.
+// The link among ranks, from all-gathers of five sizes, 4 B to 1 MiB.
 RankLink lab_rank_link(Lab& lab, int ranks);
 
 // A model that tensor-parallel ranks share, each with one thread.

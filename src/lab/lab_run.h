@@ -38,9 +38,10 @@ std::string_view lab_device_name(LabDevice device);  // "cpu"
 std::string lab_command(const Experiment& experiment, LabDevice device);
 
 // Runs and judges one; one that does not run on this device, or has no room in its memory, says
-// why. An Error of the experiment is its answer: the reason why it cannot run here. A clock that
-// fell while it ran makes its points doubtful, and so does a GPU that others use. Throws
-// LabInterrupted.
+// why. An Error of the experiment is its answer: the reason why it cannot run here. The rates of
+// memory and cores are read before it, for its predictions, and after it: where one changed, it
+// runs once more, and where it changed again, its points are doubtful. So are those of a GPU that
+// others use. Throws LabInterrupted.
 LabRun run_experiment(Lab& lab, const Experiment& experiment);
 
 // The sentence of the result, and why the verdict is open.

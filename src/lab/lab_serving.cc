@@ -63,6 +63,7 @@ LabServing drive(Scheduler& scheduler, std::span<const LabRequest> requests, con
     draw(step, rows);
     run.seconds += seconds(step);
     ++run.steps;
+    run.preemptions += int(step.preempted.size());
     take_tokens(scheduler, step, rows, requests, run);
   }
   return run;
@@ -158,7 +159,8 @@ LabServer::LabServer(Lab& lab, const RunnerOptions& bounds)
 
 LabServing LabServer::serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
                             const LabStepSeconds* seconds) {
-  PagePool pool(runner_->page_count(), runner_->options().page_tokens);
+  const int page = runner_->options().page_tokens;
+  PagePool pool(cache_tokens_ > 0 ? cache_tokens_ / page : runner_->page_count(), page);
   Scheduler scheduler(options, pool);
   return seconds ? serve_predicted(scheduler, requests, *seconds)
                  : serve_measured(scheduler, requests, *runner_);

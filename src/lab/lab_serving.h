@@ -31,6 +31,7 @@ struct LabServed {
 struct LabServing {
   double seconds = 0;
   int steps = 0;
+  int preemptions = 0;  // sequences that lost their pages and were computed again
   std::vector<LabServed> requests;
   long drafted = 0, accepted = 0;  // drafts behind a rejected one decide nothing: not counted
 };
@@ -75,6 +76,8 @@ class LabServer {
   int vocab() const { return runner_->weights().architecture.vocab; }
   double bytes() const { return weights_held(lab_, *runner_); }
   SchedulerOptions options() const { return lab_scheduler_options(*runner_); }
+  // The scheduler gets so many tokens of the cache from now on; 0: all.
+  void limit_cache(int tokens) { cache_tokens_ = tokens; }
   // With predicted step times, or (null) measured ones.
   LabServing serve(std::span<const LabRequest> requests, const SchedulerOptions& options,
                    const LabStepSeconds* seconds);
@@ -86,6 +89,7 @@ class LabServer {
   Lab& lab_;
   std::unique_ptr<Runner> runner_;
   LabPredictor predictor_;
+  int cache_tokens_ = 0;
 };
 
 }  // namespace ridge

@@ -12,64 +12,14 @@
 #include "lab/lab.h"
 #include "lab/lab_curves.h"
 #include "lab/levels.h"
-#include "lab/line_order.h"
+#include "lab/line_ring.h"
 
 namespace ridge {
 namespace {
 
-constexpr size_t kLineBytes = 64;
-
-// One ring through all lines of a thread's part; chains start at equal distances along it.
-class LineRing {
- public:
-  LineRing(std::byte* memory, size_t bytes, uint64_t seed)
-      : memory_(memory), order_(shuffled_lines(bytes / kLineBytes, seed)) {
-    for (size_t i = 0; i < order_.size(); ++i) {
-      *static_cast<void**>(line(order_[i])) = line(order_[(i + 1) % order_.size()]);
-    }
-  }
-  void* start(size_t chain, size_t chains) const {
-    return line(order_[order_.size() / chains * chain]);
-  }
-
- private:
-  void* line(size_t index) const { return memory_ + index * kLineBytes; }
-  std::byte* memory_;
-  std::vector<uint32_t> order_;
-};
-
-// `steps` loads of each of N chains, going on where the last call stopped.
-template <size_t N>
-void chase_chains(void** at, long steps) {
-  void* p[N];
-  for (size_t j = 0; j < N; ++j) p[j] = at[j];
-  for (long i = 0; i < steps; ++i) {
-    for (size_t j = 0; j < N; ++j) p[j] = *static_cast<void**>(p[j]);
-  }
-  for (size_t j = 0; j < N; ++j) at[j] = p[j];
-  asm volatile("" ::: "memory");
-}
-
-void chase_some(size_t chains, void** at, long steps) {
-  switch (chains) {
-    case 1:
-      return chase_chains<1>(at, steps);
-    case 2:
-      return chase_chains<2>(at, steps);
-    case 4:
-      return chase_chains<4>(at, steps);
-    case 8:
-      return chase_chains<8>(at, steps);
-    case 16:
-      return chase_chains<16>(at, steps);
-    default:
-      return chase_chains<32>(at, steps);
-  }
-}
-
 LabResult run_latency_hiding(Lab& lab) {
   const std::vector<LabLevel> levels = lab_levels(lab.machine(), lab.team().size());
-  if (levels.empty() || levels.back().latency <= 0) throw Error("the latency of memory is unknown");
+  if (levels.empty()) throw Error("no memory level of this CPU has a known size");
   const LabLevel& memory = levels.back();
   const auto threads = size_t(lab.team().size());
   const auto part = size_t(memory.part_bytes) / kLineBytes * kLineBytes;
@@ -79,6 +29,9 @@ LabResult run_latency_hiding(Lab& lab) {
   std::vector<LineRing> rings;
   for (size_t t = 0; t < threads; ++t)
     rings.emplace_back(buffer.as<std::byte>() + t * part, part, t);
+
+  lab.step("latency of one thread");
+  const double latency = load_latency(rings.front());
 
   LabResult result;
   result.x = {"loads in flight for each thread", true, 0, 0};
@@ -91,33 +44,32 @@ LabResult run_latency_hiding(Lab& lab) {
     for (size_t t = 0; t < threads; ++t) {
       for (size_t j = 0; j < chains; ++j) at[t][j] = rings[t].start(j, chains);
     }
-    const long steps = long(1e-3 / memory.latency);
+    const long steps = long(1e-3 / latency);
     const double bytes = double(chains * threads * kLineBytes) * double(steps);
     // Little: bytes in flight / latency, up to the level's bandwidth. The lower edge allows for 10
     // misses of a core at a time, the line fill buffers of the smallest cores in servers.
-    const double law = double(chains * threads * kLineBytes) / memory.latency;
-    const double fewest =
-        double(std::min<size_t>(chains, 10) * threads * kLineBytes) / memory.latency;
+    const double law = double(chains * threads * kLineBytes) / latency;
+    const double fewest = double(std::min<size_t>(chains, 10) * threads * kLineBytes) / latency;
     const double expected = std::min(law, memory.bandwidth);
     const LabBand band{0.7 * std::min(fewest, memory.bandwidth) / 1e9, expected / 1e9,
                        1.3 * expected / 1e9};
     series.points.push_back(lab.measure(
         double(chains), band,
-        [&] { lab.team().run([&](int t) { chase_some(chains, at[size_t(t)].data(), steps); }); },
+        [&] { lab.team().run([&](int t) { chase_chains(chains, at[size_t(t)].data(), steps); }); },
         [&](double seconds) { return bytes / seconds / 1e9; }));
   }
   result.series = {series};
   const double one = series.points.front().measured;
   const double best = largest_of(series).measured;
   const LabPoint& enough = first_near_largest(series, 0.8);
-  const double needed = memory.latency * memory.bandwidth / kLineBytes / double(threads);
+  const double needed = latency * memory.bandwidth / kLineBytes / double(threads);
   const Agreement agreement = agreement_of({&result, 1});
   decide(result, agreement.share() >= 0.8 && best > 3 * one, {&series.points.front(), &enough});
   result.sentence = fmt::format(
       "One load at a time reads {}, {:g} at a time {}; the best rate is {}. Latency x bandwidth = "
       "{} x {} asks for {:.0f} lines in flight for each thread.",
       pretty_rate(1e9 * one), enough.x, pretty_rate(1e9 * enough.measured), pretty_rate(1e9 * best),
-      pretty_time(memory.latency), pretty_rate(memory.bandwidth), needed);
+      pretty_time(latency), pretty_rate(memory.bandwidth), needed);
   result.notes.push_back(
       fmt::format("{} threads, {} of memory, every line once in random order. The latency comes "
                   "from one thread; the prediction has no limit on misses in flight.",

@@ -11,7 +11,6 @@
 #include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
 #include "lab/lab_kernels.h"
-#include "lab/levels.h"
 
 namespace ridge {
 namespace {
@@ -42,6 +41,12 @@ class Pieces {
   std::vector<float> memory_;
   float* first_;
 };
+
+// About 40 ns of dependent additions.
+constexpr int kSpinSteps = 128;
+void spin_registers(int steps) {
+  for (int i = 0; i < steps; ++i) asm volatile("" : "+r"(i));
+}
 
 void in_threads(int threads, const std::function<void(int)>& work) {
   std::vector<std::jthread> started;
@@ -77,24 +82,48 @@ LabResult run_launch(Lab& lab) {
     way(kSteps);
     equal = equal && pieces.all_equal(threads, 2 - 0x1p-23f);
   }
-  // The work alone: 8 bytes a float through the L1, at half its read bandwidth in plain code. What
-  // a barrier and a parallel region cost is known where `ridge measure` has run (the machine's
-  // launch figures); for a new thread, which the system's scheduler places, no figure exists.
-  const Launch& costs = lab.machine().launch;
-  const std::vector<LabLevel> levels = lab_levels(lab.machine(), threads);
-  if (levels.empty()) throw Error("no memory level of this CPU has a known size");
-  const double body = 8.0 * kPieceFloats * threads / levels.front().bandwidth;
-  // Twice the figure belongs to the band, and half of it: a line that moves between two cores takes
-  // another time with every pair of cores and with what else they do.
-  const auto us_with = [&](const Maybe& start) {
-    if (!start) return LabBand{};
-    return LabBand{1e6 * (body + 0.5 * *start), 1e6 * (2 * body + *start),
-                   1e6 * (2 * body + 2 * *start)};
+  // The work alone on one thread, and starts of other pieces, are read before.
+  lab.step("starts of other pieces");
+  const auto each = [&](int count, const std::function<void()>& ways) {
+    return lab.time(ways, 0.06).seconds / count;
+  };
+  const double body = each(regions, [&] {
+    for (int i = 0; i < regions; ++i) pieces.work(0);
+  });
+  // A start is read around work of another kind, of registers alone: threads that do nothing arrive
+  // together, and their barrier's line is still on its way to nobody.
+  const auto idle = [&](int) { spin_registers(kSpinSteps); };
+  const double spin_s = each(regions, [&] {
+    for (int i = 0; i < regions; ++i) idle(0);
+  });
+  const auto start_of = [&](int count, const std::function<void()>& ways) {
+    return std::max(0.0, each(count, ways) - spin_s);
+  };
+  const double barrier_s = start_of(regions, [&] {
+    team.run([&](int index) {
+      for (int i = 0; i < regions; ++i) {
+        idle(index);
+        team.barrier();
+      }
+    });
+  });
+  const double region_s = start_of(regions, [&] {
+    for (int i = 0; i < regions; ++i) team.run(idle);
+  });
+  const double thread_s = start_of(spawns, [&] {
+    for (int i = 0; i < spawns; ++i) in_threads(threads, idle);
+  });
+  // A line that moves between two cores takes another time with what else they do: 0.6 to 1.8 times
+  // the start that was read.
+  const auto us_with = [&](double start) {
+    return LabBand{1e6 * (0.9 * body + 0.6 * start), 1e6 * (body + start),
+                   1e6 * (1.5 * body + 1.8 * start)};
   };
   LabResult result;
   result.x = {"way to start", false, 0, 0};
   result.y = {"us for each piece", true, 0, 0};
   result.categories = true;
+  result.on_memory = false;
   LabSeries series{"time per piece", {}};
   const auto point = [&](int x, const char* label, const LabBand& band, int count,
                          const std::function<void(int)>& way) {
@@ -105,9 +134,9 @@ LabResult run_launch(Lab& lab) {
     series.points.push_back(p);
     return p.measured;
   };
-  const double barrier = point(1, "barrier", us_with(costs.persistent), regions, by_barrier);
-  const double region = point(2, "region", us_with(costs.stream), regions, by_region);
-  const double thread = point(3, "new threads", {}, spawns, by_thread);
+  const double barrier = point(1, "barrier", us_with(barrier_s), regions, by_barrier);
+  const double region = point(2, "region", us_with(region_s), regions, by_region);
+  const double thread = point(3, "new threads", us_with(thread_s), spawns, by_thread);
   result.series = {series};
   result.checks.push_back({"every way computes the same", equal});
   if (threads == 1) {
@@ -115,21 +144,19 @@ LabResult run_launch(Lab& lab) {
     return result;
   }
   const double ideal = 1e6 * body;
-  const bool starts = region > 2 * ideal && thread > 2 * region;
+  const bool starts = region > 1.5 * ideal && thread > 2 * region;
   decide(result, starts, points_of(series));
   result.sentence = fmt::format(
       "{} pieces of {} take {} as parallel regions, {} inside one region with barriers and would "
-      "take {} with new threads; the roof allows {}{}.",
+      "take {} with new threads; the work alone takes {}{}.",
       regions, pretty_time(1e-6 * ideal), pretty_time(1e-6 * region * regions),
       pretty_time(1e-6 * barrier * regions), pretty_time(1e-6 * thread * regions),
       pretty_time(1e-6 * ideal * regions),
       starts ? ": the starts, not the work, are the time" : "");
   result.notes.push_back(fmt::format(
-      "{} threads, 4 KiB each. {} Nothing predicts what a new thread costs.", threads,
-      costs.stream && costs.persistent
-          ? fmt::format("`ridge measure` found {} for an empty region and {} for a barrier.",
-                        pretty_time(*costs.stream), pretty_time(*costs.persistent))
-          : "Barriers and regions are predicted after `ridge measure`, which times empty ones."));
+      "{} threads, 4 KiB each. Read before, around work in registers: {} for a region, {} for a "
+      "barrier, {} for new threads.",
+      threads, pretty_time(region_s), pretty_time(barrier_s), pretty_time(thread_s)));
   return result;
 }
 

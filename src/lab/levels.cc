@@ -1,10 +1,13 @@
 #include "lab/levels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
+#include "base/units.h"
 #include "measure/cpu/bandwidth.h"
-#include "measure/cpu/latency.h"
 #include "measure/cpu/peaks.h"
 
 namespace ridge {
@@ -12,8 +15,11 @@ namespace {
 
 // Bytes for memory, whatever the last cache is said to hold: a virtual machine may see the cache of
 // the whole host. One that reports 32 MiB of L3 has a cache that ends at 141 MiB (`ridge measure`).
-constexpr double kMemorySet = 512e6, kLargestRing = 128e6;
-static_assert(kMemorySet + kLargestRing <= kMostProbed);
+constexpr double kMemorySet = 512e6;
+static_assert(kMemorySet < kMostProbed);
+
+// Rates that change by less are within the bands of what they predict.
+constexpr double kMostMemoryDrift = 0.15, kMostCacheDrift = 0.3, kMostPeakDrift = 0.1;
 
 // Half of a core's own cache leaves room for the stack; a quarter of a shared one, because other
 // guests of the host use it as well.
@@ -30,6 +36,20 @@ double part_in(const Machine& machine, const Level& level, int threads) {
   return std::floor(bytes / 4096) * 4096;
 }
 
+// Seconds of one start, the least of a few passes of many; 0: one thread starts nothing.
+double fastest_start(const ThreadTeam& team, const std::function<void(int count)>& start) {
+  constexpr int kStarts = 2000, kPasses = 5;
+  if (team.size() == 1) return 0;
+  double best = 1;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto began = std::chrono::steady_clock::now();
+    start(kStarts);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    best = std::min(best, took.count() / kStarts);
+  }
+  return best;
+}
+
 }  // namespace
 
 std::vector<LabLevel> lab_levels(const Machine& machine, int threads) {
@@ -38,7 +58,7 @@ std::vector<LabLevel> lab_levels(const Machine& machine, int threads) {
     if (level.scope != Scope::unit && level.scope != Scope::device) continue;
     const double part = part_in(machine, level, threads);
     if (part <= 0 || !level.read_bandwidth) continue;
-    levels.push_back({level.name, *level.read_bandwidth, level.latency.value_or(0), part});
+    levels.push_back({level.name, *level.read_bandwidth, part});
   }
   return levels;
 }
@@ -52,47 +72,69 @@ System with_share_of_peak(System system, int threads) {
   return system;
 }
 
-StoreRates probe_stores(const Machine& machine, ThreadTeam& team, bool quick) {
-  const double part = part_in(machine, machine.memory(), team.size());
-  const WorkingSet set(team, part * team.size());
-  if (!set) return {};
-  const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
-  const auto best = [&](Access access) {
-    const Rates rates = measure_bandwidth(team, set, part, access, kernel_sets().front(), sampling);
-    return *std::max_element(rates.bytes_per_s.begin(), rates.bytes_per_s.end());
-  };
-  return {best(Access::update), best(Access::copy), best(Access::triad)};
-}
-
-System with_probed_levels(System system, ThreadTeam& team, bool quick,
-                          const std::function<void()>& between) {
-  Machine& machine = system.device;
+LabRates read_rates(const Machine& machine, ThreadTeam& team, bool quick,
+                    const std::function<void()>& between) {
   const int threads = team.size();
-  const Sampling sampling{quick ? 3 : 7, 0.004, quick ? 0.06 : 0.25};
+  const Sampling sampling{quick ? 3 : 5, 0.004, quick ? 0.06 : 0.12};
   const double largest = part_in(machine, machine.memory(), threads);
+  LabRates rates;
+  rates.read.resize(machine.levels.size());
+  rates.fp32 = measure_core_peak(team, sampling, machine.clock.value_or(0)).high;
+  rates.barrier = fastest_start(team, [&team](int count) {
+    team.run([&](int) {
+      for (int i = 0; i < count; ++i) team.barrier();
+    });
+  });
+  rates.region = fastest_start(team, [&team](int count) {
+    for (int i = 0; i < count; ++i) team.run([](int) {});
+  });
   const WorkingSet set(team, largest * threads);
-  const MappedBuffer ring_memory(size_t(std::min(largest, kLargestRing)));
-  if (!set || !ring_memory) return system;
-  ThreadTeam one(1);
-  // The peak is derived from the clock, which a busy machine hides.
-  Maybe& peak = machine.peak[static_cast<int>(DType::fp32)];
-  const double core = measure_core_peak(one, sampling, machine.clock.value_or(0)).value;
-  peak = std::max(peak.value_or(0), core * threads);
-  for (Level& level : machine.levels) {
+  if (!set) return rates;
+  const auto best = [&](Access access, double part) {
+    between();
+    const Rates found = measure_bandwidth(team, set, part, access, kernel_sets().front(), sampling);
+    return *std::max_element(found.bytes_per_s.begin(), found.bytes_per_s.end());
+  };
+  for (size_t i = 0; i < machine.levels.size(); ++i) {
+    const Level& level = machine.levels[i];
     const double part = part_in(machine, level, threads);
     if (part <= 0 || (level.scope != Scope::unit && level.scope != Scope::device)) continue;
-    between();
-    const Rates rates =
-        measure_bandwidth(team, set, part, Access::read, kernel_sets().front(), sampling);
-    const double best = *std::max_element(rates.bytes_per_s.begin(), rates.bytes_per_s.end());
-    level.read_bandwidth = std::max(best, level.read_bandwidth.value_or(0));
-    if (!level.latency) {
-      const double bytes = std::min(part, double(ring_memory.size()));
-      // The 10th percentile: other processes only ever add time.
-      level.latency = measure_latency(one, ring_memory, bytes, sampling).low;
-    }
+    rates.read[i] = best(Access::read, part);
+  }
+  rates.stores = {best(Access::update, largest), best(Access::copy, largest),
+                  best(Access::triad, largest)};
+  return rates;
+}
+
+System with_rates(System system, const LabRates& rates) {
+  Machine& machine = system.device;
+  if (rates.barrier > 0) machine.launch.persistent = rates.barrier;
+  if (rates.region > 0) machine.launch.stream = rates.region;
+  if (rates.fp32 > 0) machine.peak[static_cast<int>(DType::fp32)] = rates.fp32;
+  for (size_t i = 0; i < machine.levels.size() && i < rates.read.size(); ++i) {
+    Level& level = machine.levels[i];
+    if (rates.read[i] > 0) level.read_bandwidth = rates.read[i];
   }
   return system;
+}
+
+std::string drift_between(const Machine& machine, const LabRates& before, const LabRates& after,
+                          bool memory) {
+  const auto apart = [](double a, double b) {
+    return a > 0 && b > 0 ? std::max(a, b) / std::min(a, b) - 1 : 0.0;
+  };
+  for (size_t i = 0; memory && i < machine.levels.size() && i < before.read.size(); ++i) {
+    const Level& level = machine.levels[i];
+    const double most = &level == &machine.memory() ? kMostMemoryDrift
+                        : &level == machine.cache() ? kMostCacheDrift
+                                                    : 0;
+    if (most == 0 || apart(before.read[i], after.read[i]) <= most) continue;
+    return fmt::format("plain reads of {} changed from {} before the experiment to {} after it",
+                       level.name, pretty_rate(before.read[i]), pretty_rate(after.read[i]));
+  }
+  if (apart(before.fp32, after.fp32) <= kMostPeakDrift) return "";
+  return fmt::format("fp32 multiply-adds changed from {} before the experiment to {} after it",
+                     pretty_flop_rate(before.fp32), pretty_flop_rate(after.fp32));
 }
 
 }  // namespace ridge

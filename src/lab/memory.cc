@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
+#include "base/mapped_buffer.h"
 #include "base/units.h"
 #include "engine/account/roof_system.h"
+#include "engine/cpu/matmul.h"
 #include "engine/cuda/device_model.h"
 #include "lab/catalogue.h"
 #include "lab/lab_engine.h"
@@ -76,6 +79,31 @@ HeldMemory held_on_device(Lab& lab, int context, int step_tokens) {
   return held;
 }
 
+// What the CPU engine allocates for a step (engine/cpu/runner.cc): f32 rows for x and its norm, the
+// queries, keys, values and their mix, and the MLP's inner activations; both inputs of GEMMs in the
+// type that the kernels read; a row of logits for each sequence. Each is an array of its own, of
+// which the system gives whole pages.
+double cpu_step_bytes(Lab& lab, const Runner& runner, double tokens) {
+  const Weights& weights = runner.weights();
+  const Architecture& a = weights.architecture;
+  const MappedBuffer page(1);
+  page.as<std::byte>()[0] = std::byte{1};
+  const double page_bytes = page.huge_share() > 0.5 ? double(page.size()) : 4096;
+  const auto whole = [&](double bytes) { return std::ceil(bytes / page_bytes) * page_bytes; };
+  double bytes = 0;
+  for (const int columns : {a.hidden, a.hidden, a.q_columns(), a.kv_columns(), a.kv_columns(),
+                            a.out_columns(), a.ffn}) {
+    bytes += whole(4 * tokens * columns);
+  }
+  const cpu::PackedMatrix w(weights.layers.front().out, lab.team());
+  const double input = w.input_kind(int(tokens)) == cpu::InputKind::bf16 ? 2 : 4;
+  // One more page each: the types of an input lie in one array, off the pages' edges.
+  for (const int columns : {std::max(a.hidden, a.out_columns()), a.ffn}) {
+    bytes += whole(input * tokens * columns) + page_bytes;
+  }
+  return bytes + whole(4.0 * a.vocab);
+}
+
 HeldMemory held_in_process(Lab& lab, int context, int step_tokens) {
   HeldMemory held;
   held.slack = 4e6;  // whole pages of up to 2 MB (huge pages)
@@ -88,6 +116,7 @@ HeldMemory held_in_process(Lab& lab, int context, int step_tokens) {
       lab_runner(lab, std::move(weights), {.cache_tokens = context, .max_tokens = step_tokens});
   const double with_runner = resident_bytes();
   held.fit = predicted_fit(lab, *runner, context, step_tokens);
+  held.fit.activations = cpu_step_bytes(lab, *runner, step_tokens);
   held.repacked = runner->repacked_bytes();
   announce_parts(lab, held);
   lab.step("keys and values");
@@ -147,8 +176,8 @@ LabResult run_memory(Lab& lab) {
   result.notes.push_back(
       lab.on_cuda()
           ? "The CUDA context and the kernels are loaded before and not counted."
-          : "Activations are predicted for kernels that reuse their buffers in 16 bits; on the CPU "
-            "each operator has its own, in f32 and in whole huge pages.");
+          : "The CPU engine has f32 buffers for each operator, in whole huge pages; kernels that "
+            "reuse their buffers in 16 bits hold a quarter of that.");
   result.series = {std::move(series)};
   return result;
 }

@@ -1,5 +1,5 @@
-// A collective takes a latency per step and its bytes over the bandwidth of the link: two measured
-// all-gathers say what every other collective and size takes.
+// A collective takes a latency per step and its bytes over the bandwidth of the link: all-gathers
+// of a few sizes say what every other collective and size takes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@ LabResult run_ranks(Lab& lab) {
   LabResult result;
   result.x = {"message, bytes", true, 0, 0};
   result.y = {"us", true, 0, 0};
+  result.on_memory = false;
   const std::vector<int> counts = lab_rank_counts(lab);
   if (counts.empty()) {
     result.sentence = "Two ranks need two cores, and this process may use one.";
@@ -65,9 +66,8 @@ LabResult run_ranks(Lab& lab) {
   }
   decide(result, agreement.share() >= 0.5, {});  // doubtful points are left out of the share
   result.sentence = fmt::format(
-      "Two all-gathers, of 4 B per rank and of 1 MiB, predict the other collectives and sizes with "
-      "a median "
-      "error of {}.",
+      "All-gathers of five sizes, 4 B to 1 MiB, predict four other collectives from 64 B to 4 MiB "
+      "with a median error of {}.",
       pretty_percent(agreement.median_error));
   return result;
 }
@@ -78,8 +78,8 @@ const Experiment kRanksExperiment{
     "ranks",
     LabTopic::serving,
     "What does it cost ranks to talk?",
-    "A collective takes a latency for each step and its bytes over the link's bandwidth, so two "
-    "measured messages predict all others.",
+    "A collective takes a latency for each step and its bytes over the link's bandwidth, so "
+    "all-gathers of a few sizes predict all others.",
     "alpha-beta model of collectives; tensor parallelism",
     "ridge measure --ranks 2",
     run_ranks,

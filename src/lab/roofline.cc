@@ -1,5 +1,5 @@
 // One loop whose FLOPs per byte are turned up: its rate follows bandwidth x intensity to the ridge
-// and the peak beyond it, once for each memory level.
+// and the peak beyond it, for each memory level and for each format that the CPU multiplies.
 #include "roofline/roofline.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,12 @@
 #include "lab/catalogue.h"
 #include "lab/cuda/on_cuda.h"
 #include "lab/lab.h"
+#include "lab/lab_dots.h"
 #include "lab/lab_kernels.h"
 #include "lab/levels.h"
 #include "measure/cpu/bandwidth.h"
+#include "measure/cpu/kernels.h"
+#include "measure/cpu/timing.h"
 
 namespace ridge {
 namespace {
@@ -50,6 +53,13 @@ Slices slices_of(double part_bytes, double seconds_per_byte) {
   return slices;
 }
 
+// GFLOP/s under the roof. Near the ridge a core overlaps reads and arithmetic only in part.
+LabBand roof_band(double peak, double bandwidth, double intensity) {
+  const LabBand seconds = overlapped(1 / bandwidth, intensity / peak);  // of a byte
+  const double flops = intensity / 1e9;
+  return {flops / seconds.high, flops / seconds.expected, flops / seconds.low};
+}
+
 LabPoint roofline_point(Lab& lab, const WorkingSet& set, const LabLevel& level, const Turn& turn,
                         double peak, std::atomic<bool>& right) {
   const double roof = attainable(turn.peak_of(peak), level.bandwidth, turn.intensity());
@@ -68,8 +78,102 @@ LabPoint roofline_point(Lab& lab, const WorkingSet& set, const LabLevel& level, 
   };
   const double flops =
       turn.flops() * double(slices.floats) * double(slices.repeats) * lab.team().size();
-  return lab.measure(turn.intensity(), rate_under(roof / 1e9), work,
+  const LabBand band = roof_band(turn.peak_of(peak), level.bandwidth, turn.intensity());
+  return lab.measure(turn.intensity(), band, work,
                      [&](double seconds) { return flops / seconds / 1e9; });
+}
+
+// Operations/s of the loop's instruction on all threads, now; 0: unknown.
+double dot_peak(Lab& lab, const DotLoop& loop) {
+  std::vector<std::string> closed;
+  for (const DotKernel& kernel : dot_kernels(closed)) {
+    if (std::string_view(kernel.isa) != loop.isa || dtype_name(loop.dtype) != kernel.id) continue;
+    const Samples samples = sample(lab.team(), {5, 0.004, 0.12}, [&](int, long repeats) {
+      volatile double used = kernel.run(repeats);
+      (void)used;
+    });
+    return kernel.ops * lab.team().size() /
+           *std::min_element(samples.seconds.begin(), samples.seconds.end());
+  }
+  return 0;
+}
+
+// Products of what is read: a multiple of 4 of them, 2, 1, or one for several kilobytes.
+DotTurn dot_turn(const DotLoop& loop, double intensity) {
+  const double products = intensity / loop.flop_per_byte({1, 1});
+  if (products < 1) return {0, int(std::lround(1 / products))};
+  return {products < 4 ? int(products) : int(products) / 4 * 4, 1};
+}
+
+// The same for a format that the CPU multiplies by dot products or in tiles.
+LabSeries dot_series(Lab& lab, const WorkingSet& set, const LabLevel& level, const DotLoop& loop,
+                     double peak) {
+  LabSeries series{fmt::format("{}, {} ({})", level.name, dtype_name(loop.dtype), loop.isa), {}};
+  const std::vector<double> intensities =
+      lab.quick() ? std::vector<double>{0.5, 256}
+                  : std::vector<double>{1.0 / 16, 0.5, 4, 16, 64, 256, 1024};
+  const int threads = lab.team().size();
+  for (const double wanted : intensities) {
+    const DotTurn turn = dot_turn(loop, wanted);
+    const double intensity = loop.flop_per_byte(turn);
+    lab.step(fmt::format("{}, {:g} FLOP/byte", series.name, intensity));
+    const double roof = attainable(peak, level.bandwidth, intensity);
+    Slices slices = slices_of(level.part_bytes, intensity / roof * threads);
+    const auto work = [&] {
+      lab.team().run([&](int index) {
+        const float* a = set.part(index) + slices.next * slices.floats;
+        volatile double used = loop.run(reinterpret_cast<const std::byte*>(a), 4 * slices.floats,
+                                        slices.repeats, turn);
+        (void)used;
+      });
+      slices.next = (slices.next + 1) % slices.count;
+    };
+    const double flops = intensity * 4 * double(slices.floats) * double(slices.repeats) * threads;
+    const LabBand band = roof_band(peak, level.bandwidth, intensity);
+    series.points.push_back(
+        lab.measure(intensity, band, work, [&](double seconds) { return flops / seconds / 1e9; }));
+  }
+  return series;
+}
+
+// Whether the loop multiplies what it should, on 8 kB.
+bool dots_are_right(const DotLoop& loop, const float* operands) {
+  const auto* a = reinterpret_cast<const std::byte*>(operands);
+  constexpr size_t kBytes = 8 * kDotStep;
+  for (const DotTurn& turn : {DotTurn{0, 4}, {1, 1}, {2, 1}, {8, 1}}) {
+    const double expected = dot_loop_sum(loop, a, kBytes, turn);
+    if (!(std::abs(loop.run(a, kBytes, 1, turn) / expected - 1) < 1e-3)) return false;
+  }
+  return true;
+}
+
+// From memory and from the second level, for each format. Returns "bf16 ... TFLOP/s" for the
+// sentence.
+std::string add_dot_series(Lab& lab, const WorkingSet& set, const std::vector<LabLevel>& levels,
+                           LabResult& result) {
+  std::string flat;
+  for (const DotLoop& loop : dot_loops()) {
+    lab.step(fmt::format("operands in {}", dtype_name(loop.dtype)));
+    lab.team().run([&](int index) {
+      fill_dot_operands(loop.dtype, reinterpret_cast<std::byte*>(set.part(index)),
+                        size_t(set.part_bytes()));
+    });
+    result.checks.push_back(
+        {fmt::format("products in {} are those of plain code", dtype_name(loop.dtype)),
+         dots_are_right(loop, set.part(0))});
+    const double peak = dot_peak(lab, loop);
+    if (peak <= 0) continue;
+    for (const LabLevel& level : levels) {
+      if (&level != &levels.back() && &level != &levels[std::min<size_t>(1, levels.size() - 1)]) {
+        continue;
+      }
+      result.series.push_back(dot_series(lab, set, level, loop, peak));
+    }
+    flat += fmt::format("{}{} in {} ({})", flat.empty() ? "" : ", ",
+                        pretty_flop_rate(1e9 * result.series.back().points.back().measured),
+                        dtype_name(loop.dtype), loop.isa);
+  }
+  return flat;
 }
 
 LabResult run_roofline(Lab& lab) {
@@ -97,7 +201,9 @@ LabResult run_roofline(Lab& lab) {
     }
     result.series.push_back(std::move(series));
   }
-  const std::vector<LabPoint>& far = result.series.back().points;
+  const size_t floats = result.series.size() - 1;  // the series from memory in fp32
+  const std::string narrow = add_dot_series(lab, set, levels, result);
+  const std::vector<LabPoint>& far = result.series[floats].points;
   const double slope = 1e9 * far.front().measured / far.front().x;
   const double flat = 1e9 * far.back().measured;
   const double computed = *peak / levels.back().bandwidth, measured = flat / slope;
@@ -105,14 +211,18 @@ LabResult run_roofline(Lab& lab) {
   const bool traced = agreement.share() >= 0.8 && std::abs(std::log2(measured / computed)) < 1;
   decide(result, traced, {&far.front(), &far.back()});
   result.sentence = fmt::format(
-      "From {} the loop reads {} at few FLOPs a byte and flattens at {}: the measured ridge lies "
-      "at "
-      "{:.1f} FLOP/byte, the computed one at {:.1f}.",
-      levels.back().name, pretty_rate(slope), pretty_flop_rate(flat), measured, computed);
+      "From {} the loop reads {} at few FLOPs a byte and flattens at {} in fp32: the measured "
+      "ridge "
+      "lies at {:.1f} FLOP/byte, the computed one at {:.1f}.{}",
+      levels.back().name, pretty_rate(slope), pretty_flop_rate(flat), measured, computed,
+      narrow.empty() ? "" : fmt::format(" It flattens at {}.", narrow));
   result.checks.push_back({"every load and multiply-add ran (checksums)", right});
   result.notes.push_back(fmt::format(
-      "fp32, {} threads, at most {}; roof = min(peak {}, read bandwidth of the level x FLOP/byte); "
-      "fewer than 1/2 FLOP/byte are additions, whose peak is half. Band: 60 to 110 % of the roof.",
+      "{} threads, at most {}; roof = min(peak {}, read bandwidth of the level x FLOP/byte); "
+      "in fp32 fewer than 1/2 FLOP/byte are additions, whose peak is half. Narrow formats multiply "
+      "random operands by the instruction named, whose peak is read before. Band: 60 to 110 % of "
+      "the "
+      "roof.",
       lab.team().size(), pretty_bytes(set.part_bytes() * lab.team().size()),
       pretty_flop_rate(*peak)));
   return result;
@@ -129,7 +239,7 @@ const Experiment kRooflineExperiment{
     "ridge measure",
     run_roofline,
     roofline_on_cuda,
-    8,
+    14,
     {530e6, 530e6, 700e6, 4.3e9}};
 
 }  // namespace ridge

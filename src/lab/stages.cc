@@ -13,6 +13,7 @@
 #include "lab/lab_curves.h"
 #include "lab/levels.h"
 #include "lab/line_order.h"
+#include "lab/line_ring.h"
 
 namespace ridge {
 namespace {
@@ -20,15 +21,17 @@ namespace {
 constexpr size_t kStageLine = 64, kStageWords = kStageLine / 8;
 constexpr int kHashed = 4;  // words of a line that are hashed, one after the other
 
-// Uses the lines order[first .. first + count) one by one. The next line's address waits for the
-// hash of this one (through `zero`, which the compiler cannot know), so that the core does not run
-// ahead by itself; the line `ahead` places later is prefetched.
+// Uses the lines order[first .. first + count) one by one and prefetches the line `ahead` places
+// later. Both addresses wait for the hash of the line before (through `zero`, which the compiler
+// cannot know): else the core, which executes hundreds of instructions out of order, would reach
+// the prefetches of later lines by itself, and `ahead` would not be what is in flight.
 uint64_t use_lines(const uint64_t* words, const uint32_t* order, size_t count, size_t ahead,
                    uint64_t zero) {
   uint64_t hash = 1;
   for (size_t i = 0; i < count; ++i) {
-    if (ahead > 0) __builtin_prefetch(words + size_t(order[i + ahead]) * kStageWords);
-    const uint64_t* line = words + size_t(order[i]) * kStageWords + (hash & zero);
+    const uint64_t* from = words + (hash & zero);
+    if (ahead > 0) __builtin_prefetch(from + size_t(order[i + ahead]) * kStageWords);
+    const uint64_t* line = from + size_t(order[i]) * kStageWords;
     for (int j = 0; j < kHashed; ++j) hash = (hash ^ line[j]) * 0x9e3779b97f4a7c15u;
   }
   return hash;
@@ -41,14 +44,14 @@ constexpr double kUseClocks = 5 + 4 * kHashed;
 LabResult run_stages(Lab& lab) {
   const std::vector<LabLevel> levels = lab_levels(lab.machine(), lab.team().size());
   const Maybe clock = lab.machine().clock;
-  if (levels.empty() || levels.back().latency <= 0 || !clock) {
-    throw Error("the latency of memory or the clock is unknown");
-  }
+  if (levels.empty() || !clock) throw Error("the size of memory's caches or the clock is unknown");
   const LabLevel& memory = levels.back();
   const auto threads = size_t(lab.team().size());
   const auto part = size_t(memory.part_bytes) / kStageLine * kStageLine;
   const MappedBuffer buffer(part * threads);
   if (!buffer) throw Error("no memory for {}", pretty_bytes(double(part * threads)));
+  lab.step("misses in flight");
+  const MissRates misses = miss_rates(lab.team(), buffer.as<std::byte>(), part);
   std::fill_n(buffer.as<uint64_t>(), part * threads / 8, uint64_t{3});
   lab.step("shuffling lines");
   constexpr size_t kFarthest = 64;
@@ -57,8 +60,9 @@ LabResult run_stages(Lab& lab) {
   order.insert(order.end(), order.begin(), order.begin() + kFarthest);  // to prefetch past the end
 
   const double use = kUseClocks / *clock;
-  const double transfer = kStageLine * double(threads) / memory.bandwidth;  // of one thread's line
-  const auto calls = size_t(std::clamp(1e-3 / (use + memory.latency), 256.0, double(lines)));
+  // A core gets a line no faster than its misses in flight bring one.
+  const double transfer = double(threads) / misses.lines;
+  const auto calls = size_t(std::clamp(1e-3 / (use + misses.latency), 256.0, double(lines)));
   const volatile uint64_t unknown_zero = 0;
   const uint64_t zero = unknown_zero;
   std::vector<size_t> at(threads * 16, 0);
@@ -71,14 +75,12 @@ LabResult run_stages(Lab& lab) {
                                         : std::vector<size_t>{0, 1, 2, 4, 8, 16, 32, 64}) {
     lab.step(fmt::format("{} lines ahead", ahead));
     // A line that is fetched D uses early waits latency - D t, so t = max(use, (use + latency) /
-    // (D + 1)), and no line comes faster than the memory delivers.
-    const double piped = (use + memory.latency) / double(ahead + 1);
+    // (D + 1)), and no line comes faster than the core's misses bring it.
+    const double piped = (use + misses.latency) / double(ahead + 1);
     const double seconds = std::max({use, transfer, piped});
     const double rate = double(kStageLine * threads) / seconds / 1e9;
-    // Lower edge: 10 misses of a core in flight, the line fill buffers of the smallest server
-    // cores. Upper edge: the latency was taken on an idle neighbour and varies by a third.
-    const double slowest = std::max(seconds, (use + memory.latency) / 10);
-    const LabBand band{0.6 * rate * (ahead >= 9 ? seconds / slowest : 1), rate, 1.3 * rate};
+    // The latency is that of one thread alone, and grows with what is in flight.
+    const LabBand band{0.6 * rate, rate, 1.3 * rate};
     const double bytes = double(calls * kStageLine * threads);
     series.points.push_back(lab.measure(
         double(ahead), band,
@@ -98,7 +100,7 @@ LabResult run_stages(Lab& lab) {
   const LabPoint& near = first_near_largest(series, 0.8);
   const double best = largest_of(series).measured, enough = near.x;
   const double limit = std::max(use, transfer);
-  const double needed = (use + memory.latency) / limit - 1;
+  const double needed = (use + misses.latency) / limit - 1;
   const auto hash_of = [&](size_t ahead) {
     return use_lines(buffer.as<uint64_t>(), order.data(), calls, ahead, zero);
   };
@@ -110,11 +112,12 @@ LabResult run_stages(Lab& lab) {
       "({:.1f}x). Latency over the time of a line asks for {:.0f}.",
       pretty_rate(1e9 * none), enough, pretty_rate(1e9 * best), best / none, needed);
   result.notes.push_back(fmt::format(
-      "{} threads, {}; a line takes {:.1f} ns to use and {} to arrive. Bytes in flight at that "
-      "distance: {}, latency x bandwidth: {}.",
-      threads, pretty_bytes(double(buffer.size())), 1e9 * use, pretty_time(memory.latency),
-      pretty_bytes((enough + 1) * double(kStageLine * threads)),
-      pretty_bytes(memory.latency * memory.bandwidth)));
+      "{} threads, {}; a line takes {:.1f} ns to use and {} to arrive, and a core's misses bring "
+      "one "
+      "in {:.1f} ns (read before). Bytes in flight at that distance: {}, latency x bandwidth: {}.",
+      threads, pretty_bytes(double(buffer.size())), 1e9 * use, pretty_time(misses.latency),
+      1e9 * transfer, pretty_bytes((enough + 1) * double(kStageLine * threads)),
+      pretty_bytes(misses.latency * memory.bandwidth)));
   return result;
 }
 

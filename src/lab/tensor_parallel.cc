@@ -34,7 +34,7 @@ struct ParallelStep {
 };
 
 ParallelStep parallel_step(Lab& lab, Runner& runner, int ranks) {
-  LabPredictor predictor(system_of_ranks(lab, runner), runner);
+  LabPredictor predictor(lab, system_of_ranks(lab, runner), runner);
   LabStep step(runner, 1, kParallelContext);
   const LabBand band = band_of(predictor.step(step.sequences()));
   ParallelStep result;

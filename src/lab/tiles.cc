@@ -112,6 +112,7 @@ LabResult run_tiles(Lab& lab) {
   ThreadTeam one(1);
   LabResult result;
   result.x = {"outputs", false, 0, 0};
+  result.on_memory = false;
   result.y = {"us", false, 0, 0};
   for (const TileFormat& format : kTileFormats) {
     result.series.push_back(tile_series(lab, one, format));

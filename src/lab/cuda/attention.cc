@@ -39,7 +39,7 @@ double gpu_blocked_pairs(int n) {
   return pairs;
 }
 
-GpuAttentionCost gpu_attention_cost(const Lab& lab, int heads, int n) {
+GpuAttentionCost gpu_attention_cost(Lab& lab, int heads, int n) {
   constexpr double kDim = LabAttention::kHeadDim;
   AttentionShape shape;
   shape.heads = shape.kv_heads = heads;

@@ -38,6 +38,76 @@ __global__ void __launch_bounds__(kPassThreads)
   to[at + kPassThreads] = float4{z.x + w.x, z.y + w.y, z.z + w.z, z.w + w.w};
 }
 
+// ---- a block's operators: a row is held by the threads of one block, 16 floats each
+constexpr int kRowThreads = LabFloats::kRow / 16;
+
+__device__ float silu_of(float x) { return __fdividef(x, 1 + __expf(-x)); }
+
+// 1 / rms of the row; the sums are added in the same order in every kernel.
+__device__ float inverse_rms(const float4 (&v)[4]) {
+  __shared__ float warps[kRowThreads / 32];
+  float sum = 0;
+  for (int i = 0; i < 4; ++i) {
+    sum = fmaf(v[i].x, v[i].x, sum);
+    sum = fmaf(v[i].y, v[i].y, sum);
+    sum = fmaf(v[i].z, v[i].z, sum);
+    sum = fmaf(v[i].w, v[i].w, sum);
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  float all = 0;
+  for (int w = 0; w < kRowThreads / 32; ++w) all += warps[w];
+  return rsqrtf(all / LabFloats::kRow + 1e-5f);
+}
+
+__device__ float4 scaled(const float4& v, float by) {
+  return {v.x * by, v.y * by, v.z * by, v.w * by};
+}
+__device__ float4 product(const float4& a, const float4& b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+__device__ float4 silu_of(const float4& v) {
+  return {silu_of(v.x), silu_of(v.y), silu_of(v.z), silu_of(v.w)};
+}
+
+__global__ void __launch_bounds__(kRowThreads) norm_pass(float4* to, const float4* from) {
+  const size_t at = size_t{blockIdx.x} * (LabFloats::kRow / 4) + threadIdx.x;
+  float4 v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from[at + i * kRowThreads];
+  const float by = inverse_rms(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[at + i * kRowThreads] = scaled(v[i], by);
+}
+
+__global__ void __launch_bounds__(kPassThreads) multiply_pass(float4* x, const float4* y) {
+  const size_t at = size_t{blockIdx.x} * (kPassThreads * kPassVectors) + threadIdx.x;
+  const float4 a = x[at], b = y[at], c = x[at + kPassThreads], d = y[at + kPassThreads];
+  x[at] = product(a, b);
+  x[at + kPassThreads] = product(c, d);
+}
+
+__global__ void __launch_bounds__(kPassThreads) silu_alone(float4* x) {
+  const size_t at = size_t{blockIdx.x} * (kPassThreads * kPassVectors) + threadIdx.x;
+  const float4 a = x[at], b = x[at + kPassThreads];
+  x[at] = silu_of(a);
+  x[at + kPassThreads] = silu_of(b);
+}
+
+__global__ void __launch_bounds__(kRowThreads) fused_block(float4* x, const float4* y) {
+  const size_t at = size_t{blockIdx.x} * (LabFloats::kRow / 4) + threadIdx.x;
+  float4 v[4], w[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = x[at + i * kRowThreads], w[i] = y[at + i * kRowThreads];
+  const float by = inverse_rms(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float4 h = silu_of(product(scaled(v[i], by), w[i]));
+    x[at + i * kRowThreads] = float4{v[i].x + h.x, v[i].y + h.y, v[i].z + h.z, v[i].w + h.w};
+  }
+}
+
 __device__ uint32_t bits_of(const float4& v) {
   return __float_as_uint(v.x) + __float_as_uint(v.y) + __float_as_uint(v.z) + __float_as_uint(v.w);
 }
@@ -109,6 +179,26 @@ void LabFloats::add(int to, int a, int b) {
   add_pass<<<unsigned(count_ / kPassFloats), kPassThreads, 0, gpu_.run().stream>>>(
       reinterpret_cast<float4*>(array(to)), reinterpret_cast<const float4*>(array(a)),
       reinterpret_cast<const float4*>(array(b)));
+}
+
+void LabFloats::norm(int to, int from) {
+  norm_pass<<<unsigned(count_ / kRow), kRowThreads, 0, gpu_.run().stream>>>(
+      reinterpret_cast<float4*>(array(to)), reinterpret_cast<const float4*>(array(from)));
+}
+
+void LabFloats::multiply(int x, int y) {
+  multiply_pass<<<unsigned(count_ / kPassFloats), kPassThreads, 0, gpu_.run().stream>>>(
+      reinterpret_cast<float4*>(array(x)), reinterpret_cast<const float4*>(array(y)));
+}
+
+void LabFloats::silu(int x) {
+  silu_alone<<<unsigned(count_ / kPassFloats), kPassThreads, 0, gpu_.run().stream>>>(
+      reinterpret_cast<float4*>(array(x)));
+}
+
+void LabFloats::norm_multiply_silu_add(int x, int y) {
+  fused_block<<<unsigned(count_ / kRow), kRowThreads, 0, gpu_.run().stream>>>(
+      reinterpret_cast<float4*>(array(x)), reinterpret_cast<const float4*>(array(y)));
 }
 
 void LabFloats::clear_sum() { data_->total.clear(); }

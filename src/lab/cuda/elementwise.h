@@ -24,6 +24,14 @@ class LabFloats {
   // A sum of bits does not depend on the order, so equal numbers give equal sums.
   void chain_sum(int from, int times);
   void add(int to, int a, int b);
+  // Operators of a block over rows of kRow floats, each as a pass of its own: to = from /
+  // rms(from); x = x y; x = x / (1 + e^-x). And all of them with the residual in one pass: x +=
+  // silu(norm(x) y).
+  static constexpr int kRow = 4096;
+  void norm(int to, int from);
+  void multiply(int x, int y);
+  void silu(int x);
+  void norm_multiply_silu_add(int x, int y);
 
   void clear_sum();
   uint32_t sum();  // waits

@@ -46,13 +46,13 @@ LabPoint measure_on_gpu(Lab& lab, LabGpu& gpu, double x, const LabBand& band,
   return point;
 }
 
-LabBand gpu_pass_seconds(const Lab& lab, double bytes, double flops) {
-  Op op;
-  op.name = "lab";
-  op.kind = OpKind::elementwise;
-  op.work.act_bytes = bytes;
-  op.work.vector_flops = flops;
-  return expected_seconds(lab, op, bytes);
+LabBand gpu_pass_seconds(Lab& lab, double bytes, double flops) {
+  const Level* l2 = lab.machine().cache();
+  const bool cached = l2 != nullptr && l2->read_bandwidth && cached_share(lab.machine(), bytes) > 0;
+  const double rate = cached ? *l2->read_bandwidth : gpu_bandwidth(lab);
+  constexpr double kStart = 2e-6;  // of a kernel: its first loads, and its last block's end
+  const LabBand pass = overlapped(bytes / rate, flops / gpu_peak(lab, DType::fp32));
+  return {pass.low, pass.expected + kStart, pass.high + 2 * kStart};
 }
 
 double gpu_bandwidth(const Lab& lab) {

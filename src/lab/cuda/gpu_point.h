@@ -20,8 +20,9 @@ inline LabBand to_ms(const LabBand& band) {
   return {1e3 * band.low, 1e3 * band.expected, 1e3 * band.high};
 }
 
-// Time of an elementwise pass that moves `bytes`: from the L2 where they fit it.
-LabBand gpu_pass_seconds(const Lab& lab, double bytes, double flops);
+// Time of an elementwise pass of the lab's own kernels that moves `bytes`, as overlapped() has it:
+// from the L2 where they fit it.
+LabBand gpu_pass_seconds(Lab& lab, double bytes, double flops);
 
 // Bytes/s of the device's memory as the machine's file has them. Throws Error where it does not.
 double gpu_bandwidth(const Lab& lab);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include "lab/cuda/gpu_load.h"
 #include "lab/cuda/gpu_point.h"
 #include "lab/cuda/on_cuda.h"
+#include "lab/dcgm.h"
 
 namespace ridge {
 namespace {
@@ -26,16 +29,22 @@ double seconds_since(UtilClock::time_point start) {
 // What NVML shows at the end of a load, the median of samples, and the bytes/s that were read.
 struct LoadSeen {
   double utilisation = 0, memory_use = 0, power = 0, rate = 0;
+  std::optional<DcgmActivity> dcgm;
+  std::string no_dcgm;  // why not
 };
 
 // Runs work() again and again; the counter covers up to a second, so the last third counts.
 LoadSeen watch_load(Lab& lab, LabGpu& gpu, double seconds, const std::function<double()>& work) {
   std::vector<double> utilisation, memory_use, power;
   double bytes = 0;
+  LoadSeen seen;
+  std::future<std::optional<DcgmActivity>> dcgm;
   const auto start = UtilClock::now();
   for (double now = 0; now < seconds; now = seconds_since(start)) {
     lab.check_interrupt();
     bytes += work();
+    if (now < seconds / 3) continue;
+    if (!dcgm.valid()) dcgm = std::async(std::launch::async, read_dcgm, std::ref(seen.no_dcgm));
     if (now < 2 * seconds / 3) continue;
     const LabGpu::Use use = gpu.use();
     if (!use.utilisation) throw Error("NVML does not tell the utilisation of this GPU");
@@ -48,8 +57,12 @@ LoadSeen watch_load(Lab& lab, LabGpu& gpu, double seconds, const std::function<d
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
   };
-  return {median_of(utilisation), median_of(memory_use), median_of(power),
-          bytes / seconds_since(start)};
+  seen.utilisation = median_of(utilisation);
+  seen.memory_use = median_of(memory_use);
+  seen.power = median_of(power);
+  seen.rate = bytes / seconds_since(start);
+  if (dcgm.valid()) seen.dcgm = dcgm.get();
+  return seen;
 }
 
 LabPoint seen_point(double x, const char* label, const LabBand& band, double value) {
@@ -108,10 +121,21 @@ LabResult gpu_util_on_cuda(Lab& lab) {
       streaming.power, pretty_rate(streaming.rate), pretty_percent(idle.utilisation), idle.power);
   result.notes.push_back(fmt::format(
       "What tells them apart in NVML: power ({:.0f} against {:.0f} W) and memory utilisation ({} "
-      "against {}). Of DCGM: DRAM activity and tensor activity (fields 1005 and 1004), which need "
-      "its own service.",
+      "against {}).",
       waiting.power, streaming.power, pretty_percent(waiting.memory_use),
       pretty_percent(streaming.memory_use)));
+  if (waiting.dcgm && streaming.dcgm) {
+    const auto active = [](const DcgmActivity& a) {
+      return fmt::format("SMs {}, tensor cores {}, DRAM {}", pretty_percent(a.sm),
+                         pretty_percent(a.tensor), pretty_percent(a.dram));
+    };
+    result.notes.push_back(
+        fmt::format("DCGM shows as active: {} while one thread waits, {} while "
+                    "reads stream.",
+                    active(*waiting.dcgm), active(*streaming.dcgm)));
+  } else {
+    result.notes.push_back((waiting.dcgm ? streaming : waiting).no_dcgm + ".");
+  }
   result.notes.push_back(gpu.conditions());
   return result;
 }

@@ -10,10 +10,37 @@
 #include "base/units.h"
 #include "lab/cuda/gemm.h"
 #include "lab/cuda/gpu_point.h"
+#include "lab/cuda/mma_tiles.h"
 #include "lab/cuda/on_cuda.h"
 #include "lab/lab_curves.h"
 
 namespace ridge {
+namespace {
+
+// mma.sync reaches about 65 % of Hopper's tensor peak (roofline.cc).
+constexpr double kMmaTileShare = 0.65;
+
+// Tokens off the multiple of 8 that a tensor core's own tile has.
+LabSeries mma_tile_series(Lab& lab, LabGpu& gpu, MmaTiles& tiles, bool int8, bool& right) {
+  LabSeries series{int8 ? "mma.sync, int8" : "mma.sync, bf16", {}};
+  const double peak = kMmaTileShare * gpu_peak(lab, int8 ? DType::int8 : DType::bf16);
+  const std::vector<int> counts =
+      lab.quick() ? std::vector<int>{8, 9, 16}
+                  : std::vector<int>{4, 8, 9, 12, 16, 17, 20, 24, 28, 32, 33, 40, 48, 56, 57, 64};
+  for (const int tokens : counts) {
+    lab.step(fmt::format("{}, {} tokens", series.name, tokens));
+    right = tiles.is_right(int8, tokens) && right;
+    const double roof = 1e6 * tiles.padded_flops(int8, tokens) / peak;
+    const LabBand rate = rate_under(1);
+    series.points.push_back(measure_on_gpu(
+        lab, gpu, tokens, {roof / rate.high, roof / rate.expected, roof / rate.low},
+        [&] { tiles.launch(int8, tokens); }, [](double seconds) { return 1e6 * seconds; }));
+  }
+  return series;
+}
+
+}  // namespace
+
 LabResult tiles_on_cuda(Lab& lab) {
   LabGpu gpu;
   constexpr int kTile = 256;
@@ -50,16 +77,24 @@ LabResult tiles_on_cuda(Lab& lab) {
   }
   const double whole = measured_at(series, 2 * kTile), off = measured_at(series, kTile + 1);
   const double one = measured_at(series, kTile);
-  result.series = {series};
+  MmaTiles tiles(gpu);
+  const LabSeries halves = mma_tile_series(lab, gpu, tiles, false, right);
+  const LabSeries bytes = mma_tile_series(lab, gpu, tiles, true, right);
+  const auto stair = [](const LabSeries& s) { return measured_at(s, 9) / measured_at(s, 16); };
+  result.series = {series, halves, bytes};
   result.checks.push_back({"outputs are those of sums in double", right});
-  decide(result, off > 0.85 * whole && one < 0.75 * whole,
-         {point_at(series, kTile), point_at(series, kTile + 1), point_at(series, 2 * kTile)});
+  decide(result,
+         off > 0.85 * whole && one < 0.75 * whole && stair(halves) > 0.9 && stair(bytes) > 0.9,
+         {point_at(series, kTile), point_at(series, kTile + 1), point_at(series, 2 * kTile),
+          point_at(halves, 9), point_at(halves, 16), point_at(bytes, 9), point_at(bytes, 16)});
   result.sentence = fmt::format(
       "With tiles of {} tokens, {} tokens take {}, {} take {} and {} take {}: {} of the time of "
-      "whole tiles for {} of the tokens.",
+      "whole tiles for {} of the tokens. In the tensor cores' own tiles of 8 tokens, 9 take {} of "
+      "the time of 16 in bf16 and {} in int8.",
       kTile, kTile, pretty_time(1e-6 * one), kTile + 1, pretty_time(1e-6 * off), 2 * kTile,
       pretty_time(1e-6 * whole), pretty_percent(off / whole),
-      pretty_percent(double(kTile + 1) / (2 * kTile)));
+      pretty_percent(double(kTile + 1) / (2 * kTile)), pretty_percent(stair(halves)),
+      pretty_percent(stair(bytes)));
   result.notes.push_back(fmt::format(
       "{} x {} weights in bf16; tiles of 128 outputs and 32, 64, 128 or 256 tokens (up to 32, 64, "
       "128, and more). Where whole tiles leave SMs idle, the sums of a tile are split over several "
