@@ -60,7 +60,7 @@ class Fit:
         self.stack, self.rows, self.values = stack, [], {}
         for row in rows:
             terms, constant = {("step",): 1.0}, 0.0
-            self.values[("step",)] = stack["step"]
+            self.values[("step",)] = stack["host"]["step"]
             index = set_of(stack, row["tokens"])
             last = index == len(stack.get("steps", []))
             for kind, count, compute, memory in row["operators"]:
@@ -100,7 +100,7 @@ class Fit:
 
     def fitted_stack(self):
         stack = json.loads(json.dumps(self.stack))
-        stack["step"] = float(f"{self.values[('step',)]:.2g}")
+        stack["host"]["step"] = float(f"{self.values[('step',)]:.2g}")
         for key, value in self.values.items():
             if key == ("step",):
                 continue

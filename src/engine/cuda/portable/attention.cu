@@ -3,6 +3,7 @@
 #include "engine/cuda/attention/dequantize_pages.cuh"
 #include "engine/cuda/portable/attention.cuh"
 #include "engine/cuda/portable/decode_kernel.cuh"
+#include "engine/cuda/portable/launch.cuh"
 #include "engine/cuda/portable/prefill_kernel.cuh"
 
 namespace ridge::cuda {
@@ -13,8 +14,8 @@ void launch_decode_shape(cudaStream_t stream, dim3 grid, const PortableDecodeLau
   constexpr int kShared = PortableDecode<kD, kFormat>::kSharedBytes;
   [[maybe_unused]] static const bool ready =
       allow_shared_memory(portable_decode_kernel<kD, kFormat>, kShared);
-  launch_dependent(portable_decode_kernel<kD, kFormat>, grid, kPortableDecodeThreads, kShared,
-                   stream, launch);
+  launch_in_order(portable_decode_kernel<kD, kFormat>, grid, kPortableDecodeThreads, kShared,
+                  stream, launch);
 }
 
 template <KvFormat kFormat>
@@ -50,8 +51,8 @@ void launch_prefill_shape(cudaStream_t stream, int sms, const PrefillAttentionLa
   constexpr int kShared = PortablePrefill<kHeadDim>::kSharedBytes;
   [[maybe_unused]] static const bool ready =
       allow_shared_memory(portable_prefill_kernel<kHeadDim>, kShared);
-  launch_dependent(portable_prefill_kernel<kHeadDim>, dim3(sms), kPortablePrefillThreads, kShared,
-                   stream, launch);
+  launch_in_order(portable_prefill_kernel<kHeadDim>, dim3(sms), kPortablePrefillThreads, kShared,
+                  stream, launch);
 }
 
 void launch_prefill(cudaStream_t stream, int sms, const PrefillAttentionLaunch& launch) {

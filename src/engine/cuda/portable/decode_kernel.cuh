@@ -187,7 +187,6 @@ __global__ void __launch_bounds__(kPortableDecodeThreads)
     portable_decode_kernel(const __grid_constant__ PortableDecodeLaunch launch) {
   extern __shared__ __align__(128) uint8_t portable_decode_shared[];
   __shared__ float2 max_sum[kPortableDecodeWarps][8];
-  ptx::griddepcontrol_launch_dependents();
   const PortableDecodeItem item = launch.items[blockIdx.x];
   const PortableDecode<kD, kFormat> block{launch,
                                           item,
@@ -196,7 +195,6 @@ __global__ void __launch_bounds__(kPortableDecodeThreads)
                                           int(blockIdx.y),
                                           int(threadIdx.x % 32),
                                           int(threadIdx.x / 32)};
-  ptx::griddepcontrol_wait();
   SoftmaxState<kD> state;
   block.attend(state);
   block.combine_warps(state);

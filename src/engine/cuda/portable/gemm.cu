@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/cuda/portable/gemm.cuh"
+#include "engine/cuda/portable/launch.cuh"
 #include "engine/cuda/portable/skinny_kernel.cuh"
 #include "engine/cuda/portable/tiled_kernel.cuh"
 
@@ -20,16 +21,16 @@ void launch_skinny(cudaStream_t stream, const LinearArgs& args) {
           "setting the shared memory carveout");
     return true;
   }();
-  launch_dependent(portable_skinny_kernel<kFormat, kGroups>, dim3(args.tiles.blocks, tiles),
-                   kPortableSkinnyWarps * 32, 0, stream, args);
+  launch_in_order(portable_skinny_kernel<kFormat, kGroups>, dim3(args.tiles.blocks, tiles),
+                  kPortableSkinnyWarps * 32, 0, stream, args);
 }
 
 template <WeightFormat kFormat, int kTokens>
 void launch_tiled(cudaStream_t stream, const LinearArgs& args) {
   using Tile = PortableTile<kFormat, kTokens>;
-  launch_dependent(portable_tiled_kernel<kFormat, kTokens>,
-                   dim3(args.row_tiles * (args.padded / kTokens), args.split_k), kPortableThreads,
-                   size_t(Tile::kStages) * Tile::kStageBytes, stream, args);
+  launch_in_order(portable_tiled_kernel<kFormat, kTokens>,
+                  dim3(args.row_tiles * (args.padded / kTokens), args.split_k), kPortableThreads,
+                  size_t(Tile::kStages) * Tile::kStageBytes, stream, args);
 }
 
 template <WeightFormat kFormat>

@@ -257,8 +257,6 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kPortablePrefillThreads, 1)
     portable_prefill_kernel(const __grid_constant__ PrefillAttentionLaunch launch) {
   extern __shared__ __align__(128) uint8_t portable_prefill_shared[];
-  ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
 #pragma unroll 1
   for (int i = launch.begin[blockIdx.x]; i < launch.begin[blockIdx.x + 1]; ++i) {
     const PrefillTile tile = launch.tiles[i];

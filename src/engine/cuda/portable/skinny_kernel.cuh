@@ -118,16 +118,13 @@ __global__ void __launch_bounds__(kPortableSkinnyWarps * 32, kGroups > 1 ? 2 : 3
     portable_skinny_kernel(const __grid_constant__ LinearArgs a) {
   __shared__ float4 partials[kPortableSkinnyWarps][kGroups][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  ptx::griddepcontrol_launch_dependents();
   int matrix = a.matrix;
   if (a.tile_count) {
-    ptx::griddepcontrol_wait();
     if (static_cast<int>(blockIdx.y) >= __ldcg(a.tile_count)) return;
     matrix += __ldcg(a.tile_matrix + blockIdx.y);
   }
   SkinnyRange<kFormat, kGroups> range(a, matrix, blockIdx.x, blockIdx.y * kGroups * 8, warp, lane);
-  range.prefetch();  // weights: the kernels before do not write them
-  ptx::griddepcontrol_wait();
+  range.prefetch();
   float d[kGroups][4] = {};
   range.multiply(d);
 #pragma unroll

@@ -196,9 +196,8 @@ struct TiledGemm {
   __device__ __forceinline__ void main_loop(typename Tile::Sums& d, int begin, int end) const {
 #pragma unroll
     for (int s = 0; s < Tile::kStages; ++s) {
-      if (begin + s < end) load_weights(begin + s);  // the kernels before do not write them
+      if (begin + s < end) load_weights(begin + s);
     }
-    ptx::griddepcontrol_wait();
 #pragma unroll
     for (int s = 0; s < Tile::kStages; ++s) {
       if (begin + s < end) load_tokens(begin + s);
@@ -262,11 +261,9 @@ template <WeightFormat kFormat, int kTokens>
 __global__ void __launch_bounds__(kPortableThreads, 2)
     portable_tiled_kernel(const __grid_constant__ LinearArgs a) {
   extern __shared__ __align__(128) uint8_t portable_shared[];
-  ptx::griddepcontrol_launch_dependents();
   const int2 tile = portable_tile_of(blockIdx.x, a.row_tiles, a.padded / kTokens);
   int matrix = a.matrix;
   if (a.tile_count) {
-    ptx::griddepcontrol_wait();
     if (tile.y >= __ldcg(a.tile_count)) return;
     matrix += __ldcg(a.tile_matrix + tile.y);
   }
