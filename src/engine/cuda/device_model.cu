@@ -231,6 +231,9 @@ class CudaModel final : public DeviceModel {
     return kernels_ == KernelSet::portable ? name + ", portable kernels" : name;
   }
   int sms() const override { return properties_.multiProcessorCount; }
+  bool has_fp8_products(int tokens) const override {
+    return uses_fp8_products(w_.shape, w_.format, kernels_, tokens, sms());
+  }
 
  private:
   // The wanted rows of the last step, on the device.
