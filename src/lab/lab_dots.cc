@@ -112,38 +112,14 @@ double amx_dots(const std::byte* a, size_t bytes, long repeats, const DotTurn& t
 }
 
 // A kilobyte is 16 vectors, each multiplied with the same vector into one of 8 accumulators.
-__attribute__((target("avx512f,avx512bf16"))) double bf16_dots(const std::byte* a, size_t bytes,
-                                                               long repeats, const DotTurn& turn) {
-  const __m512i factor = _mm512_load_si512(dot_factor(DType::bf16).data);
-  __m512 sum[8];
-  for (__m512& s : sum) s = _mm512_setzero_ps();
-  for (long pass = 0; pass < repeats; ++pass) {
-    for (size_t at = 0; at < bytes; at += kDotStep) {
-      const bool multiplied = turn.products > 0 || at / kDotStep % size_t(turn.group) == 0;
-      const int products = !multiplied ? 0 : turn.products > 0 ? turn.products : 1;
-      for (int half = 0; half < 2; ++half) {
-        __m512i x[8];
-        for (int i = 0; i < 8; ++i) {
-          x[i] = _mm512_load_si512(a + at + 512 * half + 64 * i);
-          asm volatile("" : "+v"(x[i]));
-        }
-        for (int p = 0; p < products; ++p) {
-          for (int i = 0; i < 8; ++i) {
-            sum[i] = _mm512_dpbf16_ps(sum[i], reinterpret_cast<__m512bh>(x[i]),
-                                      reinterpret_cast<__m512bh>(factor));
-          }
-        }
-      }
-    }
-  }
-  alignas(64) float out[8][16];
-  for (int i = 0; i < 8; ++i) _mm512_store_ps(out[i], sum[i]);
-  return word_sum(&out[0][0], 128);
-}
-
-__attribute__((target("avx512f,avx512vnni"))) double int8_dots(const std::byte* a, size_t bytes,
-                                                               long repeats, const DotTurn& turn) {
-  const __m512i factor = _mm512_load_si512(dot_factor(DType::int8).data);
+// Compiled for both dot products; each instance executes one.
+template <bool kInt8>
+__attribute__((target("avx512f,avx512bf16,avx512vnni"))) double vector_dots(const std::byte* a,
+                                                                            size_t bytes,
+                                                                            long repeats,
+                                                                            const DotTurn& turn) {
+  using Word = std::conditional_t<kInt8, int32_t, float>;
+  const __m512i factor = _mm512_load_si512(dot_factor(kInt8 ? DType::int8 : DType::bf16).data);
   __m512i sum[8];
   for (__m512i& s : sum) s = _mm512_setzero_si512();
   for (long pass = 0; pass < repeats; ++pass) {
@@ -157,12 +133,20 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_dots(const std::byte* 
           asm volatile("" : "+v"(x[i]));
         }
         for (int p = 0; p < products; ++p) {
-          for (int i = 0; i < 8; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], x[i], factor);
+          for (int i = 0; i < 8; ++i) {
+            if constexpr (kInt8) {
+              sum[i] = _mm512_dpbusd_epi32(sum[i], x[i], factor);
+            } else {
+              sum[i] = _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sum[i]),
+                                                            reinterpret_cast<__m512bh>(x[i]),
+                                                            reinterpret_cast<__m512bh>(factor)));
+            }
+          }
         }
       }
     }
   }
-  alignas(64) int32_t out[8][16];
+  alignas(64) Word out[8][16];
   for (int i = 0; i < 8; ++i) _mm512_store_si512(out[i], sum[i]);
   return word_sum(&out[0][0], 128);
 }
@@ -225,14 +209,13 @@ std::vector<DotLoop> dot_loops() {
     constexpr double kTile = 2.0 * 16 * 16;
     loops.push_back({DType::bf16, "AMX", kTile * 32, amx_dots<false>});
     loops.push_back({DType::int8, "AMX", kTile * 64, amx_dots<true>});
-    return loops;
   }
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512bf16")) {
-    loops.push_back({DType::bf16, "AVX-512 BF16", 2.0 * 512, bf16_dots});
+    loops.push_back({DType::bf16, "AVX-512 BF16", 2.0 * 512, vector_dots<false>});
   }
   if (__builtin_cpu_supports("avx512vnni")) {
-    loops.push_back({DType::int8, "AVX-512 VNNI", 2.0 * 1024, int8_dots});
+    loops.push_back({DType::int8, "AVX-512 VNNI", 2.0 * 1024, vector_dots<true>});
   }
 #endif
   return loops;

@@ -31,7 +31,7 @@ struct DotLoop {
 
 inline constexpr size_t kDotStep = 1024;  // bytes
 
-// One for bf16 and one for int8, the fastest that this CPU has; empty where it has none.
+// Those that this CPU has, for bf16 and int8. Of each dtype the fastest comes first.
 std::vector<DotLoop> dot_loops();
 
 // Operands as the loops read them: random bits, of which every product is positive. A CPU holds a

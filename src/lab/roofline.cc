@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -152,7 +153,9 @@ bool dots_are_right(const DotLoop& loop, const float* operands) {
 std::string add_dot_series(Lab& lab, const WorkingSet& set, const std::vector<LabLevel>& levels,
                            LabResult& result) {
   std::string flat;
+  std::set<DType> done;
   for (const DotLoop& loop : dot_loops()) {
+    if (!done.insert(loop.dtype).second) continue;  // a slower one
     lab.step(fmt::format("operands in {}", dtype_name(loop.dtype)));
     lab.team().run([&](int index) {
       fill_dot_operands(loop.dtype, reinterpret_cast<std::byte*>(set.part(index)),
