@@ -28,47 +28,61 @@ __device__ float block_sum(float value) {
 __device__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
 
 // Four columns of what is added to a row of the residual.
+template <int kInFlight>
 __device__ __forceinline__ float4 added_float4(const RmsNormArgs& a, int row, int i) {
   if (a.added) return load_float4(a.added + size_t(row) * a.hidden, i);
-  return combined_float4(a.experts, row, a.hidden, i);
+  return combined_float4<kInFlight>(a.experts, row, a.hidden, i);
 }
 
-// One block per token. Rows are read twice, the second time from L1 or L2.
+// One block per token. A row is read once, into registers: thread t has the columns 4 (t + 512 g),
+// g < kGroups, and following. The weights of the norms are loaded before the previous kernel ends.
+template <int kGroups>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const __grid_constant__ RmsNormArgs a) {
   ptx::griddepcontrol_launch_dependents();
   const int fours = a.hidden / 4;
-  for (int i = threadIdx.x * 8; i < fours; i += kThreads * 8) {
-    ptx::prefetch_l2(a.norm + i * 4);
-    if (a.added_norm) ptx::prefetch_l2(a.added_norm + i * 4);
-  }
+  float4 v[kGroups] = {}, weight[kGroups] = {}, added_weight[kGroups];
+  const auto for_all = [&](auto each) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int i = int(threadIdx.x) + g * kThreads;
+      if (i < fours) each(g, i);
+    }
+  };
+  const auto rms_scale = [&] {
+    float sum = 0;
+#pragma unroll
+    for (const float4& each : v) sum += squares(each);
+    return rsqrtf(block_sum(sum) / a.hidden + a.eps);
+  };
+  for_all([&](int g, int i) {
+    weight[g] = load_float4(a.norm, i);
+    added_weight[g] = a.added_norm ? load_float4(a.added_norm, i) : float4{1, 1, 1, 1};
+  });
   ptx::griddepcontrol_wait();
   const int row = a.rows ? a.rows[blockIdx.x] : blockIdx.x;
-  float* residual = a.residual + size_t(row) * a.hidden;
+  float* const residual = a.residual + size_t(row) * a.hidden;
+  float4 before[kGroups];
+  for_all([&](int g, int i) { before[g] = load_float4(residual, i); });
   if (a.added || a.experts.rows) {
-    float scale = 1;
-    if (a.added_norm) {
-      float sum = 0;
-      for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(added_float4(a, row, i));
-      scale = rsqrtf(block_sum(sum) / a.hidden + a.eps);
-    }
-    for (int i = threadIdx.x; i < fours; i += kThreads) {
-      const float4 y = added_float4(a, row, i), one = {1, 1, 1, 1};
-      const float4 w = a.added_norm ? load_float4(a.added_norm, i) : one;
-      float4 r = load_float4(residual, i);
-      r.x += y.x * scale * w.x, r.y += y.y * scale * w.y;
-      r.z += y.z * scale * w.z, r.w += y.w * scale * w.w;
-      reinterpret_cast<float4*>(residual)[i] = r;  // the same thread reads it below
-    }
+    constexpr int kInFlight = kGroups > 4 ? 2 : kGroups > 2 ? 4 : 8;
+    for_all([&](int g, int i) { v[g] = added_float4<kInFlight>(a, row, i); });
+    const float scale = a.added_norm ? rms_scale() : 1;
+    for_all([&](int g, int i) {
+      const float4 r = before[g], w = added_weight[g];
+      v[g] = {r.x + v[g].x * scale * w.x, r.y + v[g].y * scale * w.y, r.z + v[g].z * scale * w.z,
+              r.w + v[g].w * scale * w.w};
+      reinterpret_cast<float4*>(residual)[i] = v[g];
+    });
+  } else {
+    for_all([&](int g, int) { v[g] = before[g]; });
   }
-  float sum = 0;
-  for (int i = threadIdx.x; i < fours; i += kThreads) sum += squares(load_float4(residual, i));
-  const float scale = rsqrtf(block_sum(sum) / a.hidden + a.eps);
-  for (int i = threadIdx.x; i < fours; i += kThreads) {
-    const float4 r = load_float4(residual, i), w = load_float4(a.norm, i);
+  const float scale = rms_scale();
+  for_all([&](int g, int i) {
+    const float4 r = v[g], w = weight[g];
     const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
                           pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
     *reinterpret_cast<uint2*>(a.out + wide_at(i * 4, blockIdx.x, a.padded)) = packed;
-  }
+  });
 }
 
 // Four tokens of a core matrix per block, for steps of many tokens: neighbouring lanes have the
@@ -144,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2)
     return rsqrtf(token_sum(sum, token) / a.hidden + a.eps);
   };
   if (a.added || a.experts.rows) {
-    for_all([&](float4& x, int i) { x = added_float4(a, row, i); });
+    for_all([&](float4& x, int i) { x = added_float4<1>(a, row, i); });
     const float scale = a.added_norm ? rms_scale() : 1;
     for_all([&](float4& x, int i) {
       const float4 one = {1, 1, 1, 1}, w = a.added_norm ? load_float4(a.added_norm, i) : one;
@@ -188,6 +202,12 @@ __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2)
 }
 
 template <int kGroups>
+void launch_rows(cudaStream_t stream, const RmsNormArgs& args) {
+  [[maybe_unused]] static const bool ready = prefer_max_shared_memory(rms_norm_kernel<kGroups>);
+  launch_dependent(rms_norm_kernel<kGroups>, dim3(args.count), kThreads, 0, stream, args);
+}
+
+template <int kGroups>
 void launch_tiles(cudaStream_t stream, const RmsNormArgs& args) {
   [[maybe_unused]] static const bool ready =
       prefer_max_shared_memory(rms_norm_tile_kernel<kGroups>);
@@ -208,8 +228,12 @@ void rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
     if (groups <= 4) return launch_tiles<4>(stream, args);
     return launch_tiles<8>(stream, args);
   }
-  [[maybe_unused]] static const bool ready = prefer_max_shared_memory(rms_norm_kernel);
-  launch_dependent(rms_norm_kernel, dim3(args.count), kThreads, 0, stream, args);
+  const int fours = (args.hidden / 4 + kThreads - 1) / kThreads;
+  if (fours <= 1) return launch_rows<1>(stream, args);
+  if (fours <= 2) return launch_rows<2>(stream, args);
+  if (fours <= 4) return launch_rows<4>(stream, args);
+  if (fours <= 8) return launch_rows<8>(stream, args);
+  throw Error("no norm of {} columns", args.hidden);
 }
 
 }  // namespace ridge::cuda

@@ -143,7 +143,7 @@ __global__ void combine_kernel(const ExpertOutputs outputs, int hidden, float* t
   ptx::griddepcontrol_wait();
   for (int i = threadIdx.x; i < hidden / 4; i += kThreads) {
     const size_t at = size_t(blockIdx.x) * (hidden / 4) + i;
-    reinterpret_cast<float4*>(to)[at] = combined_float4(outputs, blockIdx.x, hidden, i);
+    reinterpret_cast<float4*>(to)[at] = combined_float4<1>(outputs, blockIdx.x, hidden, i);
   }
 }
 
@@ -232,6 +232,7 @@ __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x
   if (lane == 0) squares[warp] = sum;
   __syncthreads();
   const float scale = rsqrtf((squares[in_group] + squares[in_group + 8]) / norm.hidden + norm.eps);
+#pragma unroll 8
   for (int i = from + lane; i < to && valid; i += 32) {
     const float4 r = residual[i], w = reinterpret_cast<const float4*>(norm.norm)[i];
     const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
