@@ -82,7 +82,9 @@ inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightF
 // Whether a step's dense GEMMs multiply in fp8: E4M3 weights by activations quantized to E4M3 with
 // a scale per token, at twice the rate of bf16 activations. That costs accuracy (about 3 % of a
 // GEMM's result, docs/batched-steps.md), as in every engine that runs fp8 checkpoints this way, so
-// only prompts do it: steps whose narrowest GEMMs (out, down) fill the SMs with tiles.
+// only steps do it that gain by it: those above a chain of GEMMs whose narrowest GEMMs (out, down)
+// have tiles for a fifth of the SMs. Llama-3-8B on an H200: 256 tokens 9.0 -> 7.5 ms, 512 tokens
+// 14.9 -> 9.5.
 // RIDGE_CUDA_FP8_PRODUCTS=off in the environment keeps activations in bf16.
 inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSet kernels,
                               int tokens, int sms) {
@@ -95,7 +97,7 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
                        std::min({s.hidden, q_columns, s.ffn}) >= 1024 &&
                        s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
   const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
-  return covered && tiles >= 0.9 * sms;
+  return covered && tokens > Linear::kMaxChainedTokens && tiles >= 0.2 * sms;
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.
