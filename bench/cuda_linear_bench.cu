@@ -342,7 +342,7 @@ void check_all() {
       for (const int tokens : {1, 9, 16, 17, 32, 64, 100, 200, 520}) {
         for (const Kernel kernel :
              {Kernel::wgmma, Kernel::skinny, Kernel::prefill, Kernel::prefill_fp8}) {
-          if (kernel == Kernel::skinny && tokens > skinny_gemm_max_tokens(format)) continue;
+          if (kernel == Kernel::skinny && tokens > kSkinnyDenseTokens) continue;
           if (kernel >= Kernel::prefill && tokens <= 128) continue;
           if (kernel == Kernel::prefill_fp8 &&
               (format != WeightFormat::fp8 || columns < 1024 || columns % 128)) {
@@ -413,8 +413,7 @@ void time_all(const std::string& only_format, int only_tokens) {
         args.tiles = c.w->tiles, args.matrix = layer, args.row_count = c.w->rows, args.x = x.data();
         args.tokens = tokens, args.padded = Linear::padded(tokens), args.epilogue = c.epilogue;
         args.rows = rows.data(), args.stride = c.w->rows, args.out = activated.data();
-        if (tokens <= skinny_gemm_max_tokens(format))
-          return skinny_gemm(nullptr, format, sms(), {args});
+        if (tokens <= kSkinnyDenseTokens) return skinny_gemm(nullptr, format, sms(), {args});
         linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
       };
       const auto print = [&](const char* what, double seconds, double bytes, double weights) {

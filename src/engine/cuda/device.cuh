@@ -74,20 +74,23 @@ bool has_griddepcontrol(Kernel* kernel) {
 // Launches with programmatic dependent launch: the kernel may start while the previous one of the
 // stream still runs. It must call ptx::griddepcontrol_wait() before it reads what the previous
 // kernel wrote, or writes what that one reads. Where that does nothing, kernels do not overlap.
-template <typename... Parameters, typename... Arguments>
+// kCluster: blocks of a thread block cluster (Hopper); the grid has whole clusters.
+template <int kCluster = 1, typename... Parameters, typename... Arguments>
 void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                       cudaStream_t stream, const Arguments&... arguments) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
+  config.attrs = attributes;
   static const bool overlaps = has_griddepcontrol(kernel);
-  config.numAttrs = overlaps ? 1 : 0;
+  config.numAttrs = !overlaps ? 0 : kCluster > 1 ? 2 : 1;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launching");
 }
 

@@ -225,16 +225,8 @@ void launch(cudaStream_t stream, int sms, const PrefillGemmArgs& args) {
   static_assert(kShared <= 227 * 1024);
   const auto kernel = prefill_gemm_kernel<kFormat, kFp8Tokens>;
   [[maybe_unused]] static const bool ready = allow_shared_memory(kernel, kShared);
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(sms / kCluster * kCluster), config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kShared, config.stream = stream;
-  config.attrs = attributes, config.numAttrs = 2;
-  check(cudaLaunchKernelEx(&config, kernel, args), "launching the prefill GEMM");
+  launch_dependent<kCluster>(kernel, dim3(sms / kCluster * kCluster), kThreads, kShared, stream,
+                             args);
 }
 
 }  // namespace ridge::cuda::prefill

@@ -268,7 +268,7 @@ struct SkinnyMath {
         if ((from + kTogether) % kCopyChunks == 0 || from + kTogether >= left) {
           __syncwarp();  // all lanes have read the slot
           loader.issue(state.stage);
-          state.advance(Shared::kSlots);
+          state.advance(work.a.slots);
         }
       }
       x += kIteration / kStepChunks * stride;
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, kSkinnyBlocksPerSm)
   unit.advance(work.group, work.blocks);
   WeightLoader<kFormat, kGroups> loader{work, unit, work.group};
   loader.start_unit();
-  for (int slot = 0; slot < Shared::kSlots; ++slot) loader.issue(slot);
+  for (int slot = 0; slot < a.slots; ++slot) loader.issue(slot);
   ptx::griddepcontrol_wait();
 
   Math math{work, loader};

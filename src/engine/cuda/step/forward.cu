@@ -282,10 +282,17 @@ Forward::PendingAdd Forward::mlp(cudaStream_t stream, int layer, const PendingAd
   const int index = w_.place_of(layer);
   timer_.mark(stream, "mlp_norm");
   rms_norm(stream, norm_args(VectorKind::mlp_norm, layer, pending));
-  timer_.mark(stream, "gate_up");
-  gemm(stream, w_.gate_up, index, b_.x, gate_args());
-  timer_.mark(stream, "down");
-  gemm(stream, w_.down, index, b_.activated, block_output_args());
+  if (chains_mlp()) {
+    FusedGemms gemms;
+    gemms.add("gate_up", gemm_args(w_.gate_up, index, b_.x, gate_args()));
+    gemms.add("down", gemm_args(w_.down, index, b_.activated, block_output_args()));
+    launch(stream, gemms);
+  } else {
+    timer_.mark(stream, "gate_up");
+    gemm(stream, w_.gate_up, index, b_.x, gate_args());
+    timer_.mark(stream, "down");
+    gemm(stream, w_.down, index, b_.activated, block_output_args());
+  }
   return pending_block_output(VectorKind::post_mlp_norm, layer);
 }
 
@@ -346,7 +353,7 @@ void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint
     const int portable_tile = grouped ? step_.slot_tile : PortableGemm::tile_tokens(args.tokens);
     return portable_gemm_->launch(stream, m.format, args, portable_tile);
   }
-  if (!grouped && args.tokens <= skinny_gemm_max_tokens(m.format)) {
+  if (!grouped && args.tokens <= kSkinnyDenseTokens) {
     return skinny_gemm(stream, m.format, sms_, {args});
   }
   const int tile = grouped ? step_.slot_tile : Linear::tile_tokens(args.tokens);

@@ -94,6 +94,12 @@ class Forward {
   void logits(cudaStream_t stream, const PendingAdd& pending);
 
   void attention(cudaStream_t stream, int layer);
+  // Whether gate_up and down of a dense layer are one kernel. Not for parts of a model: ranks may
+  // share a device, and the blocks of such a kernel wait for each other.
+  bool chains_mlp() const {
+    return linear_ && !w_.shape.is_part() && !step_.fp8_products &&
+           step_.tokens > kSkinnyDenseTokens && step_.tokens <= Linear::kMaxChainedTokens;
+  }
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
