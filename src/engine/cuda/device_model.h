@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/cuda/layout/weight_format.h"
+#include "engine/cuda/moe/router_rules.h"
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/sampling/top_logits.h"
 
@@ -37,6 +38,14 @@ struct ModelShape {
   int experts = 0, top_k = 0, expert_ffn = 0;
   bool normalize_top_k = false;
   std::vector<bool> moe;  // by layer: experts instead of the dense MLP; empty: none
+  RouterRules routing;
+  int shared_ffn = 0;  // inner columns of the MLP that every token passes beside its experts
+
+  // Llama 4. Chunked layers: a query sees the keys since the last multiple of `window`. Layers
+  // without RoPE have no q and k norms either, and their queries at position p are multiplied by
+  // 1 + temperature_scale ln(1 + floor((p + 1) / temperature_floor)).
+  std::vector<bool> chunked, no_rope;  // by layer; empty: none
+  float temperature_scale = 0, temperature_floor = 1;
 
   // Where it is one rank's part of a model (engine/ranks/). -1: all.
   bool partial_sums =
@@ -52,6 +61,18 @@ struct ModelShape {
   int experts_here() const { return expert_count < 0 ? experts : expert_count; }
   bool is_part() const { return partial_sums || !embeds || head_columns() == 0; }
   bool is_moe(int layer) const { return layer < int(moe.size()) && moe[size_t(layer)]; }
+  bool is_chunked(int layer) const { return layer < int(chunked.size()) && chunked[size_t(layer)]; }
+  bool has_rope(int layer) const { return layer >= int(no_rope.size()) || !no_rope[size_t(layer)]; }
+  int chunk() const {  // tokens of a chunk, of which a model has one size; 0: no layer is chunked
+    for (int layer = 0; layer < layers; ++layer) {
+      if (is_chunked(layer)) return window[size_t(layer)];
+    }
+    return 0;
+  }
+  // Has operators that only the path per operator has (step_path.cuh).
+  bool needs_operators() const {
+    return shared_ffn > 0 || !routing.is_plain() || chunk() > 0 || !no_rope.empty();
+  }
 };
 
 enum class MatrixKind : uint8_t {
@@ -65,6 +86,8 @@ enum class MatrixKind : uint8_t {
   router,
   expert_gate_up,
   expert_down,
+  shared_gate_up,
+  shared_down,
   head
 };
 enum class VectorKind : uint8_t {
@@ -80,7 +103,8 @@ enum class VectorKind : uint8_t {
   sinks,                // [heads]
   router_bias,          // [experts, padded to 16]
   expert_gate_up_bias,  // [expert][8 of gate, 8 of up, ...]: the order of the tiles' rows
-  expert_down_bias      // [expert][hidden]
+  expert_down_bias,     // [expert][hidden]
+  router_correction     // [experts]
 };
 
 // What the steps of a run may hold at most. All device memory is allocated from these bounds.
@@ -132,6 +156,9 @@ DeviceFound find_device();  // the current one; throws Error where there is none
 // Device memory of a model besides weights and KV cache (a cache that is not bf16 counts one layer
 // of bf16 pages), on the current device.
 double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_pages);
+// Throws Error, in one line: no device, one before Ampere, a shape that the current device has no
+// code for.
+void check_shape(const ModelShape& shape);
 
 class DeviceModel {
  public:

@@ -204,7 +204,7 @@ void run_mixed_steps(Runner& runner, int rounds) {
 
 // The first round loads the kernels' code, which takes device memory.
 TEST(GpuMemory, StepsAllocateNothing) {
-  for (const char* family : {"llama", "qwen3_moe", "gemma3"}) {
+  for (const char* family : {"llama", "qwen3_moe", "gemma3", "llama4"}) {
     const Config config(family_of(family).config);
     std::string why;
     const auto runner = cuda_runner(config, why, {}, KvStorage::int8);

@@ -62,6 +62,12 @@ inline const DeviceFamily kFamilies[] = {
       "num_local_experts":12,"num_experts_per_tok":4,"sliding_window":24,
       "max_position_embeddings":512,"rope_scaling":{"rope_type":"yarn","factor":4.0,
       "truncate":false,"original_max_position_embeddings":128}})"},
+    // Chunks and temperatures within 90 tokens, two experts of a token.
+    {"llama4", R"({"model_type":"llama4_text","hidden_size":256,"num_hidden_layers":4,
+      "num_attention_heads":8,"num_key_value_heads":2,"head_dim":64,"intermediate_size":160,
+      "intermediate_size_mlp":512,"vocab_size":300,"num_local_experts":6,"num_experts_per_tok":2,
+      "interleave_moe_layer_step":2,"attention_chunk_size":32,"floor_scale":8,"attn_scale":0.1,
+      "max_position_embeddings":512})"},
 };
 inline const DeviceFamily& family_of(std::string_view name) {
   return *std::find_if(std::begin(kFamilies), std::end(kFamilies),

@@ -33,6 +33,13 @@ Weights widened(Weights weights) {
   };
   const int64_t q_columns = int64_t{a.heads} * heads.wide();
   const int64_t kv_columns = int64_t{a.kv_heads} * heads.wide();
+  if (a.unit_qk) {  // as the device has it: a norm before RoPE (model_shape.cc)
+    a.unit_qk = false, a.qk_norm = true;
+    for (size_t l = 0; l < weights.layers.size(); ++l) {
+      if (a.ropes[size_t(a.layers[l].rope)].frequency.empty()) continue;
+      weights.layers[l].q_norm = weights.layers[l].k_norm = Vector(size_t(a.head_dim), 1.0f);
+    }
+  }
   for (LayerWeights& layer : weights.layers) {
     layer.q = made(heads.rows(layer.q), q_columns, a.hidden);
     layer.k = made(heads.rows(layer.k), kv_columns, a.hidden);
@@ -41,7 +48,9 @@ Weights widened(Weights weights) {
     for (Vector* bias : {&layer.q_bias, &layer.k_bias, &layer.v_bias}) *bias = heads.vector(*bias);
     for (Vector* norm : {&layer.q_norm, &layer.k_norm}) *norm = heads.norm(*norm);
   }
-  for (Rope& rope : a.ropes) rope.frequency = heads.frequency(rope.frequency);
+  for (Rope& rope : a.ropes) {
+    if (!rope.frequency.empty()) rope.frequency = heads.frequency(rope.frequency);
+  }
   a.head_dim = heads.wide();
   return weights;
 }
@@ -93,12 +102,10 @@ std::unique_ptr<Runner> cuda_runner(const Golden& golden, std::string& why) {
   return on_device(load_weights(golden.folder), options, why);
 }
 
-// Latent attention and Llama 4 are not executed there.
+// Latent attention is not executed there.
 std::vector<Golden> cuda_goldens() {
   std::vector<Golden> all = goldens();
-  std::erase_if(all, [](const Golden& golden) {
-    return golden.name.starts_with("deepseek") || golden.name == "llama4";
-  });
+  std::erase_if(all, [](const Golden& golden) { return golden.name.starts_with("deepseek"); });
   return all;
 }
 
@@ -110,8 +117,8 @@ class GpuGoldens : public testing::TestWithParam<Golden> {};
 TEST_P(WidenedGolden, IsTransformers) {
   const Golden& golden = GetParam();
   Weights weights = load_weights(golden.folder);
-  const double epsilon =
-      weights.architecture.qk_norm ? 1e-5 * (64.0 / weights.architecture.head_dim - 1) : 0;
+  const bool norms = weights.architecture.qk_norm || weights.architecture.unit_qk;
+  const double epsilon = norms ? 1e-5 * (64.0 / weights.architecture.head_dim - 1) : 0;
   weights = widened(std::move(weights));
   EXPECT_EQ(weights.architecture.head_dim, 64);
   EXPECT_LT(error(golden, reference::forward(weights, all_tokens(golden))),

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "engine/cuda/families.h"
 #include "engine/cuda/layout/device_format.h"
+#include "engine/cuda/model_shape.h"
 #include "engine/cuda/on_device.h"
 #include "engine/cuda/routing_ties.h"
 
@@ -200,19 +201,31 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
-TEST(CudaRunner, RefusesLatentAttention) {
-  const Config config(R"({"model_type":"deepseek_v2","hidden_size":64,"num_hidden_layers":1,
+// Without weights.
+std::string refusal(Architecture architecture, KvStorage kv = KvStorage::bf16, bool cut = false) {
+  try {
+    check_cuda_model(architecture, kv, cut);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CudaRunner, RefusesModelsBeforeTheyAreLoaded) {
+  const Architecture llama4 = Config(family_of("llama4").config).weights().architecture;
+  EXPECT_EQ(refusal(llama4, KvStorage::bf16, true),
+            "llama4_text runs on one GPU, not on ranks: without --ranks, or with --device cpu");
+  const Config latent(R"({"model_type":"deepseek_v2","hidden_size":64,"num_hidden_layers":1,
     "num_attention_heads":2,"intermediate_size":64,"vocab_size":64,"q_lora_rank":null,
     "kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":32,"v_head_dim":32,
     "n_routed_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":32})");
-  std::string why;
-  try {
-    make_cuda_runner(config.weights(), {});
-  } catch (const Error& error) {
-    why = error.what();
-  }
-  if (why.find("without the CUDA toolkit") != std::string::npos) GTEST_SKIP() << why;
-  EXPECT_EQ(why, "deepseek_v2 is executed on CPUs, not on CUDA: --device cpu");
+  EXPECT_EQ(refusal(latent.weights().architecture),
+            "deepseek_v2 is executed on CPUs, not on CUDA: --device cpu");
+  const std::string none = refusal(llama4);
+  if (!none.empty()) GTEST_SKIP() << none;
+  Architecture odd = llama4;
+  for (LayerShape& layer : odd.layers) layer.window = layer.chunked ? 24 : 0;
+  EXPECT_EQ(refusal(odd), "the CUDA engine has no code for attention in chunks of 24 tokens");
 }
 
 TEST(CudaRunner, KeepsNoCacheInF32) {
@@ -291,7 +304,7 @@ class GpuFormats : public testing::TestWithParam<Kept> {};
 
 TEST_P(GpuFormats, StoreWeightsAsRequested) {
   const Kept& kept = GetParam();
-  for (const char* name : {"llama", "mixtral"}) {
+  for (const char* name : {"llama", "mixtral", "llama4"}) {
     SCOPED_TRACE(name);
     const Config config(family_of(name).config);
     std::string why;

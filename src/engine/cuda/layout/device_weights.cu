@@ -49,6 +49,10 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     expert_gate_up = Matrices(format, sparse * s.experts_here(), 2 * s.expert_ffn, s.hidden);
     expert_down = Matrices(format, sparse * s.experts_here(), s.hidden, s.expert_ffn);
   }
+  if (sparse > 0 && s.shared_ffn > 0) {
+    shared_gate_up = Matrices(format, sparse, 2 * s.shared_ffn, s.hidden);
+    shared_down = Matrices(format, sparse, s.hidden, s.shared_ffn);
+  }
   if (s.head_columns() > 0) head = Matrices(format, 1, s.head_columns(), s.hidden);
   if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.embedded_tokens()) * s.hidden);
   const size_t norms = size_t(s.layers) * s.hidden, heads = size_t(s.layers) * s.head_dim;
@@ -73,6 +77,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     make_biases(expert_gate_up_bias_, s.experts * 2 * s.expert_ffn);
     make_biases(expert_down_bias_, s.experts * s.hidden);
   }
+  if (s.routing.correction) make_biases(router_correction_, s.experts);
   std::vector<float> frequencies;
   for (const ModelShape::RopeTable& rope : s.ropes) {
     frequencies.insert(frequencies.end(), rope.frequency.begin(), rope.frequency.end());
@@ -89,8 +94,10 @@ void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const 
   upload(stream, first, rows, columns, plain_[0]);
   if (second) upload(stream, second, rows, columns, plain_[1]);
   int index = layer;
-  if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router)
+  if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router ||
+      kind == MatrixKind::shared_gate_up || kind == MatrixKind::shared_down) {
     index = place_of(layer);
+  }
   if (kind == MatrixKind::expert_gate_up || kind == MatrixKind::expert_down) {
     index = place_of(layer) * shape.experts_here() + expert - shape.expert_first;
   }
@@ -117,7 +124,8 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
         plain = DeviceBuffer<uint16_t>(size_t(rows) * columns);
       fill_normal(stream, plain.data(), size_t(rows) * columns, ++next, kDeviation);
     }
-    const bool pairs = kind == MatrixKind::gate_up || kind == MatrixKind::expert_gate_up;
+    const bool pairs = kind == MatrixKind::gate_up || kind == MatrixKind::expert_gate_up ||
+                       kind == MatrixKind::shared_gate_up;
     place(stream, kind, index, plain_[0].data(), pairs ? plain_[1].data() : nullptr);
   };
   make(MatrixKind::embed, 0);
@@ -132,6 +140,10 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
       continue;
     }
     make(MatrixKind::router, index);
+    if (shape.shared_ffn > 0) {
+      make(MatrixKind::shared_gate_up, index);
+      make(MatrixKind::shared_down, index);
+    }
     for (int e = 0; e < shape.experts; ++e) {
       make(MatrixKind::expert_gate_up, index * shape.experts + e);
       make(MatrixKind::expert_down, index * shape.experts + e);
@@ -212,8 +224,8 @@ std::vector<float> DeviceWeights::cached(int layer, int page) const {
 
 double DeviceWeights::bytes() const {
   double sum = 0;
-  for (const Matrices* m :
-       {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down, &head}) {
+  for (const Matrices* m : {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down,
+                            &shared_gate_up, &shared_down, &head}) {
     sum += m->bytes();
   }
   return sum;
@@ -251,6 +263,8 @@ std::pair<float*, size_t> DeviceWeights::vector_at(VectorKind kind, int layer) c
       return at(expert_gate_up_bias_, shape.experts * 2 * shape.expert_ffn);
     case VectorKind::expert_down_bias:
       return at(expert_down_bias_, shape.experts * shape.hidden);
+    case VectorKind::router_correction:
+      return at(router_correction_, shape.experts);
   }
   return {};
 }
@@ -275,6 +289,10 @@ std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
       return {shape.expert_ffn, shape.hidden};
     case MatrixKind::expert_down:
       return {shape.hidden, shape.expert_ffn};
+    case MatrixKind::shared_gate_up:
+      return {shape.shared_ffn, shape.hidden};
+    case MatrixKind::shared_down:
+      return {shape.hidden, shape.shared_ffn};
     case MatrixKind::head:
       return {shape.head_columns(), shape.hidden};
     case MatrixKind::embed:
@@ -297,6 +315,10 @@ const Matrices& DeviceWeights::matrices(MatrixKind kind) const {
       return expert_gate_up;
     case MatrixKind::expert_down:
       return expert_down;
+    case MatrixKind::shared_gate_up:
+      return shared_gate_up;
+    case MatrixKind::shared_down:
+      return shared_down;
     case MatrixKind::head:
       return head;
     default:

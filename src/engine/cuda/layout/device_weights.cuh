@@ -62,6 +62,7 @@ class DeviceWeights {
   int cache_pages;
   Matrices qkv, out, gate_up, down, head;
   Matrices router, expert_gate_up, expert_down;  // the router is always bf16
+  Matrices shared_gate_up, shared_down;
   DeviceBuffer<uint16_t> embed;
   DeviceBuffer<uint8_t> kv;   // [layer][page][kv head][page_bytes]
   DeviceBuffer<float> ropes;  // [rope][head_dim / 2]
@@ -79,6 +80,7 @@ class DeviceWeights {
   DeviceBuffer<float> attn_norm_, post_attn_norm_, mlp_norm_, post_mlp_norm_, final_norm_;
   DeviceBuffer<float> q_norm_, k_norm_, bias_;
   DeviceBuffer<float> out_bias_, sinks_, router_bias_, expert_gate_up_bias_, expert_down_bias_;
+  DeviceBuffer<float> router_correction_;
   DeviceBuffer<uint16_t> plain_[2];  // bf16 matrices to pack, while loading
   std::vector<uint16_t> staging_;
 };

@@ -27,7 +27,7 @@
 
 namespace ridge::cuda {
 
-std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0: none
+std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0: none, or chunks
 
 class Forward {
  public:
@@ -65,6 +65,7 @@ class Forward {
     const KvSlot* kv_slots = nullptr;
     const int* pages = nullptr;
     const int* logit_tokens = nullptr;  // [logit row]: the token whose logits are wanted
+    bool scales_queries = false;        // a temperature other than 1 (ModelShape)
   };
 
   struct FusedGemms {
@@ -77,6 +78,9 @@ class Forward {
     }
   };
 
+  // windows: the distinct ones of the layers it is for.
+  std::unique_ptr<StepAttention> make_attention(std::vector<int> windows,
+                                                const AttentionBounds& bounds) const;
   void fused_layers(cudaStream_t stream);
   // The last layer's kernel of fused_layers() computes the logits too, where all tokens have some.
   bool fuses_head() const { return step_.logit_rows == step_.tokens; }
@@ -97,6 +101,7 @@ class Forward {
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
+  void shared_expert(cudaStream_t stream, int index);  // index: among the layers with experts
 
   // Arguments of operators.
   LinearArgs gemm_args(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
@@ -106,7 +111,7 @@ class Forward {
   LinearArgs head_args() const;
   LinearArgs expert_args() const;
   RmsNormArgs norm_args(VectorKind kind, int layer, const PendingAdd& pending) const;
-  ExpertRouting routing() const;
+  ExpertRouting routing(int layer) const;
   PendingAdd pending_block_output(VectorKind post_norm, int layer) const;
   PendingAdd pending_experts(int layer) const;
   // fp8 products: x is quantized, by the norm before or here.
@@ -122,9 +127,10 @@ class Forward {
   std::optional<Linear> linear_, router_;      // Hopper
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;
+  std::unique_ptr<StepAttention> chunked_attention_;  // of the chunked layers, where there are some
   OperatorTimer timer_;
   Step step_;
-  std::vector<AttentionSequence> sequences_;  // the step's; kept for its memory
+  std::vector<AttentionSequence> sequences_, chunks_;  // the step's; kept for their memory
 };
 
 }  // namespace ridge::cuda
