@@ -47,6 +47,19 @@ struct ModelShape {
   std::vector<bool> chunked, no_rope;  // by layer; empty: none
   float temperature_scale = 0, temperature_floor = 1;
 
+  // Multi-head latent attention (LatentAttention of engine/weights/architecture.h): the cache holds
+  // rows (attention/latent_page.h) for all heads; kv_heads, head_dim, window and qk_norm are not
+  // used.
+  struct Latent {
+    int kv_rank = 0;         // 0: plain attention
+    int q_rank = 0;          // 0: queries come from the hidden state directly
+    int nope = 0, rope = 0;  // elements of a query head that are not rotated, and that are
+    int value = 0;           // elements of a value head
+    float norm_eps = 1e-6f;
+    int q_head() const { return nope + rope; }
+    explicit operator bool() const { return kv_rank > 0; }
+  } latent;
+
   // Where it is one rank's part of a model (engine/ranks/). -1: all.
   bool partial_sums =
       false;           // ranks cut the layers: they add up what a block gives to the residual
@@ -71,7 +84,7 @@ struct ModelShape {
   }
   // Has operators that only the path per operator has (step_path.cuh).
   bool needs_operators() const {
-    return shared_ffn > 0 || !routing.is_plain() || chunk() > 0 || !no_rope.empty();
+    return latent || shared_ffn > 0 || !routing.is_plain() || chunk() > 0 || !no_rope.empty();
   }
 };
 
@@ -88,6 +101,10 @@ enum class MatrixKind : uint8_t {
   expert_down,
   shared_gate_up,
   shared_down,
+  q_a,
+  kv_a,
+  absorb,  // of one head (`expert`): W_UK^T, [kv_rank x nope]
+  expand,  // of one head: W_UV, [value x kv_rank]
   head
 };
 enum class VectorKind : uint8_t {
@@ -104,7 +121,9 @@ enum class VectorKind : uint8_t {
   router_bias,          // [experts, padded to 16]
   expert_gate_up_bias,  // [expert][8 of gate, 8 of up, ...]: the order of the tiles' rows
   expert_down_bias,     // [expert][hidden]
-  router_correction     // [experts]
+  router_correction,    // [experts]
+  q_a_norm,             // [q_rank]
+  kv_a_norm             // [kv_rank]
 };
 
 // What the steps of a run may hold at most. All device memory is allocated from these bounds.
@@ -158,7 +177,7 @@ DeviceFound find_device();  // the current one; throws Error where there is none
 double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_pages);
 // Throws Error, in one line: no device, one before Ampere, a shape that the current device has no
 // code for.
-void check_shape(const ModelShape& shape);
+void check_shape(const ModelShape& shape, KvFormat kv_format);
 
 class DeviceModel {
  public:
@@ -170,7 +189,8 @@ class DeviceModel {
                                            std::unique_ptr<RankExchange> exchange = nullptr);
   virtual ~DeviceModel() = default;
 
-  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
+  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head. `expert`: or
+  // the attention head, of matrices by head.
   virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
   virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;

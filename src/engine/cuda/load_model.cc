@@ -9,6 +9,7 @@ namespace ridge {
 namespace {
 
 using cuda::DeviceModel;
+using cuda::FillRows;
 using cuda::MatrixKind;
 using cuda::rows_of;
 using cuda::VectorKind;
@@ -26,6 +27,19 @@ Matrix embedding_of_part(const Weights& weights, const RankLinks* links) {
   return part;
 }
 
+// The transpose of a matrix.
+FillRows columns_of(const Matrix& m) {
+  return [&m](int64_t first, int64_t count, uint16_t* to) {
+    std::vector<float> row(static_cast<size_t>(m.columns));
+    for (int64_t r = 0; r < m.rows; ++r) {
+      dequantize(m.storage, m.row(r), m.columns, row.data());
+      for (int64_t c = 0; c < count; ++c) {
+        to[c * m.rows + r] = f32_to_bf16(row[size_t(first + c)]);
+      }
+    }
+  };
+}
+
 class Loader {
  public:
   Loader(const Weights& weights, const WideHeads& heads, DeviceModel& to)
@@ -34,6 +48,7 @@ class Loader {
   void attention(int layer) {
     const LayerWeights& w = weights_.layers[size_t(layer)];
     to_.load(VectorKind::attn_norm, layer, w.attn_norm);
+    if (a_.latent) return latents(layer);
     to_.load(MatrixKind::q, layer, heads_.rows(w.q));
     to_.load(MatrixKind::k, layer, heads_.rows(w.k));
     to_.load(MatrixKind::v, layer, heads_.rows(w.v));
@@ -81,6 +96,27 @@ class Loader {
   }
 
  private:
+  void latents(int layer) {
+    const LayerWeights& w = weights_.layers[size_t(layer)];
+    const LatentAttention& latent = a_.latent;
+    if (w.q_a) {
+      to_.load(MatrixKind::q_a, layer, rows_of(w.q_a));
+      to_.load(VectorKind::q_a_norm, layer, w.q_a_norm);
+    }
+    to_.load(MatrixKind::q, layer, rows_of(w.q));
+    to_.load(MatrixKind::kv_a, layer, rows_of(w.kv_a));
+    to_.load(VectorKind::kv_a_norm, layer, w.kv_a_norm);
+    to_.load(MatrixKind::out, layer, rows_of(w.out));
+    for (int h = 0; h < a_.heads; ++h) {
+      Matrix keys = w.kv_b, values = w.kv_b;
+      const int64_t first = int64_t{h} * (latent.nope + latent.value);
+      keys.data = w.kv_b.row(first), keys.rows = latent.nope;
+      values.data = w.kv_b.row(first + latent.nope), values.rows = latent.value;
+      to_.load(MatrixKind::absorb, layer, columns_of(keys), {}, h);
+      to_.load(MatrixKind::expand, layer, rows_of(values), {}, h);
+    }
+  }
+
   // As the kernels read them: the rows of gate and up alternate by eight (layout/pack.cuh), and the
   // experts that are here come first (those of other ranks have no biases).
   void expert_biases(int layer) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/cuda/attention/latent_page.h"
 
 namespace ridge {
 
@@ -36,8 +37,13 @@ void set_attention(const Architecture& a, const WideHeads& heads, ModelShape& s)
       throw Error("the CUDA engine has no code for q and k norms after a RoPE of magnitude {}",
                   rope.magnitude);
     }
-    s.ropes.push_back({heads.frequency(rope.frequency), rope.magnitude});
+    s.ropes.push_back(
+        {a.latent ? rope.frequency : heads.frequency(rope.frequency), rope.magnitude});
   }
+  if (!a.latent) return;
+  s.head_dim = cuda::kLatentRow;
+  s.latent = {a.latent.kv_rank, a.latent.q_rank, a.latent.nope,
+              a.latent.rope,    a.latent.value,  a.latent.norm_eps};
 }
 
 void set_experts(const Architecture& a, ModelShape& s) {
@@ -82,10 +88,8 @@ cuda::KvFormat kv_format_of(KvStorage kv) {
 }
 
 void check_cuda_model(const Architecture& a, KvStorage kv, bool cut) {
-  if (a.latent) throw Error("{} is executed on CPUs, not on CUDA: --device cpu", a.family);
   const ModelShape shape = model_shape(a, wide_heads(a));
-  kv_format_of(kv);
-  if (!cut) return cuda::check_shape(shape);
+  if (!cut) return cuda::check_shape(shape, kv_format_of(kv));
   if (shape.needs_operators()) {
     throw Error("{} runs on one GPU, not on ranks: without --ranks, or with --device cpu",
                 a.family);

@@ -39,7 +39,8 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
   }
   qkv = Matrices(format, s.layers, qkv_rows(), s.hidden);
-  out = Matrices(format, s.layers, s.hidden, q_columns());
+  out = Matrices(format, s.layers, s.hidden, out_columns());
+  if (s.latent) make_latents();
   if (dense > 0) {
     gate_up = Matrices(format, dense, 2 * s.ffn, s.hidden);
     down = Matrices(format, dense, s.hidden, s.ffn);
@@ -88,6 +89,17 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   kv.fill_bytes(0);
 }
 
+void DeviceWeights::make_latents() {
+  const ModelShape::Latent& latent = shape.latent;
+  const int heads = shape.layers * shape.heads;
+  absorb = Matrices(format, heads, latent.kv_rank, latent.nope);
+  expand = Matrices(format, heads, latent.value, latent.kv_rank);
+  kv_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.kv_rank);
+  if (latent.q_rank == 0) return;
+  q_b = Matrices(format, shape.layers, shape.heads * latent.q_head(), latent.q_rank);
+  q_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.q_rank);
+}
+
 void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
                          const FillRows& second, int expert) {
   const auto [rows, columns] = source_size(kind);
@@ -101,6 +113,8 @@ void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const 
   if (kind == MatrixKind::expert_gate_up || kind == MatrixKind::expert_down) {
     index = place_of(layer) * shape.experts_here() + expert - shape.expert_first;
   }
+  if (kind == MatrixKind::absorb || kind == MatrixKind::expand)
+    index = layer * shape.heads + expert;
   place(stream, kind, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
   check(cudaStreamSynchronize(stream), "packing weights");
 }
@@ -131,8 +145,19 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
   make(MatrixKind::embed, 0);
   make(MatrixKind::head, 0);
   for (int layer = 0; layer < shape.layers; ++layer) {
-    for (const MatrixKind kind : {MatrixKind::q, MatrixKind::k, MatrixKind::v, MatrixKind::out})
-      make(kind, layer);
+    make(MatrixKind::q, layer);
+    make(MatrixKind::out, layer);
+    if (shape.latent) {
+      make(MatrixKind::kv_a, layer);
+      if (shape.latent.q_rank > 0) make(MatrixKind::q_a, layer);
+      for (int h = layer * shape.heads; h < (layer + 1) * shape.heads; ++h) {
+        make(MatrixKind::absorb, h);
+        make(MatrixKind::expand, h);
+      }
+    } else {
+      make(MatrixKind::k, layer);
+      make(MatrixKind::v, layer);
+    }
     const int index = place_of(layer);
     if (!shape.is_moe(layer)) {
       make(MatrixKind::gate_up, index);
@@ -150,7 +175,7 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
     }
   }
   for (DeviceBuffer<float>* norm : {&attn_norm_, &mlp_norm_, &final_norm_, &q_norm_, &k_norm_,
-                                    &post_attn_norm_, &post_mlp_norm_}) {
+                                    &post_attn_norm_, &post_mlp_norm_, &q_a_norm_, &kv_a_norm_}) {
     if (norm->size()) {
       fill_normal(stream, norm->data(), norm->size(), ++next, norm_deviation, 1.0f);
     }
@@ -161,7 +186,11 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
 }
 
 void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
-  fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
+  if (shape.latent) {
+    fill_normal(stream, reinterpret_cast<uint16_t*>(kv.data()), kv.size() / 2, seed, 1.0f);
+  } else {
+    fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
+  }
   check(cudaStreamSynchronize(stream), "filling the cache");
 }
 
@@ -193,6 +222,7 @@ std::vector<float> DeviceWeights::host_vector(VectorKind kind, int layer) const 
 }
 
 std::vector<float> DeviceWeights::cached(int layer, int page) const {
+  if (shape.latent) throw Error("pages of latents are not unpacked");
   const int d = shape.head_dim, each = kv_page_bytes();
   std::vector<uint8_t> raw(size_t(each) * shape.kv_heads);
   check(
@@ -225,7 +255,7 @@ std::vector<float> DeviceWeights::cached(int layer, int page) const {
 double DeviceWeights::bytes() const {
   double sum = 0;
   for (const Matrices* m : {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down,
-                            &shared_gate_up, &shared_down, &head}) {
+                            &shared_gate_up, &shared_down, &q_b, &absorb, &expand, &head}) {
     sum += m->bytes();
   }
   return sum;
@@ -265,20 +295,34 @@ std::pair<float*, size_t> DeviceWeights::vector_at(VectorKind kind, int layer) c
       return at(expert_down_bias_, shape.experts * shape.hidden);
     case VectorKind::router_correction:
       return at(router_correction_, shape.experts);
+    case VectorKind::q_a_norm:
+      return at(q_a_norm_, shape.latent.q_rank);
+    case VectorKind::kv_a_norm:
+      return at(kv_a_norm_, shape.latent.kv_rank);
   }
   return {};
 }
 
 std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
   const int kv_columns = shape.kv_heads * shape.head_dim;
+  const ModelShape::Latent& latent = shape.latent;
   switch (kind) {
     case MatrixKind::q:
-      return {q_columns(), shape.hidden};
+      if (!latent) return {q_columns(), shape.hidden};
+      return {shape.heads * latent.q_head(), latent.q_rank > 0 ? latent.q_rank : shape.hidden};
+    case MatrixKind::q_a:
+      return {latent.q_rank, shape.hidden};
+    case MatrixKind::kv_a:
+      return {latent.kv_rank + latent.rope, shape.hidden};
+    case MatrixKind::absorb:
+      return {latent.kv_rank, latent.nope};
+    case MatrixKind::expand:
+      return {latent.value, latent.kv_rank};
     case MatrixKind::k:
     case MatrixKind::v:
       return {kv_columns, shape.hidden};
     case MatrixKind::out:
-      return {shape.hidden, q_columns()};
+      return {shape.hidden, out_columns()};
     case MatrixKind::gate_up:
       return {shape.ffn, shape.hidden};
     case MatrixKind::down:
@@ -319,10 +363,29 @@ const Matrices& DeviceWeights::matrices(MatrixKind kind) const {
       return shared_gate_up;
     case MatrixKind::shared_down:
       return shared_down;
+    case MatrixKind::q:
+      return shape.latent.q_rank > 0 ? q_b : qkv;
+    case MatrixKind::absorb:
+      return absorb;
+    case MatrixKind::expand:
+      return expand;
     case MatrixKind::head:
       return head;
     default:
       return qkv;
+  }
+}
+
+int DeviceWeights::first_row(MatrixKind kind) const {
+  switch (kind) {
+    case MatrixKind::k:
+      return q_columns();
+    case MatrixKind::v:
+      return q_columns() + shape.kv_heads * shape.head_dim;
+    case MatrixKind::kv_a:
+      return kv_a_row();
+    default:
+      return 0;
   }
 }
 
@@ -334,13 +397,10 @@ void DeviceWeights::place(cudaStream_t stream, MatrixKind kind, int index, const
           "copying");
     return;
   }
-  const int kv_columns = shape.kv_heads * shape.head_dim;
-  const int row = kind == MatrixKind::k   ? q_columns()
-                  : kind == MatrixKind::v ? q_columns() + kv_columns
-                                          : 0;
+  const int block = first_row(kind) / kBlockRows;
   const Matrices& m = matrices(kind);
-  pack(stream, m.format, first, second, rows, columns, m.at(index, row / kBlockRows),
-       m.scale_at(index, row / kBlockRows), m.tiles.chunks);
+  pack(stream, m.format, first, second, rows, columns, m.at(index, block), m.scale_at(index, block),
+       m.tiles.chunks);
   check(cudaGetLastError(), "packing weights");
 }
 

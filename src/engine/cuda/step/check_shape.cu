@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/tiles.cuh"
@@ -19,6 +20,18 @@ void check_experts(const ModelShape& s) {
   }
 }
 
+void check_latents(const ModelShape& s, KvFormat kv_format) {
+  const ModelShape::Latent& latent = s.latent;
+  if (latent.kv_rank > kLatentRank || latent.rope > kLatentRope) {
+    refuse(fmt::format("latents of {} and {} columns, only of up to {} and {}", latent.kv_rank,
+                       latent.rope, kLatentRank, kLatentRope));
+  }
+  if (latent.nope % 2 || latent.value % 2) {
+    refuse(fmt::format("heads of {} and {}", latent.q_head(), latent.value));
+  }
+  if (kv_format != KvFormat::bf16) refuse("a cache of latents in another format than --kv bf16");
+}
+
 void check_attention(const ModelShape& s) {
   if (s.head_dim != 64 && s.head_dim != 128 && s.head_dim != 256) {
     refuse(fmt::format("heads of {}", s.head_dim));
@@ -29,10 +42,10 @@ void check_attention(const ModelShape& s) {
 
 }  // namespace
 
-void check_shape(const ModelShape& s) {
+void check_shape(const ModelShape& s, KvFormat kv_format) {
   find_device();
   const KernelSet kernels = kernels_of_device();
-  check_attention(s);
+  s.latent ? check_latents(s, kv_format) : check_attention(s);
   if (s.hidden % 64) refuse(fmt::format("{} columns", s.hidden));
   check_experts(s);
   if (kernels == KernelSet::portable && (s.sinks || s.expert_bias)) {

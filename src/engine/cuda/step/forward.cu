@@ -24,14 +24,18 @@ Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
                  RankExchange* exchange)
     : w_(weights), kernels_(kernels), sms_(sms), b_(buffers), exchange_(exchange) {
   const ModelShape& s = weights.shape;
-  check_shape(s);
+  check_shape(s, weights.kv_format);
   if (kernels == KernelSet::portable) {
     portable_gemm_.emplace(sms);
   } else {
     linear_.emplace(weights.format, sms);
     router_.emplace(WeightFormat::bf16, sms);
   }
-  attention_ = make_attention(distinct_windows(s), bounds);
+  if (s.latent) {
+    latent_attention_.emplace(s.heads, sms);
+  } else {
+    attention_ = make_attention(distinct_windows(s), bounds);
+  }
   if (s.chunk() > 0) {
     chunked_attention_ = make_attention({0}, bounds_of_chunks(bounds, s.chunk()));
   }
@@ -55,6 +59,7 @@ size_t Forward::input_bytes(const ModelShape& s, KernelSet kernels, int sms,
   const size_t common = StepInputs::bytes_of<int>(tokens) + StepInputs::bytes_of<KvSlot>(tokens) +
                         StepInputs::bytes_of<int>(size_t(attention.context_pages)) +
                         StepInputs::bytes_of<int>(size_t(bounds.logit_rows));
+  if (s.latent) return common + latent_input_bytes(s, sms, bounds, attention);
   const auto of_attention =
       kernels == KernelSet::portable ? PortableAttention::input_bytes : Attention::input_bytes;
   const size_t of_chunks = s.chunk() > 0 ? of_attention(s.heads, s.kv_heads, sms, 1,
@@ -107,6 +112,7 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, in
   step_.logit_rows = rows, step_.first_row = first_row;
   step_.token_ids = ids.device, step_.kv_slots = kv_slots.device, step_.pages = pages.device;
   step_.logit_tokens = logit_tokens.device;
+  if (s.latent) return prepare_latents(inputs);
   attention_->plan(inputs, sequences_, pages.host);
   if (chunked_attention_) {
     cut_into_chunks(sequences_, s.chunk(), chunks_);
@@ -151,9 +157,13 @@ Forward::PendingAdd Forward::separate_layers(cudaStream_t stream) {
   for (int layer = 0; layer < s.layers; ++layer) {
     timer_.mark(stream, "attn_norm");
     rms_norm(stream, norm_args(VectorKind::attn_norm, layer, pending));
-    timer_.mark(stream, "qkv");
-    gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
-    attention(stream, layer);
+    if (s.latent) {
+      latent_attention(stream, layer);
+    } else {
+      timer_.mark(stream, "qkv");
+      gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
+      attention(stream, layer);
+    }
     timer_.mark(stream, "out");
     LinearArgs out = block_output_args();
     out.bias = w_.vector(VectorKind::out_bias, layer);

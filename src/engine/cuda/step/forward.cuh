@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention.cuh"
+#include "engine/cuda/attention/latent_attention.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
@@ -66,6 +67,9 @@ class Forward {
     const int* pages = nullptr;
     const int* logit_tokens = nullptr;  // [logit row]: the token whose logits are wanted
     bool scales_queries = false;        // a temperature other than 1 (ModelShape)
+    // GEMMs by head of latent attention: tokens of a tile and of a head, and their lists.
+    int head_tile = 0, head_padded = 0;
+    const int *head_tile_count = nullptr, *head_tile_matrix = nullptr, *head_source = nullptr;
   };
 
   struct FusedGemms {
@@ -98,6 +102,14 @@ class Forward {
   void logits(cudaStream_t stream, const PendingAdd& pending);
 
   void attention(cudaStream_t stream, int layer);
+  // Latent attention (forward_latent.cu).
+  static size_t latent_input_bytes(const ModelShape& shape, int sms, const StepBounds& bounds,
+                                   const AttentionBounds& attention);
+  void prepare_latents(StepInputs& inputs);
+  void latent_attention(cudaStream_t stream, int layer);
+  void latent_queries(cudaStream_t stream, int layer);
+  void head_gemm(cudaStream_t stream, const Matrices& m, int layer, const uint16_t* x, float* rows,
+                 int stride);
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
@@ -128,6 +140,7 @@ class Forward {
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;
   std::unique_ptr<StepAttention> chunked_attention_;  // of the chunked layers, where there are some
+  std::optional<LatentAttention> latent_attention_;   // instead of both
   OperatorTimer timer_;
   Step step_;
   std::vector<AttentionSequence> sequences_, chunks_;  // the step's; kept for their memory

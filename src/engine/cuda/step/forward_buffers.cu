@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/portable/gemm.cuh"
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/step_path.cuh"
@@ -36,10 +37,17 @@ ForwardBuffers::ForwardBuffers(Workspace& workspace, const ModelShape& s,
   squares = workspace.take<float>(size_t(Linear::kMaxChainedTokens) * (s.hidden / 128 + 1));
   x = take_activations(workspace, tokens, s.hidden);
   token_scale = workspace.take<float>(tokens);
-  const int q_columns = s.heads * s.head_dim;
-  qkv = workspace.take<float>(tokens * (q_columns + 2 * s.kv_heads * s.head_dim));
-  q = workspace.take<uint16_t>(tokens * q_columns);
-  attended = take_activations(workspace, tokens, q_columns);
+  qkv = nullptr, q = attended = nullptr;
+  q_normed = q_nope = q_rope = attended_latent = nullptr;
+  q_heads = q_latent = values = nullptr;
+  if (s.latent) {
+    take_latents(workspace, s, tokens);
+  } else {
+    const int q_columns = s.heads * s.head_dim;
+    qkv = workspace.take<float>(tokens * (q_columns + 2 * s.kv_heads * s.head_dim));
+    q = workspace.take<uint16_t>(tokens * q_columns);
+    attended = take_activations(workspace, tokens, q_columns);
+  }
   activated = take_activations(workspace, tokens, s.ffn);
   logits = workspace.take<float>(rows * s.head_columns());
   argmax = workspace.take<int>(rows);
@@ -72,6 +80,23 @@ void ForwardBuffers::take_experts(Workspace& workspace, const ModelShape& s,
   expert_rows = workspace.take<float>(slots * s.hidden);
   if (s.routing.scales_input) expert_input_weight = workspace.take<float>(choices);
   if (s.shared_ffn > 0) shared_activated = take_activations(workspace, tokens, s.shared_ffn);
+}
+
+void ForwardBuffers::take_latents(Workspace& workspace, const ModelShape& s, size_t tokens) {
+  const ModelShape::Latent& latent = s.latent;
+  const size_t q_columns = size_t(s.heads) * latent.q_head(), slots = tokens * s.heads;
+  const size_t down = round_up(latent.q_rank > 0 ? size_t(latent.q_rank) : q_columns, kBlockRows);
+  qkv = workspace.take<float>(tokens * (down + latent.kv_rank + latent.rope));
+  attended = take_activations(workspace, tokens, s.heads * latent.value);
+  if (latent.q_rank > 0) {
+    q_normed = take_activations(workspace, tokens, latent.q_rank);
+    q_heads = workspace.take<float>(tokens * q_columns);
+  }
+  q_nope = take_activations(workspace, slots, latent.nope);
+  q_rope = workspace.take<uint16_t>(slots * kLatentRope);
+  q_latent = workspace.take<float>(slots * kLatentRank);
+  attended_latent = take_activations(workspace, slots, kLatentRank);
+  values = workspace.take<float>(slots * latent.value);
 }
 
 }  // namespace ridge::cuda

@@ -15,6 +15,7 @@ namespace ridge::cuda {
 struct ForwardBuffers {
   ForwardBuffers(Workspace& workspace, const ModelShape& shape, const StepBounds& bounds);
   void take_experts(Workspace& workspace, const ModelShape& shape, const StepBounds& bounds);
+  void take_latents(Workspace& workspace, const ModelShape& shape, size_t tokens);
 
   float* residual;      // [token][hidden]
   float* qkv;           // [token][qkv rows]; after attention, E4M3 inputs of out and down
@@ -25,6 +26,15 @@ struct ForwardBuffers {
   uint16_t* q;          // [token][heads * head_dim], plain rows
   uint16_t* attended;
   uint16_t* activated;  // of the dense MLP
+
+  // Latent attention (attention/latent_rows.cuh); null where the model has none. Slots: of a head
+  // and a token.
+  uint16_t* q_normed;         // the queries' latent, normed
+  float* q_heads;             // [token][heads (nope + rope)], where q_rank is not 0
+  uint16_t *q_nope, *q_rope;  // of slots; [token][head][kLatentRope]
+  float* q_latent;            // [slot][kLatentRank]
+  uint16_t* attended_latent;  // of slots
+  float* values;              // [slot][value]
 
   float* logits;             // [logit row][vocab]
   int* argmax;               // [logit row]

@@ -14,6 +14,7 @@
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/moe/experts.cuh"
+#include "engine/cuda/portable/gemm.cuh"
 
 namespace ridge::cuda {
 
@@ -97,6 +98,15 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
                        s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
   const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
   return covered && tiles >= 0.9 * sms;
+}
+
+// The tile of the GEMMs by head of latent attention, in tokens: as many tokens of each head have
+// one matrix. A skinny tile of more tokens reads the matrix again.
+inline int head_tile(const ModelShape& s, KernelSet kernels, int tokens) {
+  if (kernels == KernelSet::portable) return PortableGemm::tile_tokens(tokens);
+  const int tiles = s.heads * ((tokens + kSkinnyTile - 1) / kSkinnyTile);
+  return tokens <= 2 * kSkinnyTile && tiles <= kSkinnyMaxTiles ? kSkinnyTile
+                                                               : Linear::tile_tokens(tokens);
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.
