@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/cuda/layout/device_format.h"
+#include "engine/cuda/model_shape.h"
 #include "engine/ranks/start_ranks.h"
 #include "ranks/mpi.h"
 
@@ -200,6 +201,10 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
 }
 
 Weights load_engine_weights(const EngineOptions& options) {
+  if (options.device == "cuda") {
+    check_cuda_model(read_architecture(options.model), kv_storage(options.kv, true),
+                     rank_grid(options).ranks() > 1);
+  }
   if (rank_grid(options).ranks() > 1) return load_for_rank(options).whole;  // a shape, not filled
   if (options.weights.empty()) return load_weights(options.model);
   return random_weights(options.model, random_storage(options), random_seed(options.weights),

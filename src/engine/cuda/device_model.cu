@@ -417,8 +417,13 @@ double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages
   const size_t split_k =
       portable ? PortableGemm::memory_bytes(sms) : size_t(2) * sms * 128 * 256 * sizeof(float);
   const auto of_attention = portable ? PortableAttention::memory_bytes : Attention::memory_bytes;
-  const size_t attention = of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::bf16,
-                                        attention_bounds(bounds, cache_pages));
+  const AttentionBounds step = attention_bounds(bounds, cache_pages);
+  size_t attention = s.latent ? LatentAttention::memory_bytes(sms)
+                              : of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::bf16, step);
+  if (s.chunk() > 0) {  // planned apart; counted as if its pages were not bf16
+    attention += of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::f16,
+                              bounds_of_chunks(step, s.chunk()));
+  }
   return double(StepBuffers::bytes(s, kernels, bounds, sms) +
                 input_bytes(s, kernels, bounds, cache_pages, sms) +
                 TopLogitsFinder::memory_bytes(bounds.logit_rows, s.head_columns()) + attention +

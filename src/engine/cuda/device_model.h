@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/cuda/layout/weight_format.h"
+#include "engine/cuda/moe/router_rules.h"
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/sampling/top_logits.h"
 
@@ -37,6 +38,27 @@ struct ModelShape {
   int experts = 0, top_k = 0, expert_ffn = 0;
   bool normalize_top_k = false;
   std::vector<bool> moe;  // by layer: experts instead of the dense MLP; empty: none
+  RouterRules routing;
+  int shared_ffn = 0;  // inner columns of the MLP that every token passes beside its experts
+
+  // Llama 4. Chunked layers: a query sees the keys since the last multiple of `window`. Layers
+  // without RoPE have no q and k norms either, and their queries at position p are multiplied by
+  // 1 + temperature_scale ln(1 + floor((p + 1) / temperature_floor)).
+  std::vector<bool> chunked, no_rope;  // by layer; empty: none
+  float temperature_scale = 0, temperature_floor = 1;
+
+  // Multi-head latent attention (LatentAttention of engine/weights/architecture.h): the cache holds
+  // rows (attention/latent_page.h) for all heads; kv_heads, head_dim, window and qk_norm are not
+  // used.
+  struct Latent {
+    int kv_rank = 0;         // 0: plain attention
+    int q_rank = 0;          // 0: queries come from the hidden state directly
+    int nope = 0, rope = 0;  // elements of a query head that are not rotated, and that are
+    int value = 0;           // elements of a value head
+    float norm_eps = 1e-6f;
+    int q_head() const { return nope + rope; }
+    explicit operator bool() const { return kv_rank > 0; }
+  } latent;
 
   // Where it is one rank's part of a model (engine/ranks/). -1: all.
   bool partial_sums =
@@ -52,6 +74,18 @@ struct ModelShape {
   int experts_here() const { return expert_count < 0 ? experts : expert_count; }
   bool is_part() const { return partial_sums || !embeds || head_columns() == 0; }
   bool is_moe(int layer) const { return layer < int(moe.size()) && moe[size_t(layer)]; }
+  bool is_chunked(int layer) const { return layer < int(chunked.size()) && chunked[size_t(layer)]; }
+  bool has_rope(int layer) const { return layer >= int(no_rope.size()) || !no_rope[size_t(layer)]; }
+  int chunk() const {  // tokens of a chunk, of which a model has one size; 0: no layer is chunked
+    for (int layer = 0; layer < layers; ++layer) {
+      if (is_chunked(layer)) return window[size_t(layer)];
+    }
+    return 0;
+  }
+  // Has operators that only the path per operator has (step_path.cuh).
+  bool needs_operators() const {
+    return latent || shared_ffn > 0 || !routing.is_plain() || chunk() > 0 || !no_rope.empty();
+  }
 };
 
 enum class MatrixKind : uint8_t {
@@ -65,6 +99,12 @@ enum class MatrixKind : uint8_t {
   router,
   expert_gate_up,
   expert_down,
+  shared_gate_up,
+  shared_down,
+  q_a,
+  kv_a,
+  absorb,  // of one head (`expert`): W_UK^T, [kv_rank x nope]
+  expand,  // of one head: W_UV, [value x kv_rank]
   head
 };
 enum class VectorKind : uint8_t {
@@ -80,7 +120,10 @@ enum class VectorKind : uint8_t {
   sinks,                // [heads]
   router_bias,          // [experts, padded to 16]
   expert_gate_up_bias,  // [expert][8 of gate, 8 of up, ...]: the order of the tiles' rows
-  expert_down_bias      // [expert][hidden]
+  expert_down_bias,     // [expert][hidden]
+  router_correction,    // [experts]
+  q_a_norm,             // [q_rank]
+  kv_a_norm             // [kv_rank]
 };
 
 // What the steps of a run may hold at most. All device memory is allocated from these bounds.
@@ -132,6 +175,9 @@ DeviceFound find_device();  // the current one; throws Error where there is none
 // Device memory of a model besides weights and KV cache (a cache that is not bf16 counts one layer
 // of bf16 pages), on the current device.
 double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_pages);
+// Throws Error, in one line: no device, one before Ampere, a shape that the current device has no
+// code for.
+void check_shape(const ModelShape& shape, KvFormat kv_format);
 
 class DeviceModel {
  public:
@@ -143,7 +189,8 @@ class DeviceModel {
                                            std::unique_ptr<RankExchange> exchange = nullptr);
   virtual ~DeviceModel() = default;
 
-  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
+  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head. `expert`: or
+  // the attention head, of matrices by head.
   virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
   virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;

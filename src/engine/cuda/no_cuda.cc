@@ -16,6 +16,7 @@ namespace {
 
 namespace cuda {
 DeviceFound find_device() { say_no_cuda(); }
+void check_shape(const ModelShape&, KvFormat) { say_no_cuda(); }
 }  // namespace cuda
 
 std::unique_ptr<Runner> make_cuda_runner(Weights, const RunnerOptions&) { say_no_cuda(); }

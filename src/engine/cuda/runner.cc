@@ -13,6 +13,8 @@
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/layout/device_format.h"
 #include "engine/cuda/layout/wide_heads.h"
+#include "engine/cuda/load_model.h"
+#include "engine/cuda/model_shape.h"
 #include "engine/cuda/ranks/linked_exchange.h"
 #include "engine/ranks/cut_weights.h"
 #include "step/micro_batches.h"
@@ -21,12 +23,9 @@ namespace ridge {
 namespace {
 
 using cuda::DeviceModel;
-using cuda::MatrixKind;
 using cuda::ModelShape;
-using cuda::rows_of;
 using cuda::StepBounds;
 using cuda::StepSlice;
-using cuda::VectorKind;
 using cuda::WideHeads;
 
 // Micro-batches of a pipeline: H100 and H200 multiply bf16 at 990 TFLOP/s and read 3.4 and 4.8
@@ -50,59 +49,20 @@ void set_part(const Weights& weights, const RankLinks& links, ModelShape& s) {
   s.expert_first = here.first, s.expert_count = here.end - here.first;
 }
 
-ModelShape shape_of(const Weights& weights, const WideHeads& heads, const RankLinks* links) {
-  const Architecture& a = weights.architecture;
-  ModelShape s;
-  s.layers = a.layer_count(), s.hidden = a.hidden, s.heads = a.heads, s.kv_heads = a.kv_heads;
-  s.head_dim = heads.wide(), s.ffn = a.ffn, s.vocab = a.vocab;
-  s.gelu = a.activation == Activation::gelu_tanh;
-  s.clamped_swiglu = a.activation == Activation::clamped_swiglu;
-  s.norm_eps = a.norm_eps, s.embed_scale = a.embed_scale, s.query_scale = a.query_scale;
-  s.attention_softcap = a.attention_softcap, s.logit_softcap = a.logit_softcap;
-  for (const LayerShape& layer : a.layers) {
-    s.window.push_back(layer.window);
-    s.rope.push_back(layer.rope);
-    s.moe.push_back(layer.moe);
-  }
-  for (const Rope& rope : a.ropes) {
-    s.ropes.push_back({heads.frequency(rope.frequency), rope.magnitude});
-  }
-  s.qk_norm = a.qk_norm, s.qkv_bias = a.qkv_bias, s.post_norms = a.post_norms;
-  s.sinks = a.sinks, s.out_bias = a.out_bias, s.expert_bias = a.expert_bias;
-  s.experts = a.experts, s.top_k = a.top_k, s.expert_ffn = a.expert_ffn;
-  s.normalize_top_k = a.normalize_top_k;
-  if (links != nullptr) set_part(weights, *links, s);
-  return s;
-}
-
-cuda::KvFormat kv_format_of(KvStorage kv) {
-  switch (kv) {
-    case KvStorage::bf16:
-      return cuda::KvFormat::bf16;
-    case KvStorage::f16:
-      return cuda::KvFormat::f16;
-    case KvStorage::fp8:
-      return cuda::KvFormat::fp8;
-    case KvStorage::int8:
-      return cuda::KvFormat::int8;
-    case KvStorage::f32:
-      break;
-  }
-  throw Error("on CUDA the KV cache is bf16, f16, fp8 or int8");
-}
-
 class CudaRunner final : public Runner {
  public:
   CudaRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
         kv_(kv_format_of(options.kv)),
-        heads_(weights_.architecture.head_dim, weights_.architecture.ropes[0].dims()) {
+        heads_(wide_heads(weights_.architecture)) {
+    check_cuda_model(weights_.architecture, options.kv, options.ranks != nullptr);
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
     if (options.ranks) cuda::use_device_of(options.ranks->rank());
-    const ModelShape shape = shape_of(weights_, heads_, options.ranks.get());
+    ModelShape shape = model_shape(weights_.architecture, heads_);
+    if (options.ranks) set_part(weights_, *options.ranks, shape);
     const StepBounds bounds = {options.max_tokens, options.max_sequences, options.logit_rows(), 1};
     const int cache_pages = page_count() * kernel_pages_per_page();
     const cuda::DeviceFound device = cuda::find_device();
@@ -118,7 +78,7 @@ class CudaRunner final : public Runner {
     model_ = DeviceModel::make(shape, options.device_format, kv_, cache_pages, bounds,
                                std::move(exchange));
     if (weights_.embed || options.ranks) {  // the later stages of a pipeline have no embedding
-      load();
+      load_model(weights_, heads_, options.ranks.get(), *model_);
     } else {  // undrawn_weights_of()
       constexpr uint64_t kSeed = 1;
       model_->randomize(kSeed, 0);
@@ -188,100 +148,6 @@ class CudaRunner final : public Runner {
   }
 
  private:
-  void load() {
-    const auto matrix = [&](MatrixKind part, int layer, const Matrix& m, int expert = 0) {
-      model_->load(part, layer, rows_of(m), {}, expert);
-    };
-    const RankLinks* links = options_.ranks.get();
-    if (links == nullptr || links->is_first_stage()) {
-      matrix(MatrixKind::embed, 0, embedding_of_part());
-    }
-    if (weights_.head) matrix(MatrixKind::head, 0, weights_.head);
-    model_->load(VectorKind::final_norm, 0, weights_.final_norm);
-    for (int l = 0; l < int(weights_.layers.size()); ++l) {
-      const LayerWeights& w = weights_.layers[size_t(l)];
-      model_->load(MatrixKind::q, l, heads_.rows(w.q));
-      model_->load(MatrixKind::k, l, heads_.rows(w.k));
-      model_->load(MatrixKind::v, l, heads_.rows(w.v));
-      model_->load(MatrixKind::out, l, heads_.columns(w.out));
-      if (weights_.architecture.layers[size_t(l)].moe) {
-        matrix(MatrixKind::router, l, w.router);
-        for (int e = 0; e < int(w.expert_down.size()); ++e) {
-          const size_t i = size_t(e);
-          if (!w.expert_down[i]) continue;  // on another rank
-          model_->load(MatrixKind::expert_gate_up, l, rows_of(w.expert_gate[i]),
-                       rows_of(w.expert_up[i]), e);
-          matrix(MatrixKind::expert_down, l, w.expert_down[i], e);
-        }
-      } else {
-        model_->load(MatrixKind::gate_up, l, rows_of(w.gate), rows_of(w.up));
-        matrix(MatrixKind::down, l, w.down);
-      }
-      model_->load(VectorKind::attn_norm, l, w.attn_norm);
-      model_->load(VectorKind::mlp_norm, l, w.mlp_norm);
-      if (weights_.architecture.post_norms) {
-        model_->load(VectorKind::post_attn_norm, l, w.post_attn_norm);
-        model_->load(VectorKind::post_mlp_norm, l, w.post_mlp_norm);
-      }
-      if (weights_.architecture.qk_norm) {
-        model_->load(VectorKind::q_norm, l, heads_.norm(w.q_norm));
-        model_->load(VectorKind::k_norm, l, heads_.norm(w.k_norm));
-      }
-      if (weights_.architecture.qkv_bias) model_->load(VectorKind::qkv_bias, l, bias_of(w));
-      if (weights_.architecture.out_bias) model_->load(VectorKind::out_bias, l, w.out_bias);
-      if (weights_.architecture.sinks) model_->load(VectorKind::sinks, l, w.sinks);
-      if (weights_.architecture.expert_bias) load_expert_biases(l);
-    }
-  }
-
-  // As the kernels read them: the rows of gate and up alternate by eight (layout/pack.cuh), and the
-  // experts that are here come first (those of other ranks have no biases).
-  void load_expert_biases(int layer) {
-    const LayerWeights& w = weights_.layers[size_t(layer)];
-    Vector router = w.router_bias, gate_up, down;
-    router.resize((router.size() + 15) / 16 * 16);
-    for (const ExpertBias& bias : w.expert_bias) {
-      for (size_t i = 0; i < bias.gate.size(); i += 8) {
-        gate_up.insert(gate_up.end(), &bias.gate[i], &bias.gate[i] + 8);
-        gate_up.insert(gate_up.end(), &bias.up[i], &bias.up[i] + 8);
-      }
-      down.insert(down.end(), bias.down.begin(), bias.down.end());
-    }
-    const Architecture& a = weights_.architecture;
-    gate_up.resize(size_t(a.experts) * 2 * size_t(a.expert_ffn));
-    down.resize(size_t(a.experts) * size_t(a.hidden));
-    model_->load(VectorKind::router_bias, layer, router);
-    model_->load(VectorKind::expert_gate_up_bias, layer, gate_up);
-    model_->load(VectorKind::expert_down_bias, layer, down);
-  }
-
-  std::vector<float> bias_of(const LayerWeights& w) const {
-    const Architecture& a = weights_.architecture;
-    std::vector<float> bias;
-    const auto add = [&](const Vector& narrow, int heads) {
-      const Vector part = heads_.vector(narrow);
-      const int columns = heads * heads_.wide();
-      bias.resize(bias.size() + size_t(columns));  // absent: zero
-      std::copy(part.begin(), part.end(), bias.end() - columns);
-    };
-    add(w.q_bias, a.heads);
-    add(w.k_bias, a.kv_heads);
-    add(w.v_bias, a.kv_heads);
-    return bias;
-  }
-
-  // Of the tokens that this rank embeds.
-  Matrix embedding_of_part() const {
-    Matrix part = weights_.embed;
-    if (!options_.ranks) return part;
-    const RankGrid& grid = options_.ranks->grid;
-    const RankPart tokens =
-        vocabulary_part(weights_.architecture.vocab, grid.part_of(options_.ranks->rank()), grid.tp);
-    part.data = weights_.embed.row(tokens.first);
-    part.rows = tokens.end - tokens.first;
-    return part;
-  }
-
   // What one rank holds, as the predictor counts it.
   Plan plan_of_part() const {
     Plan part = plan();
@@ -349,10 +215,6 @@ class CudaRunner final : public Runner {
 }  // namespace
 
 std::unique_ptr<Runner> make_cuda_runner(Weights weights, const RunnerOptions& options) {
-  const Architecture& made = weights.architecture;
-  if (made.latent || made.family == "llama4_text") {
-    throw Error("{} is executed on CPUs, not on CUDA: --device cpu", made.family);
-  }
   choose_long_ropes(weights.architecture, options.longest());
   return std::make_unique<CudaRunner>(std::move(weights), options);
 }

@@ -23,6 +23,10 @@ struct LazyWeights {
 // is no number.
 LazyWeights lazy_weights(const std::string& name, int hosts);
 
+// What describes a model, without its weights: of a file, a folder, a model of the Hugging Face
+// cache, one inside the program or a built-in name. Throws Error.
+Architecture read_architecture(const std::string& name);
+
 // The copies that are still to be made.
 class LateCopies {
  public:

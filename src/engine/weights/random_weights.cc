@@ -372,6 +372,17 @@ void fill_view(const RandomMatrix& from, std::byte* memory, const Matrix& view, 
 
 }  // namespace
 
+Architecture read_architecture(const std::string& name) {
+  if (const std::optional<std::string> cached = find_cached_model(name)) {
+    return read_architecture(*cached);
+  }
+  Weights described;
+  const fs::path path = name;
+  const bool file = path.extension() == ".safetensors";  // next to its config.json
+  describe(described, file ? (path.parent_path() / ".").string() : name);
+  return described.architecture;
+}
+
 Weights random_weights(const std::string& name, Storage storage, uint64_t seed, int threads) {
   if (const std::optional<std::string> cached = find_cached_model(name)) {
     Weights cached_weights = random_weights(*cached, storage, seed, threads);

@@ -16,13 +16,14 @@ namespace {
 struct Forked {
   KvStorage kv;
   int page_tokens;
+  const char* family = "llama";
 };
 class GpuPages : public testing::TestWithParam<Forked> {};
 
 // A fork copies the partial page: equal steps on both give equal bits, and neither changes the
 // other.
 TEST_P(GpuPages, CopiedPagesGiveTheSameLogits) {
-  const Config config(family_of("llama").config);
+  const Config config(family_of(GetParam().family).config);
   std::string why;
   RunnerOptions options;
   options.page_tokens = GetParam().page_tokens;
@@ -58,11 +59,17 @@ TEST_P(GpuPages, CopiedPagesGiveTheSameLogits) {
 
 std::string fork_name(const testing::TestParamInfo<Forked>& each) {
   constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8", "fp8"};  // as KvStorage
-  return fmt::format("{}_{}", kNames[size_t(each.param.kv)], each.param.page_tokens);
+  return fmt::format("{}_{}_{}", each.param.family, kNames[size_t(each.param.kv)],
+                     each.param.page_tokens);
 }
 
-const Forked kForked[] = {{KvStorage::bf16, 16}, {KvStorage::f16, 16},  {KvStorage::fp8, 16},
-                          {KvStorage::int8, 16}, {KvStorage::bf16, 32}, {KvStorage::int8, 32}};
+const Forked kForked[] = {{KvStorage::bf16, 16},
+                          {KvStorage::f16, 16},
+                          {KvStorage::fp8, 16},
+                          {KvStorage::int8, 16},
+                          {KvStorage::bf16, 32},
+                          {KvStorage::int8, 32},
+                          {KvStorage::bf16, 32, "deepseek_v2"}};
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPages, testing::ValuesIn(kForked), fork_name);
 
 // Tokens of `steps` steps of `sequences` sequences. In flight: step n + 1 is queued with the tokens
@@ -204,10 +211,11 @@ void run_mixed_steps(Runner& runner, int rounds) {
 
 // The first round loads the kernels' code, which takes device memory.
 TEST(GpuMemory, StepsAllocateNothing) {
-  for (const char* family : {"llama", "qwen3_moe", "gemma3"}) {
+  for (const char* family : {"llama", "qwen3_moe", "gemma3", "llama4", "deepseek_v2"}) {
     const Config config(family_of(family).config);
     std::string why;
-    const auto runner = cuda_runner(config, why, {}, KvStorage::int8);
+    const bool latent = std::string_view(family) == "deepseek_v2";
+    const auto runner = cuda_runner(config, why, {}, latent ? KvStorage::bf16 : KvStorage::int8);
     if (!runner) GTEST_SKIP() << why;
     run_mixed_steps(*runner, 1);
     const double before = cuda::find_device().free_bytes;

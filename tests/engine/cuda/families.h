@@ -62,6 +62,28 @@ inline const DeviceFamily kFamilies[] = {
       "num_local_experts":12,"num_experts_per_tok":4,"sliding_window":24,
       "max_position_embeddings":512,"rope_scaling":{"rope_type":"yarn","factor":4.0,
       "truncate":false,"original_max_position_embeddings":128}})"},
+    // Chunks and temperatures within 90 tokens, two experts of a token.
+    {"llama4", R"({"model_type":"llama4_text","hidden_size":256,"num_hidden_layers":4,
+      "num_attention_heads":8,"num_key_value_heads":2,"head_dim":64,"intermediate_size":160,
+      "intermediate_size_mlp":512,"vocab_size":300,"num_local_experts":6,"num_experts_per_tok":2,
+      "interleave_moe_layer_step":2,"attention_chunk_size":32,"floor_scale":8,"attn_scale":0.1,
+      "max_position_embeddings":512})"},
+    // The latents of V2-Lite: 512 + 64 columns, one tile of 16 heads for a token.
+    {"deepseek_v2", R"({"model_type":"deepseek_v2","hidden_size":256,"num_hidden_layers":3,
+      "num_attention_heads":16,"intermediate_size":512,"vocab_size":300,"q_lora_rank":null,
+      "kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
+      "n_routed_experts":8,"num_experts_per_tok":2,"n_shared_experts":2,
+      "moe_intermediate_size":160,"first_k_dense_replace":1,"topk_method":"group_limited_greedy",
+      "n_group":4,"topk_group":2,"routed_scaling_factor":4.0,"max_position_embeddings":1024})"},
+    // Queries through a latent of their own, narrower latents, more heads than a tile of 16.
+    {"deepseek_v3", R"({"model_type":"deepseek_v3","hidden_size":256,"num_hidden_layers":2,
+      "num_attention_heads":20,"intermediate_size":512,"vocab_size":300,"q_lora_rank":192,
+      "kv_lora_rank":256,"qk_nope_head_dim":48,"qk_rope_head_dim":16,"v_head_dim":40,
+      "n_routed_experts":16,"num_experts_per_tok":3,"n_shared_experts":1,
+      "moe_intermediate_size":160,"first_k_dense_replace":1,"n_group":4,"topk_group":2,
+      "routed_scaling_factor":2.5,"norm_topk_prob":true,"max_position_embeddings":512,
+      "rope_scaling":{"type":"yarn","factor":4.0,"mscale":0.8,"mscale_all_dim":0.6,
+      "original_max_position_embeddings":128}})"},
 };
 inline const DeviceFamily& family_of(std::string_view name) {
   return *std::find_if(std::begin(kFamilies), std::end(kFamilies),

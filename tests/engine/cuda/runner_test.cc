@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "engine/cuda/families.h"
 #include "engine/cuda/layout/device_format.h"
+#include "engine/cuda/model_shape.h"
 #include "engine/cuda/on_device.h"
 #include "engine/cuda/routing_ties.h"
 
@@ -200,19 +201,34 @@ TEST(CudaRunner, SaysWhyItCannotRun) {
   EXPECT_EQ(why.find('\n'), std::string::npos);
 }
 
-TEST(CudaRunner, RefusesLatentAttention) {
-  const Config config(R"({"model_type":"deepseek_v2","hidden_size":64,"num_hidden_layers":1,
-    "num_attention_heads":2,"intermediate_size":64,"vocab_size":64,"q_lora_rank":null,
-    "kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":32,"v_head_dim":32,
-    "n_routed_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":32})");
-  std::string why;
+// Without weights.
+std::string refusal(Architecture architecture, KvStorage kv = KvStorage::bf16, bool cut = false) {
   try {
-    make_cuda_runner(config.weights(), {});
+    check_cuda_model(architecture, kv, cut);
   } catch (const Error& error) {
-    why = error.what();
+    return error.what();
   }
-  if (why.find("without the CUDA toolkit") != std::string::npos) GTEST_SKIP() << why;
-  EXPECT_EQ(why, "deepseek_v2 is executed on CPUs, not on CUDA: --device cpu");
+  return "";
+}
+
+TEST(CudaRunner, RefusesModelsBeforeTheyAreLoaded) {
+  const Architecture llama4 = Config(family_of("llama4").config).weights().architecture;
+  const Architecture deepseek = Config(family_of("deepseek_v2").config).weights().architecture;
+  EXPECT_EQ(refusal(deepseek, KvStorage::bf16, true),
+            "deepseek_v2 runs on one GPU, not on ranks: without --ranks, or with --device cpu");
+  const std::string none = refusal(llama4);
+  if (!none.empty()) GTEST_SKIP() << none;
+  EXPECT_EQ(refusal(deepseek), "");
+  EXPECT_EQ(refusal(deepseek, KvStorage::fp8),
+            "the CUDA engine has no code for a cache of latents in another format than --kv bf16");
+  Architecture odd = deepseek;
+  odd.latent.kv_rank = 520;
+  EXPECT_EQ(refusal(odd),
+            "the CUDA engine has no code for latents of 520 and 64 columns, only of up to 512 and "
+            "64");
+  odd = llama4;
+  for (LayerShape& layer : odd.layers) layer.window = layer.chunked ? 24 : 0;
+  EXPECT_EQ(refusal(odd), "the CUDA engine has no code for attention in chunks of 24 tokens");
 }
 
 TEST(CudaRunner, KeepsNoCacheInF32) {
@@ -268,6 +284,39 @@ TEST_P(GpuRunner, ServesManySequencesTogether) {
   EXPECT_EQ(served(*cuda), found) << "again";
 }
 
+// Latent attention over so many pages that they are split among blocks, which a model without
+// experts shows to the last bit of bf16.
+TEST(GpuLatents, SplitLongContexts) {
+  std::string text = family_of("deepseek_v2").config;
+  const std::string dense = "\"first_k_dense_replace\":1";
+  text.replace(text.find(dense), dense.size(), "\"first_k_dense_replace\":3");
+  const Config config(text);
+  std::string why;
+  const auto cuda = cuda_runner(config, why);
+  if (!cuda) GTEST_SKIP() << why;
+  const auto cpu = cpu_runner(config);
+  const Architecture& a = cpu->weights().architecture;
+  const std::vector<Token> tokens = prompt(700, 3, a.vocab);
+  const auto answers = [&](Runner& runner) {
+    PagePool pool = pool_of(runner);
+    KvSequence sequence(pool), other(pool);
+    std::vector<float> all;
+    for (const size_t end : {300, 680, 695, 698, 699, 700}) {  // a step each
+      const auto part =
+          std::span(tokens).subspan(size_t(sequence.length()), end - size_t(sequence.length()));
+      StepOf step(runner);
+      step.add(sequence, part, 1);
+      if (end > 690) step.add(other, part, 1);  // a short sequence beside it
+      const std::vector<float> found = step.logits();
+      all.insert(all.end(), found.begin(), found.end());
+    }
+    return all;
+  };
+  const std::vector<float> found = answers(*cuda);
+  EXPECT_LT(relative_error(found, answers(*cpu)), rounding(a));
+  EXPECT_EQ(answers(*cuda), found) << "again";
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRunner, testing::ValuesIn(kFamilies),
                          [](const auto& each) { return std::string(each.param.name); });
 
@@ -291,7 +340,7 @@ class GpuFormats : public testing::TestWithParam<Kept> {};
 
 TEST_P(GpuFormats, StoreWeightsAsRequested) {
   const Kept& kept = GetParam();
-  for (const char* name : {"llama", "mixtral"}) {
+  for (const char* name : {"llama", "mixtral", "llama4", "deepseek_v2"}) {
     SCOPED_TRACE(name);
     const Config config(family_of(name).config);
     std::string why;
@@ -367,8 +416,18 @@ TEST_P(GpuCaches, GiveTheCpusLogits) {
   EXPECT_EQ(served(*cuda), found) << "again";
 }
 
+// Latents are kept in bf16 only.
+std::vector<DeviceFamily> families_with_heads() {
+  std::vector<DeviceFamily> some(std::begin(kFamilies), std::end(kFamilies));
+  std::erase_if(some, [](const DeviceFamily& family) {
+    return std::string_view(family.name).starts_with("deepseek");
+  });
+  return some;
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuCaches,
-                         testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kCached)),
+                         testing::Combine(testing::ValuesIn(families_with_heads()),
+                                          testing::ValuesIn(kCached)),
                          [](const auto& each) {
                            return fmt::format("{}_{}", std::get<0>(each.param).name,
                                               std::get<1>(each.param).name);

@@ -11,7 +11,8 @@ namespace ridge::cuda {
 // The tokens of one sequence in a step: rows [row, row + rows) at positions past, past + 1, ...
 struct AttentionSequence {
   int row, rows, past;
-  int pages;  // index of its first page number in AttentionArgs::pages
+  int pages;      // index of its first page number in AttentionArgs::pages
+  int first = 0;  // added to positions for RoPE: of a chunk, the position of its first token
 };
 
 struct AttentionArgs {

@@ -59,7 +59,7 @@ void cut_items(const std::vector<AttentionSequence>& sequences, int group, int k
         const int split = i / parts, first = split * split_pages;
         items.push_back({s.row, s.rows, s.past, s.pages, 0, column, begin + first,
                          std::min(split_pages, pages - first), split, splits, partials, counters,
-                         i % parts, log2_parts});
+                         i % parts, log2_parts, s.first});
       }
       if (splits * parts > 1) {
         partials += splits * records_of(items.back()) * kv_heads, counters += kv_heads;

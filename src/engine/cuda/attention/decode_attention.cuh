@@ -30,6 +30,7 @@ struct alignas(16) DecodeItem {
   // Part p of n has what warps p, p + n, ... of the item compute. Their softmax states are combined
   // as those of one block are, so bits do not depend on the number of parts: 1, 2, 4 or 8.
   int part, log2_parts;
+  int first;  // as in AttentionSequence
   __host__ __device__ int parts() const { return 1 << log2_parts; }
 };
 

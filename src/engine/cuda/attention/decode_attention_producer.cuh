@@ -148,7 +148,7 @@ struct DecodeProducers {
       const int last = launch.group.quotient(min(item.column + kQueryColumns, packed) - 1);
 #pragma unroll 1
       for (int i = first; i <= last; ++i) {
-        compute_rotation<kD>(shared.rotation[i - first], args, item.past + i, lane);
+        compute_rotation<kD>(shared.rotation[i - first], args, item.first + item.past + i, lane);
       }
       __syncwarp();
       ptx::griddepcontrol_wait();
@@ -183,7 +183,7 @@ struct DecodeProducers {
       const bool appends =
           item.rows == 1 && item.part == 0 && item.first_page + item.page_count == page + 1;
       if (appends) {
-        compute_rotation<kD>(shared.append_rotation, args, item.past, lane);
+        compute_rotation<kD>(shared.append_rotation, args, item.first + item.past, lane);
         const int number = args.pages[item.pages + page];
         uint8_t* cached =
             item.column == 0

@@ -34,6 +34,26 @@ class StepAttention {
   virtual void launch(cudaStream_t stream, const AttentionArgs& args) = 0;
 };
 
+// Chunked attention (Llama 4): a token attends to the keys of its own chunk. So each chunk is a
+// sequence of its own, whose pages begin at the chunk's: `chunk` is a multiple of kPageTokens.
+inline void cut_into_chunks(const std::vector<AttentionSequence>& sequences, int chunk,
+                            std::vector<AttentionSequence>& to) {
+  to.clear();
+  for (const AttentionSequence& s : sequences) {
+    for (int done = 0; done < s.rows;) {
+      const int past = s.past + done, first = past / chunk * chunk;
+      const int rows = std::min(s.rows - done, first + chunk - past);
+      to.push_back({s.row + done, rows, past - first, s.pages + first / kPageTokens, first});
+      done += rows;
+    }
+  }
+}
+// n tokens of a sequence touch at most n / chunk + 2 chunks.
+inline AttentionBounds bounds_of_chunks(AttentionBounds bounds, int chunk) {
+  bounds.sequences = 2 * bounds.sequences + bounds.tokens / chunk;
+  return bounds;
+}
+
 // Parts of the plans that both have.
 
 template <typename T>

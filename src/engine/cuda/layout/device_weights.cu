@@ -39,7 +39,8 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
   }
   qkv = Matrices(format, s.layers, qkv_rows(), s.hidden);
-  out = Matrices(format, s.layers, s.hidden, q_columns());
+  out = Matrices(format, s.layers, s.hidden, out_columns());
+  if (s.latent) make_latents();
   if (dense > 0) {
     gate_up = Matrices(format, dense, 2 * s.ffn, s.hidden);
     down = Matrices(format, dense, s.hidden, s.ffn);
@@ -48,6 +49,10 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     router = Matrices(WeightFormat::bf16, sparse, s.experts, s.hidden);
     expert_gate_up = Matrices(format, sparse * s.experts_here(), 2 * s.expert_ffn, s.hidden);
     expert_down = Matrices(format, sparse * s.experts_here(), s.hidden, s.expert_ffn);
+  }
+  if (sparse > 0 && s.shared_ffn > 0) {
+    shared_gate_up = Matrices(format, sparse, 2 * s.shared_ffn, s.hidden);
+    shared_down = Matrices(format, sparse, s.hidden, s.shared_ffn);
   }
   if (s.head_columns() > 0) head = Matrices(format, 1, s.head_columns(), s.hidden);
   if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.embedded_tokens()) * s.hidden);
@@ -73,6 +78,7 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     make_biases(expert_gate_up_bias_, s.experts * 2 * s.expert_ffn);
     make_biases(expert_down_bias_, s.experts * s.hidden);
   }
+  if (s.routing.correction) make_biases(router_correction_, s.experts);
   std::vector<float> frequencies;
   for (const ModelShape::RopeTable& rope : s.ropes) {
     frequencies.insert(frequencies.end(), rope.frequency.begin(), rope.frequency.end());
@@ -83,17 +89,32 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   kv.fill_bytes(0);
 }
 
+void DeviceWeights::make_latents() {
+  const ModelShape::Latent& latent = shape.latent;
+  const int heads = shape.layers * shape.heads;
+  absorb = Matrices(format, heads, latent.kv_rank, latent.nope);
+  expand = Matrices(format, heads, latent.value, latent.kv_rank);
+  kv_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.kv_rank);
+  if (latent.q_rank == 0) return;
+  q_b = Matrices(format, shape.layers, shape.heads * latent.q_head(), latent.q_rank);
+  q_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.q_rank);
+}
+
 void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
                          const FillRows& second, int expert) {
   const auto [rows, columns] = source_size(kind);
   upload(stream, first, rows, columns, plain_[0]);
   if (second) upload(stream, second, rows, columns, plain_[1]);
   int index = layer;
-  if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router)
+  if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router ||
+      kind == MatrixKind::shared_gate_up || kind == MatrixKind::shared_down) {
     index = place_of(layer);
+  }
   if (kind == MatrixKind::expert_gate_up || kind == MatrixKind::expert_down) {
     index = place_of(layer) * shape.experts_here() + expert - shape.expert_first;
   }
+  if (kind == MatrixKind::absorb || kind == MatrixKind::expand)
+    index = layer * shape.heads + expert;
   place(stream, kind, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
   check(cudaStreamSynchronize(stream), "packing weights");
 }
@@ -117,14 +138,26 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
         plain = DeviceBuffer<uint16_t>(size_t(rows) * columns);
       fill_normal(stream, plain.data(), size_t(rows) * columns, ++next, kDeviation);
     }
-    const bool pairs = kind == MatrixKind::gate_up || kind == MatrixKind::expert_gate_up;
+    const bool pairs = kind == MatrixKind::gate_up || kind == MatrixKind::expert_gate_up ||
+                       kind == MatrixKind::shared_gate_up;
     place(stream, kind, index, plain_[0].data(), pairs ? plain_[1].data() : nullptr);
   };
   make(MatrixKind::embed, 0);
   make(MatrixKind::head, 0);
   for (int layer = 0; layer < shape.layers; ++layer) {
-    for (const MatrixKind kind : {MatrixKind::q, MatrixKind::k, MatrixKind::v, MatrixKind::out})
-      make(kind, layer);
+    make(MatrixKind::q, layer);
+    make(MatrixKind::out, layer);
+    if (shape.latent) {
+      make(MatrixKind::kv_a, layer);
+      if (shape.latent.q_rank > 0) make(MatrixKind::q_a, layer);
+      for (int h = layer * shape.heads; h < (layer + 1) * shape.heads; ++h) {
+        make(MatrixKind::absorb, h);
+        make(MatrixKind::expand, h);
+      }
+    } else {
+      make(MatrixKind::k, layer);
+      make(MatrixKind::v, layer);
+    }
     const int index = place_of(layer);
     if (!shape.is_moe(layer)) {
       make(MatrixKind::gate_up, index);
@@ -132,13 +165,17 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
       continue;
     }
     make(MatrixKind::router, index);
+    if (shape.shared_ffn > 0) {
+      make(MatrixKind::shared_gate_up, index);
+      make(MatrixKind::shared_down, index);
+    }
     for (int e = 0; e < shape.experts; ++e) {
       make(MatrixKind::expert_gate_up, index * shape.experts + e);
       make(MatrixKind::expert_down, index * shape.experts + e);
     }
   }
   for (DeviceBuffer<float>* norm : {&attn_norm_, &mlp_norm_, &final_norm_, &q_norm_, &k_norm_,
-                                    &post_attn_norm_, &post_mlp_norm_}) {
+                                    &post_attn_norm_, &post_mlp_norm_, &q_a_norm_, &kv_a_norm_}) {
     if (norm->size()) {
       fill_normal(stream, norm->data(), norm->size(), ++next, norm_deviation, 1.0f);
     }
@@ -149,7 +186,11 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
 }
 
 void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
-  fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
+  if (shape.latent) {
+    fill_normal(stream, reinterpret_cast<uint16_t*>(kv.data()), kv.size() / 2, seed, 1.0f);
+  } else {
+    fill_pages(stream, kv_format, shape.head_dim, kv.data(), kv.size() / kv_page_bytes(), seed);
+  }
   check(cudaStreamSynchronize(stream), "filling the cache");
 }
 
@@ -181,6 +222,7 @@ std::vector<float> DeviceWeights::host_vector(VectorKind kind, int layer) const 
 }
 
 std::vector<float> DeviceWeights::cached(int layer, int page) const {
+  if (shape.latent) throw Error("pages of latents are not unpacked");
   const int d = shape.head_dim, each = kv_page_bytes();
   std::vector<uint8_t> raw(size_t(each) * shape.kv_heads);
   check(
@@ -212,8 +254,8 @@ std::vector<float> DeviceWeights::cached(int layer, int page) const {
 
 double DeviceWeights::bytes() const {
   double sum = 0;
-  for (const Matrices* m :
-       {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down, &head}) {
+  for (const Matrices* m : {&qkv, &out, &gate_up, &down, &router, &expert_gate_up, &expert_down,
+                            &shared_gate_up, &shared_down, &q_b, &absorb, &expand, &head}) {
     sum += m->bytes();
   }
   return sum;
@@ -251,20 +293,36 @@ std::pair<float*, size_t> DeviceWeights::vector_at(VectorKind kind, int layer) c
       return at(expert_gate_up_bias_, shape.experts * 2 * shape.expert_ffn);
     case VectorKind::expert_down_bias:
       return at(expert_down_bias_, shape.experts * shape.hidden);
+    case VectorKind::router_correction:
+      return at(router_correction_, shape.experts);
+    case VectorKind::q_a_norm:
+      return at(q_a_norm_, shape.latent.q_rank);
+    case VectorKind::kv_a_norm:
+      return at(kv_a_norm_, shape.latent.kv_rank);
   }
   return {};
 }
 
 std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
   const int kv_columns = shape.kv_heads * shape.head_dim;
+  const ModelShape::Latent& latent = shape.latent;
   switch (kind) {
     case MatrixKind::q:
-      return {q_columns(), shape.hidden};
+      if (!latent) return {q_columns(), shape.hidden};
+      return {shape.heads * latent.q_head(), latent.q_rank > 0 ? latent.q_rank : shape.hidden};
+    case MatrixKind::q_a:
+      return {latent.q_rank, shape.hidden};
+    case MatrixKind::kv_a:
+      return {latent.kv_rank + latent.rope, shape.hidden};
+    case MatrixKind::absorb:
+      return {latent.kv_rank, latent.nope};
+    case MatrixKind::expand:
+      return {latent.value, latent.kv_rank};
     case MatrixKind::k:
     case MatrixKind::v:
       return {kv_columns, shape.hidden};
     case MatrixKind::out:
-      return {shape.hidden, q_columns()};
+      return {shape.hidden, out_columns()};
     case MatrixKind::gate_up:
       return {shape.ffn, shape.hidden};
     case MatrixKind::down:
@@ -275,6 +333,10 @@ std::pair<int, int> DeviceWeights::source_size(MatrixKind kind) const {
       return {shape.expert_ffn, shape.hidden};
     case MatrixKind::expert_down:
       return {shape.hidden, shape.expert_ffn};
+    case MatrixKind::shared_gate_up:
+      return {shape.shared_ffn, shape.hidden};
+    case MatrixKind::shared_down:
+      return {shape.hidden, shape.shared_ffn};
     case MatrixKind::head:
       return {shape.head_columns(), shape.hidden};
     case MatrixKind::embed:
@@ -297,10 +359,33 @@ const Matrices& DeviceWeights::matrices(MatrixKind kind) const {
       return expert_gate_up;
     case MatrixKind::expert_down:
       return expert_down;
+    case MatrixKind::shared_gate_up:
+      return shared_gate_up;
+    case MatrixKind::shared_down:
+      return shared_down;
+    case MatrixKind::q:
+      return shape.latent.q_rank > 0 ? q_b : qkv;
+    case MatrixKind::absorb:
+      return absorb;
+    case MatrixKind::expand:
+      return expand;
     case MatrixKind::head:
       return head;
     default:
       return qkv;
+  }
+}
+
+int DeviceWeights::first_row(MatrixKind kind) const {
+  switch (kind) {
+    case MatrixKind::k:
+      return q_columns();
+    case MatrixKind::v:
+      return q_columns() + shape.kv_heads * shape.head_dim;
+    case MatrixKind::kv_a:
+      return kv_a_row();
+    default:
+      return 0;
   }
 }
 
@@ -312,13 +397,10 @@ void DeviceWeights::place(cudaStream_t stream, MatrixKind kind, int index, const
           "copying");
     return;
   }
-  const int kv_columns = shape.kv_heads * shape.head_dim;
-  const int row = kind == MatrixKind::k   ? q_columns()
-                  : kind == MatrixKind::v ? q_columns() + kv_columns
-                                          : 0;
+  const int block = first_row(kind) / kBlockRows;
   const Matrices& m = matrices(kind);
-  pack(stream, m.format, first, second, rows, columns, m.at(index, row / kBlockRows),
-       m.scale_at(index, row / kBlockRows), m.tiles.chunks);
+  pack(stream, m.format, first, second, rows, columns, m.at(index, block), m.scale_at(index, block),
+       m.tiles.chunks);
   check(cudaGetLastError(), "packing weights");
 }
 

@@ -7,72 +7,20 @@
 #include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/moe/experts.cuh"
+#include "engine/cuda/moe/top_k.cuh"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxPerLane = 16;  // experts: at most 32 times this
-
-// One warp: softmax over all experts, then the top_k largest; of equal logits the lower index.
-template <int kPerLane>
-__device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
-  const float* logits = r.logits + size_t(token) * r.experts;
-  uint32_t key[kPerLane];  // ordered as the logits are; 0: no expert, or one already selected
-  uint32_t best = 0;
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int e = lane + 32 * i;
-    key[i] = e < r.experts ? logit_key(__ldcg(logits + e), 0) >> 32 : 0;
-    best = max(best, key[i]);
-  }
-  const auto value = [](uint32_t k) { return key_logit(static_cast<unsigned long long>(k) << 32); };
-  const float maximum = value(__reduce_max_sync(0xffffffffu, best));
-  float total = 0;
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    if (lane + 32 * i < r.experts) total += expf(value(key[i]) - maximum);
-  }
-  for (int offset = 16; offset; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
-  uint32_t selected_key = 0;  // lane k holds the k-th assignment
-  unsigned selected = 0;
-  for (int k = 0; k < r.top_k; ++k) {
-    best = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) best = max(best, key[i]);
-    best = __reduce_max_sync(0xffffffffu, best);
-    unsigned which = r.experts - 1;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (key[i] == best) which = min(which, lane + 32 * i);
-    }
-    which = __reduce_min_sync(0xffffffffu, which);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (which == lane + 32 * i) key[i] = 0;
-    }
-    if (lane == k) selected_key = best, selected = which;
-  }
-  float weight = lane < r.top_k ? expf(value(selected_key) - maximum) / total : 0;
-  if (r.normalize) {
-    float sum = weight;
-    for (int offset = 16; offset; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    weight /= sum;
-  }
-  if (lane >= r.top_k) return;
-  r.expert[token * r.top_k + lane] = selected;
-  r.weight[token * r.top_k + lane] = weight;
-}
-__device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
-  r.experts <= 128 ? select_top_k<4>(r, token, lane) : select_top_k<kMaxPerLane>(r, token, lane);
-}
 
 // One warp per token.
+template <bool kByRules>
 __global__ void top_k_kernel(const __grid_constant__ ExpertRouting r) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const int token = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
-  if (token < r.tokens) select_top_k(r, token, threadIdx.x % 32);
+  if (token < r.tokens) select_experts<kByRules>(r, token, threadIdx.x % 32);
 }
 
 __device__ bool is_here(const ExpertRouting& r, int expert) {
@@ -158,6 +106,28 @@ __global__ void gather_kernel(const __grid_constant__ ExpertRouting r, const uin
     for (int k = threadIdx.x * 8; k < columns; k += kThreads * 8) {
       *reinterpret_cast<uint4*>(to + wide_at(k, slot, slots)) =
           *reinterpret_cast<const uint4*>(from + wide_at(k, token, padded));
+    }
+  }
+}
+
+// The same with the token times its weight. The wait comes before the release of the next kernel,
+// which may then read the lists early (SkinnyGemmArgs::gathers).
+__global__ void gather_scaled_kernel(const __grid_constant__ ExpertRouting r, const uint16_t* from,
+                                     int padded, uint16_t* to, int slots, int columns) {
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  const int used = *r.tile_count * r.tile;
+  for (int slot = blockIdx.x; slot < used; slot += gridDim.x) {
+    const int token = r.source[slot];
+    if (token < 0) continue;
+    int k = 0;
+    while (k + 1 < r.top_k && r.slot[token * r.top_k + k] != slot) ++k;
+    const float weight = r.input_weight[token * r.top_k + k];
+    for (int c = threadIdx.x * 2; c < columns; c += kThreads * 2) {
+      const uint32_t pair = *reinterpret_cast<const uint32_t*>(from + wide_at(c, token, padded));
+      const float2 x = __bfloat1622float2(pair_of(pair));
+      *reinterpret_cast<uint32_t*>(to + wide_at(c, slot, slots)) =
+          pack_bf16(x.x * weight, x.y * weight);
     }
   }
 }
@@ -307,6 +277,7 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* arrived) {
   return true;
 }
 
+template <bool kByRules>
 __global__ void __launch_bounds__(kFusedThreads)
     fused_routing_kernel(const __grid_constant__ FusedRoutingArgs a) {
   extern __shared__ uint32_t x[];
@@ -327,7 +298,9 @@ __global__ void __launch_bounds__(kFusedThreads)
   if (!last_to_arrive(a.arrived)) return;
   ExpertRouting routing = a.routing;
   routing.expert = experts;
-  for (int t = warp; t < routing.tokens; t += kFusedWarps) select_top_k(routing, t, lane);
+  for (int t = warp; t < routing.tokens; t += kFusedWarps) {
+    select_experts<kByRules>(routing, t, lane);
+  }
   __syncthreads();
   assign_slots(routing);
 }
@@ -337,6 +310,20 @@ void check_routing(const ExpertRouting& r) {
     throw Error("routing of {} of {} experts per token is not supported: at most 32 of {}", r.top_k,
                 r.experts, 32 * kMaxPerLane);
   }
+  if (r.rules.groups > kMaxRoutingGroups) {
+    throw Error("routing among {} groups of experts is not supported: at most {}", r.rules.groups,
+                kMaxRoutingGroups);
+  }
+}
+
+template <bool kByRules>
+void launch_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
+  [[maybe_unused]] static const bool ready =
+      prefer_max_shared_memory(fused_routing_kernel<kByRules>) &&
+      allow_shared_memory(fused_routing_kernel<kByRules>, kFusedRoutingMaxHidden * 16);
+  launch_dependent(fused_routing_kernel<kByRules>,
+                   dim3(args.router.blocks, (args.norm.count + 7) / 8), kFusedThreads,
+                   size_t(args.norm.hidden) * 16, stream, args);
 }
 
 }  // namespace
@@ -344,16 +331,18 @@ void check_routing(const ExpertRouting& r) {
 void route_tokens(cudaStream_t stream, const ExpertRouting& r) {
   check_routing(r);
   constexpr int kTokensPerBlock = kThreads / 32;
-  launch_dependent(top_k_kernel, dim3((r.tokens + kTokensPerBlock - 1) / kTokensPerBlock), kThreads,
-                   0, stream, r);
+  launch_dependent(r.rules.is_plain() ? top_k_kernel<false> : top_k_kernel<true>,
+                   dim3((r.tokens + kTokensPerBlock - 1) / kTokensPerBlock), kThreads, 0, stream,
+                   r);
   launch_dependent(count_kernel, dim3(r.experts), kThreads, 0, stream, r);
   launch_dependent(slot_kernel, dim3(r.experts), kThreads, 0, stream, r);
 }
 
 void gather_tokens(cudaStream_t stream, const ExpertRouting& r, const uint16_t* from, int padded,
                    uint16_t* to, int slots, int columns) {
-  launch_dependent(gather_kernel, dim3(slots < 4096 ? slots : 4096), kThreads, 0, stream, r, from,
-                   padded, to, slots, columns);
+  launch_dependent(r.rules.scales_input ? gather_scaled_kernel : gather_kernel,
+                   dim3(slots < 4096 ? slots : 4096), kThreads, 0, stream, r, from, padded, to,
+                   slots, columns);
 }
 
 void combine_experts(cudaStream_t stream, const ExpertOutputs& outputs, int tokens, int hidden,
@@ -363,11 +352,8 @@ void combine_experts(cudaStream_t stream, const ExpertOutputs& outputs, int toke
 
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args) {
   check_routing(args.routing);
-  [[maybe_unused]] static const bool ready =
-      prefer_max_shared_memory(fused_routing_kernel) &&
-      allow_shared_memory(fused_routing_kernel, kFusedRoutingMaxHidden * 16);
-  launch_dependent(fused_routing_kernel, dim3(args.router.blocks, (args.norm.count + 7) / 8),
-                   kFusedThreads, size_t(args.norm.hidden) * 16, stream, args);
+  args.routing.rules.is_plain() ? launch_fused<false>(stream, args)
+                                : launch_fused<true>(stream, args);
 }
 
 }  // namespace ridge::cuda

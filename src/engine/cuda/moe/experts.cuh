@@ -7,6 +7,7 @@
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/moe/router_rules.h"
 
 namespace ridge::cuda {
 
@@ -26,6 +27,9 @@ struct ExpertRouting {
   int* source;       // [slot]: its token; -1: padding
   int* tile_matrix;  // [tile]: its expert, counted from `first`
   int* tile_count;
+  RouterRules rules;
+  const float* correction;  // [experts] (RouterRules::correction)
+  float* input_weight;      // [token][top_k] (RouterRules::scales_input; `weight` is then 1)
 };
 
 // An upper bound of the slots that a step needs.
@@ -38,7 +42,7 @@ constexpr int max_expert_slots(int tokens, int top_k, int experts, int tile) {
 void route_tokens(cudaStream_t stream, const ExpertRouting& routing);
 
 // Copies each token to its slots: `to` at wide_at(k, slot, slots) = `from` at wide_at(k, token,
-// padded).
+// padded), times its weight where the rules say so.
 void gather_tokens(cudaStream_t stream, const ExpertRouting& routing, const uint16_t* from,
                    int padded, uint16_t* to, int slots, int columns);
 

@@ -4,34 +4,18 @@
 #include "engine/cuda/elementwise/argmax.cuh"
 #include "engine/cuda/elementwise/embedding.cuh"
 #include "engine/cuda/elementwise/quantize_tokens.cuh"
+#include "engine/cuda/elementwise/scale_queries.cuh"
 #include "engine/cuda/gemm/prefill_gemm.cuh"
 #include "engine/cuda/step/forward.cuh"
 
 namespace ridge::cuda {
-namespace {
-
-void check_shape(const ModelShape& s, KernelSet kernels) {
-  const auto refuse = [](const std::string& what) {
-    throw Error("the CUDA engine has no code for {}", what);
-  };
-  if (s.head_dim != 64 && s.head_dim != 128 && s.head_dim != 256) {
-    refuse(fmt::format("heads of {}", s.head_dim));
-  }
-  if (s.heads % s.kv_heads) refuse(fmt::format("{} heads on {} KV heads", s.heads, s.kv_heads));
-  if (s.hidden % 64) refuse(fmt::format("{} columns", s.hidden));
-  if (s.ffn % 16 || s.expert_ffn % 16) {
-    refuse(fmt::format("an MLP of {} columns", s.ffn % 16 ? s.ffn : s.expert_ffn));
-  }
-  if (kernels == KernelSet::portable && (s.sinks || s.expert_bias)) {
-    refuse("attention sinks and biases of experts in the portable kernels: use --device cpu");
-  }
-}
-
-}  // namespace
 
 std::vector<int> distinct_windows(const ModelShape& s) {
   if (s.window.empty()) return {0};
-  const std::set<int> windows(s.window.begin(), s.window.end());
+  std::set<int> windows;
+  for (int layer = 0; layer < s.layers; ++layer) {
+    windows.insert(s.is_chunked(layer) ? 0 : s.window[size_t(layer)]);
+  }
   return {windows.begin(), windows.end()};
 }
 
@@ -40,29 +24,49 @@ Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
                  RankExchange* exchange)
     : w_(weights), kernels_(kernels), sms_(sms), b_(buffers), exchange_(exchange) {
   const ModelShape& s = weights.shape;
-  check_shape(s, kernels);
+  check_shape(s, weights.kv_format);
   if (kernels == KernelSet::portable) {
     portable_gemm_.emplace(sms);
-    attention_ = std::make_unique<PortableAttention>(
-        s.heads, s.kv_heads, s.head_dim, sms, weights.kv_format, distinct_windows(s), bounds);
   } else {
     linear_.emplace(weights.format, sms);
     router_.emplace(WeightFormat::bf16, sms);
-    attention_ = std::make_unique<Attention>(s.heads, s.kv_heads, s.head_dim, sms,
-                                             weights.kv_format, distinct_windows(s), bounds);
+  }
+  if (s.latent) {
+    latent_attention_.emplace(s.heads, sms);
+  } else {
+    attention_ = make_attention(distinct_windows(s), bounds);
+  }
+  if (s.chunk() > 0) {
+    chunked_attention_ = make_attention({0}, bounds_of_chunks(bounds, s.chunk()));
   }
   sequences_.reserve(size_t(bounds.sequences));
+}
+
+std::unique_ptr<StepAttention> Forward::make_attention(std::vector<int> windows,
+                                                       const AttentionBounds& bounds) const {
+  const ModelShape& s = w_.shape;
+  if (kernels_ == KernelSet::portable) {
+    return std::make_unique<PortableAttention>(s.heads, s.kv_heads, s.head_dim, sms_, w_.kv_format,
+                                               std::move(windows), bounds);
+  }
+  return std::make_unique<Attention>(s.heads, s.kv_heads, s.head_dim, sms_, w_.kv_format,
+                                     std::move(windows), bounds);
 }
 
 size_t Forward::input_bytes(const ModelShape& s, KernelSet kernels, int sms,
                             const StepBounds& bounds, const AttentionBounds& attention) {
   const size_t tokens = size_t(bounds.tokens);
+  const size_t common = StepInputs::bytes_of<int>(tokens) + StepInputs::bytes_of<KvSlot>(tokens) +
+                        StepInputs::bytes_of<int>(size_t(attention.context_pages)) +
+                        StepInputs::bytes_of<int>(size_t(bounds.logit_rows));
+  if (s.latent) return common + latent_input_bytes(s, sms, bounds, attention);
   const auto of_attention =
       kernels == KernelSet::portable ? PortableAttention::input_bytes : Attention::input_bytes;
-  return StepInputs::bytes_of<int>(tokens) + StepInputs::bytes_of<KvSlot>(tokens) +
-         StepInputs::bytes_of<int>(size_t(attention.context_pages)) +
-         StepInputs::bytes_of<int>(size_t(bounds.logit_rows)) +
-         of_attention(s.heads, s.kv_heads, sms, distinct_windows(s).size(), attention);
+  const size_t of_chunks = s.chunk() > 0 ? of_attention(s.heads, s.kv_heads, sms, 1,
+                                                        bounds_of_chunks(attention, s.chunk()))
+                                         : 0;
+  return common + of_attention(s.heads, s.kv_heads, sms, distinct_windows(s).size(), attention) +
+         of_chunks;
 }
 
 void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, int first_row) {
@@ -90,10 +94,12 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, in
     std::copy_n(slice.pages, slice.page_count, pages.host + page);
     page += slice.page_count;
   }
-  attention_->plan(inputs, sequences_, pages.host);
-
   const ModelShape& s = w_.shape;
   step_ = {};
+  for (const AttentionSequence& each : sequences_) {
+    const float newest = float(each.past + each.rows);  // position + 1
+    step_.scales_queries |= s.temperature_scale != 0 && newest >= s.temperature_floor;
+  }
   step_.path = forward_path(s, kernels_, tokens);
   step_.tokens = tokens, step_.padded = Linear::padded(tokens);
   step_.tile = Linear::tile_tokens(tokens);
@@ -106,6 +112,12 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, in
   step_.logit_rows = rows, step_.first_row = first_row;
   step_.token_ids = ids.device, step_.kv_slots = kv_slots.device, step_.pages = pages.device;
   step_.logit_tokens = logit_tokens.device;
+  if (s.latent) return prepare_latents(inputs);
+  attention_->plan(inputs, sequences_, pages.host);
+  if (chunked_attention_) {
+    cut_into_chunks(sequences_, s.chunk(), chunks_);
+    chunked_attention_->plan(inputs, chunks_, pages.host);
+  }
 }
 
 void Forward::queue(cudaStream_t stream) {
@@ -145,9 +157,13 @@ Forward::PendingAdd Forward::separate_layers(cudaStream_t stream) {
   for (int layer = 0; layer < s.layers; ++layer) {
     timer_.mark(stream, "attn_norm");
     rms_norm(stream, norm_args(VectorKind::attn_norm, layer, pending));
-    timer_.mark(stream, "qkv");
-    gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
-    attention(stream, layer);
+    if (s.latent) {
+      latent_attention(stream, layer);
+    } else {
+      timer_.mark(stream, "qkv");
+      gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
+      attention(stream, layer);
+    }
     timer_.mark(stream, "out");
     LinearArgs out = block_output_args();
     out.bias = w_.vector(VectorKind::out_bias, layer);
@@ -251,15 +267,22 @@ void Forward::logits(cudaStream_t stream, const PendingAdd& pending) {
 
 void Forward::attention(cudaStream_t stream, int layer) {
   const ModelShape& s = w_.shape;
+  const bool rotates = s.has_rope(layer), chunked = s.is_chunked(layer);
+  if (!rotates && step_.scales_queries) {
+    timer_.mark(stream, "rope_cache");
+    scale_queries(stream, step_.tokens,
+                  {b_.qkv, w_.qkv_rows(), w_.q_columns(), step_.kv_slots, s.temperature_scale,
+                   s.temperature_floor});
+  }
   const AttentionArgs args = {s.heads,
                               s.kv_heads,
                               s.head_dim,
                               s.query_scale,
                               s.attention_softcap,
-                              s.window.empty() ? 0 : s.window[size_t(layer)],
+                              s.window.empty() || chunked ? 0 : s.window[size_t(layer)],
                               b_.qkv,
-                              w_.vector(VectorKind::q_norm, layer),
-                              w_.vector(VectorKind::k_norm, layer),
+                              rotates ? w_.vector(VectorKind::q_norm, layer) : nullptr,
+                              rotates ? w_.vector(VectorKind::k_norm, layer) : nullptr,
                               s.norm_eps,
                               w_.frequency_of(layer),
                               s.ropes[size_t(w_.rope_of(layer))].magnitude,
@@ -270,78 +293,13 @@ void Forward::attention(cudaStream_t stream, int layer) {
                               b_.attended,
                               step_.padded,
                               w_.vector(VectorKind::sinks, layer)};
-  if (attention_->needs_rope()) {
+  StepAttention& planned = chunked ? *chunked_attention_ : *attention_;
+  if (planned.needs_rope()) {
     timer_.mark(stream, "rope_cache");
-    attention_->rope_and_append(stream, args);
+    planned.rope_and_append(stream, args);
   }
   timer_.mark(stream, "attention");
-  attention_->launch(stream, args);
-}
-
-Forward::PendingAdd Forward::mlp(cudaStream_t stream, int layer, const PendingAdd& pending) {
-  const int index = w_.place_of(layer);
-  timer_.mark(stream, "mlp_norm");
-  rms_norm(stream, norm_args(VectorKind::mlp_norm, layer, pending));
-  if (chains_mlp()) {
-    FusedGemms gemms;
-    gemms.add("gate_up", gemm_args(w_.gate_up, index, b_.x, gate_args()));
-    gemms.add("down", gemm_args(w_.down, index, b_.activated, block_output_args()));
-    launch(stream, gemms);
-  } else {
-    timer_.mark(stream, "gate_up");
-    gemm(stream, w_.gate_up, index, b_.x, gate_args());
-    timer_.mark(stream, "down");
-    gemm(stream, w_.down, index, b_.activated, block_output_args());
-  }
-  return pending_block_output(VectorKind::post_mlp_norm, layer);
-}
-
-// Experts whose tokens fill tiles of the wgmma GEMM.
-Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const PendingAdd& pending) {
-  const ModelShape& s = w_.shape;
-  const int index = w_.place_of(layer);
-  timer_.mark(stream, "mlp_norm");
-  rms_norm(stream, norm_args(VectorKind::mlp_norm, layer, pending));
-  timer_.mark(stream, "router");
-  LinearArgs router;
-  router.rows = b_.router_logits, router.stride = s.experts;
-  router.bias = w_.vector(VectorKind::router_bias, layer);
-  gemm(stream, w_.router, index, b_.x, router);
-  timer_.mark(stream, "route");
-  route_tokens(stream, routing());
-  gather_tokens(stream, routing(), b_.x, step_.padded, b_.expert_x, step_.slots, s.hidden);
-  timer_.mark(stream, "expert_gate_up");
-  LinearArgs gate = expert_args();
-  gate.epilogue = Epilogue::gate;
-  gate.bias = w_.vector(VectorKind::expert_gate_up_bias, layer);
-  gate.bias_stride = 2 * s.expert_ffn;
-  gemm(stream, w_.expert_gate_up, index * s.experts_here(), b_.expert_x, gate);
-  timer_.mark(stream, "expert_down");
-  LinearArgs down = expert_args();
-  down.bias = w_.vector(VectorKind::expert_down_bias, layer), down.bias_stride = s.hidden;
-  gemm(stream, w_.expert_down, index * s.experts_here(), b_.expert_activated, down);
-  return pending_experts(layer);
-}
-
-// Experts with few tokens each: norm, router and routing in one kernel, then skinny GEMMs.
-Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
-                                            const PendingAdd& pending) {
-  const ModelShape& s = w_.shape;
-  const int index = w_.place_of(layer);
-  timer_.mark(stream, "route");
-  route_tokens_fused(stream, {norm_args(VectorKind::mlp_norm, layer, pending), w_.router.tiles,
-                              index, routing(), b_.arrived});
-  timer_.mark(stream, "expert_gate_up");
-  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, index * s.experts, b_.x, expert_args())};
-  gate.epilogue = Epilogue::gate, gate.source = b_.source;
-  gate.gathers = true, gate.x_padded = step_.padded;
-  skinny_gemm(stream, w_.format, sms_, gate);
-  timer_.mark(stream, "expert_down");
-  SkinnyGemmArgs down = {
-      gemm_args(w_.expert_down, index * s.experts, b_.expert_activated, expert_args())};
-  down.source = b_.source;
-  skinny_gemm(stream, w_.format, sms_, down);
-  return pending_experts(layer);
+  planned.launch(stream, args);
 }
 
 void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention.cuh"
+#include "engine/cuda/attention/latent_attention.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
@@ -27,7 +28,7 @@
 
 namespace ridge::cuda {
 
-std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0: none
+std::vector<int> distinct_windows(const ModelShape& shape);  // of its layers; 0: none, or chunks
 
 class Forward {
  public:
@@ -65,6 +66,10 @@ class Forward {
     const KvSlot* kv_slots = nullptr;
     const int* pages = nullptr;
     const int* logit_tokens = nullptr;  // [logit row]: the token whose logits are wanted
+    bool scales_queries = false;        // a temperature other than 1 (ModelShape)
+    // GEMMs by head of latent attention: tokens of a tile and of a head, and their lists.
+    int head_tile = 0, head_padded = 0;
+    const int *head_tile_count = nullptr, *head_tile_matrix = nullptr, *head_source = nullptr;
   };
 
   struct FusedGemms {
@@ -77,6 +82,9 @@ class Forward {
     }
   };
 
+  // windows: the distinct ones of the layers it is for.
+  std::unique_ptr<StepAttention> make_attention(std::vector<int> windows,
+                                                const AttentionBounds& bounds) const;
   void fused_layers(cudaStream_t stream);
   // The last layer's kernel of fused_layers() computes the logits too, where all tokens have some.
   bool fuses_head() const { return step_.logit_rows == step_.tokens; }
@@ -100,9 +108,18 @@ class Forward {
     return linear_ && !w_.shape.is_part() && !step_.fp8_products &&
            step_.tokens > kSkinnyDenseTokens && step_.tokens <= Linear::kMaxChainedTokens;
   }
+  // Latent attention (forward_latent.cu).
+  static size_t latent_input_bytes(const ModelShape& shape, int sms, const StepBounds& bounds,
+                                   const AttentionBounds& attention);
+  void prepare_latents(StepInputs& inputs);
+  void latent_attention(cudaStream_t stream, int layer);
+  void latent_queries(cudaStream_t stream, int layer);
+  void head_gemm(cudaStream_t stream, const Matrices& m, int layer, const uint16_t* x, float* rows,
+                 int stride);
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
+  void shared_expert(cudaStream_t stream, int index);  // index: among the layers with experts
 
   // Arguments of operators.
   LinearArgs gemm_args(const Matrices& m, int index, const uint16_t* x, LinearArgs args) const;
@@ -112,7 +129,7 @@ class Forward {
   LinearArgs head_args() const;
   LinearArgs expert_args() const;
   RmsNormArgs norm_args(VectorKind kind, int layer, const PendingAdd& pending) const;
-  ExpertRouting routing() const;
+  ExpertRouting routing(int layer) const;
   PendingAdd pending_block_output(VectorKind post_norm, int layer) const;
   PendingAdd pending_experts(int layer) const;
   // fp8 products: x is quantized, by the norm before or here.
@@ -128,9 +145,11 @@ class Forward {
   std::optional<Linear> linear_, router_;      // Hopper
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;
+  std::unique_ptr<StepAttention> chunked_attention_;  // of the chunked layers, where there are some
+  std::optional<LatentAttention> latent_attention_;   // instead of both
   OperatorTimer timer_;
   Step step_;
-  std::vector<AttentionSequence> sequences_;  // the step's; kept for its memory
+  std::vector<AttentionSequence> sequences_, chunks_;  // the step's; kept for their memory
 };
 
 }  // namespace ridge::cuda

@@ -69,11 +69,26 @@ RmsNormArgs Forward::norm_args(VectorKind kind, int layer, const PendingAdd& pen
   return args;
 }
 
-ExpertRouting Forward::routing() const {
+ExpertRouting Forward::routing(int layer) const {
   const ModelShape& s = w_.shape;
-  return {step_.tokens,    s.experts,         s.expert_first,   s.experts_here(), s.top_k,
-          step_.slot_tile, s.normalize_top_k, b_.router_logits, b_.expert,        b_.expert_weight,
-          b_.slot,         b_.expert_count,   b_.source,        b_.tile_expert,   b_.tile_count};
+  return {step_.tokens,
+          s.experts,
+          s.expert_first,
+          s.experts_here(),
+          s.top_k,
+          step_.slot_tile,
+          s.normalize_top_k,
+          b_.router_logits,
+          b_.expert,
+          b_.expert_weight,
+          b_.slot,
+          b_.expert_count,
+          b_.source,
+          b_.tile_expert,
+          b_.tile_count,
+          s.routing,
+          w_.vector(VectorKind::router_correction, layer),
+          b_.expert_input_weight};
 }
 
 // Otherwise the GEMM has added its result already.

@@ -14,6 +14,7 @@
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/moe/experts.cuh"
+#include "engine/cuda/portable/gemm.cuh"
 
 namespace ridge::cuda {
 
@@ -43,6 +44,7 @@ inline DecodeVariant decode_variant(const ModelShape& s) {
 // and down (decode_sync.cuh). A card whose shared memory is too small for the model takes fewer
 // (decode_rows).
 inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
+  if (s.needs_operators()) return 0;
   const bool all_sparse = std::count(s.moe.begin(), s.moe.end(), true) == s.layers;
   if (s.experts > 0 &&
       (!all_sparse || s.top_k > kMaxChoices || s.experts > kMaxRoutedExperts ||
@@ -66,7 +68,7 @@ inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
 // apart.
 inline StepPath forward_path(const ModelShape& s, KernelSet kernels, int tokens) {
   const bool fusible = kernels == KernelSet::hopper && s.experts == 0 && !s.post_norms &&
-                       !s.is_part() && !s.out_bias;
+                       !s.is_part() && !s.out_bias && !s.needs_operators();
   return fusible && tokens <= Linear::kMaxChainedTokens ? StepPath::fused_layer
                                                         : StepPath::per_operator;
 }
@@ -92,12 +94,21 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
   if (setting && std::string_view(setting) == "off") return false;
   const int q_columns = s.heads * s.head_dim, qkv_rows = q_columns + 2 * s.kv_heads * s.head_dim;
   const bool covered = kernels == KernelSet::hopper && format == WeightFormat::fp8 &&
-                       s.experts == 0 && s.hidden % 128 == 0 && q_columns % 128 == 0 &&
-                       s.ffn % 128 == 0 && s.hidden <= kMaxFp8Hidden &&
+                       s.experts == 0 && !s.needs_operators() && s.hidden % 128 == 0 &&
+                       q_columns % 128 == 0 && s.ffn % 128 == 0 && s.hidden <= kMaxFp8Hidden &&
                        std::min({s.hidden, q_columns, s.ffn}) >= 1024 &&
                        s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
   const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
   return covered && tokens > Linear::kMaxChainedTokens && tiles >= 0.2 * sms;
+}
+
+// The tile of the GEMMs by head of latent attention, in tokens: as many tokens of each head have
+// one matrix. A skinny tile of more tokens reads the matrix again.
+inline int head_tile(const ModelShape& s, KernelSet kernels, int tokens) {
+  if (kernels == KernelSet::portable) return PortableGemm::tile_tokens(tokens);
+  const int tiles = s.heads * ((tokens + kSkinnyTile - 1) / kSkinnyTile);
+  return tokens <= 2 * kSkinnyTile && tiles <= kSkinnyMaxTiles ? kSkinnyTile
+                                                               : Linear::tile_tokens(tokens);
 }
 
 // Whether the experts of a step run as skinny GEMMs, with norm, router and routing in one kernel.

@@ -1,0 +1,108 @@
+#include <algorithm>
+
+#include "engine/cuda/attention/latent_attention.cuh"
+#include "engine/cuda/attention/latent_attention_kernel.cuh"
+#include "engine/cuda/decode/decode.cuh"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kBlocksPerSm = 2;    // that a step is split for
+constexpr int kMinSplitPages = 8;  // fewer do not repay the exchange of partial results
+
+// Row tiles of a block: 4 where its shared memory fits, otherwise 1 (GeForce, A10, L4, L40S).
+int most_row_tiles() {
+  const int bytes = decode_device().shared_bytes;
+  return bytes >= latent_shared_bytes(kLatentMaxRowTiles) ? kLatentMaxRowTiles : 1;
+}
+
+// Only tiles of several splits have records: n > split_pages pages are in at most
+// 2 n / split_pages splits, and all tiles together have kBlocksPerSm sms split_pages pages at most.
+size_t max_records(int sms) { return size_t(2) * kBlocksPerSm * sms; }
+
+size_t max_items(int heads, int sms, const AttentionBounds& b) {
+  const size_t tiles = size_t(b.tokens) * heads / (16 * most_row_tiles()) + b.sequences;
+  return tiles + size_t(kBlocksPerSm) * sms;
+}
+
+// Tiles of a sequence, and the pages that tile t sees.
+int tile_count(const AttentionSequence& s, int heads, int rows) {
+  return (s.rows * heads + rows - 1) / rows;
+}
+int pages_of(const AttentionSequence& s, int heads, int rows, int tile) {
+  const int newest = s.past + std::min(s.rows, ((tile + 1) * rows - 1) / heads + 1) - 1;
+  return newest / kPageTokens + 1;
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(int heads, int sms)
+    : heads_(heads),
+      sms_(sms),
+      partials_(max_records(sms) * latent_record_size(16 * most_row_tiles())),
+      arrived_(max_records(sms)) {
+  arrived_.fill_bytes(0);
+  large_.row_tiles = most_row_tiles();
+  allow_shared_memory(latent_attention_kernel, latent_shared_bytes(large_.row_tiles));
+}
+
+size_t LatentAttention::memory_bytes(int sms) {
+  return max_records(sms) *
+         (latent_record_size(16 * most_row_tiles()) * sizeof(float) + sizeof(unsigned));
+}
+
+size_t LatentAttention::input_bytes(int heads, int sms, const AttentionBounds& bounds) {
+  return 2 * StepInputs::bytes_of<LatentItem>(max_items(heads, sms, bounds));
+}
+
+void LatentAttention::plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences) {
+  const auto class_of = [&](const AttentionSequence& s) -> TileClass& {
+    return s.rows * heads_ <= 16 ? small_ : large_;
+  };
+  size_t pages = 0;  // of all tiles
+  for (const AttentionSequence& s : sequences) {
+    const int rows = 16 * class_of(s).row_tiles;
+    for (int t = 0; t < tile_count(s, heads_, rows); ++t) pages += pages_of(s, heads_, rows, t);
+  }
+  const size_t blocks = size_t(kBlocksPerSm) * sms_;
+  const int split_pages = std::max(kMinSplitPages, int((pages + blocks - 1) / blocks));
+  small_.items.clear(), large_.items.clear();
+  for (const AttentionSequence& s : sequences) add_tiles(s, class_of(s), split_pages);
+  for (TileClass* tiles : {&small_, &large_}) {
+    int records = 0, counters = 0;
+    for (LatentItem& item : tiles->items) {
+      if (item.splits == 1) continue;
+      if (item.split == 0) item.partial = records, item.counter = counters;
+      if (item.split > 0) item.partial = (&item)[-1].partial, item.counter = (&item)[-1].counter;
+      if (item.split == item.splits - 1) records += item.splits, ++counters;
+    }
+    tiles->device = add_list(inputs, tiles->items);
+  }
+}
+
+// The last tiles, which see most pages, come first.
+void LatentAttention::add_tiles(const AttentionSequence& s, TileClass& to, int split_pages) {
+  const int rows = 16 * to.row_tiles;
+  for (int t = tile_count(s, heads_, rows) - 1; t >= 0; --t) {
+    const int pages = pages_of(s, heads_, rows, t);
+    const int splits = (pages + split_pages - 1) / split_pages;
+    const int each = (pages + splits - 1) / splits;
+    for (int i = 0; i < splits; ++i) {
+      to.items.push_back({s.row, s.rows, s.past, s.pages, t * rows, i * each,
+                          std::min(pages, (i + 1) * each), i, splits, 0, 0, 0});
+    }
+  }
+}
+
+void LatentAttention::launch(cudaStream_t stream, const LatentAttentionArgs& args) const {
+  for (const TileClass* tiles : {&small_, &large_}) {
+    if (tiles->items.empty()) continue;
+    const LatentAttentionLaunch launch = {args, args.heads, tiles->device, partials_.data(),
+                                          arrived_.data()};
+    launch_dependent(latent_attention_kernel, dim3(int(tiles->items.size())),
+                     32 * kLatentParts * tiles->row_tiles, latent_shared_bytes(tiles->row_tiles),
+                     stream, launch);
+  }
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,92 @@
+// A layer's second block: the dense MLP, or experts in two ways.
+#include "engine/cuda/step/forward.cuh"
+
+namespace ridge::cuda {
+
+Forward::PendingAdd Forward::mlp(cudaStream_t stream, int layer, const PendingAdd& pending) {
+  const int index = w_.place_of(layer);
+  timer_.mark(stream, "mlp_norm");
+  rms_norm(stream, norm_args(VectorKind::mlp_norm, layer, pending));
+  if (chains_mlp()) {
+    FusedGemms gemms;
+    gemms.add("gate_up", gemm_args(w_.gate_up, index, b_.x, gate_args()));
+    gemms.add("down", gemm_args(w_.down, index, b_.activated, block_output_args()));
+    launch(stream, gemms);
+  } else {
+    timer_.mark(stream, "gate_up");
+    gemm(stream, w_.gate_up, index, b_.x, gate_args());
+    timer_.mark(stream, "down");
+    gemm(stream, w_.down, index, b_.activated, block_output_args());
+  }
+  return pending_block_output(VectorKind::post_mlp_norm, layer);
+}
+
+// Experts whose tokens fill tiles of the wgmma GEMM.
+Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const PendingAdd& pending) {
+  const ModelShape& s = w_.shape;
+  const int index = w_.place_of(layer);
+  timer_.mark(stream, "mlp_norm");
+  rms_norm(stream, norm_args(VectorKind::mlp_norm, layer, pending));
+  shared_expert(stream, index);
+  timer_.mark(stream, "router");
+  LinearArgs router;
+  router.rows = b_.router_logits, router.stride = s.experts;
+  router.bias = w_.vector(VectorKind::router_bias, layer);
+  gemm(stream, w_.router, index, b_.x, router);
+  timer_.mark(stream, "route");
+  route_tokens(stream, routing(layer));
+  gather_tokens(stream, routing(layer), b_.x, step_.padded, b_.expert_x, step_.slots, s.hidden);
+  timer_.mark(stream, "expert_gate_up");
+  LinearArgs gate = expert_args();
+  gate.epilogue = Epilogue::gate;
+  gate.bias = w_.vector(VectorKind::expert_gate_up_bias, layer);
+  gate.bias_stride = 2 * s.expert_ffn;
+  gemm(stream, w_.expert_gate_up, index * s.experts_here(), b_.expert_x, gate);
+  timer_.mark(stream, "expert_down");
+  LinearArgs down = expert_args();
+  down.bias = w_.vector(VectorKind::expert_down_bias, layer), down.bias_stride = s.hidden;
+  gemm(stream, w_.expert_down, index * s.experts_here(), b_.expert_activated, down);
+  return pending_experts(layer);
+}
+
+// Experts with few tokens each: norm, router and routing in one kernel, then skinny GEMMs.
+Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
+                                            const PendingAdd& pending) {
+  const ModelShape& s = w_.shape;
+  const int index = w_.place_of(layer);
+  timer_.mark(stream, "route");
+  route_tokens_fused(stream, {norm_args(VectorKind::mlp_norm, layer, pending), w_.router.tiles,
+                              index, routing(layer), b_.arrived});
+  shared_expert(stream, index);
+  const bool gathered = s.routing.scales_input;  // the GEMM gathers tokens as they are
+  if (gathered) {
+    timer_.mark(stream, "route");
+    gather_tokens(stream, routing(layer), b_.x, step_.padded, b_.expert_x, step_.slots, s.hidden);
+  }
+  timer_.mark(stream, "expert_gate_up");
+  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, index * s.experts,
+                                   gathered ? b_.expert_x : b_.x, expert_args())};
+  gate.epilogue = Epilogue::gate, gate.source = b_.source;
+  gate.gathers = !gathered, gate.x_padded = step_.padded;
+  skinny_gemm(stream, w_.format, sms_, gate);
+  timer_.mark(stream, "expert_down");
+  SkinnyGemmArgs down = {
+      gemm_args(w_.expert_down, index * s.experts, b_.expert_activated, expert_args())};
+  down.source = b_.source;
+  skinny_gemm(stream, w_.format, sms_, down);
+  return pending_experts(layer);
+}
+
+// The MLP that every token passes beside its experts. Its result joins the residual at once: the
+// norm that its input and the experts' came from has read the residual.
+void Forward::shared_expert(cudaStream_t stream, int index) {
+  if (w_.shape.shared_ffn == 0) return;
+  timer_.mark(stream, "shared_gate_up");
+  LinearArgs gate = gate_args();
+  gate.out = b_.shared_activated;
+  gemm(stream, w_.shared_gate_up, index, b_.x, gate);
+  timer_.mark(stream, "shared_down");
+  gemm(stream, w_.shared_down, index, b_.shared_activated, block_output_args());
+}
+
+}  // namespace ridge::cuda
