@@ -59,19 +59,34 @@ BenchRow bench_generate(Runner& runner, const System& system, int batch, int con
   const std::vector<TopLogitsRequest> greedy(size_t(batch), TopLogitsRequest{});
   std::vector<Token> tokens = some_tokens(batch, runner.weights().architecture.vocab, 2);
   std::vector<Slice> slices(size_t(batch), Slice{});
+  // Where the runner queues steps, one is queued ahead, as the server does: its tokens are those
+  // that the step before chooses on the device. Then a step lasts from result to result.
+  const bool runs_ahead = runner.queues_steps();
   constexpr int kWarm = 2;
+  auto start = std::chrono::steady_clock::now();
+  const auto finish = [&](int step) {
+    runner.fetch();
+    const auto now = std::chrono::steady_clock::now();
+    if (step >= kWarm) row.seconds.push_back(std::chrono::duration<double>(now - start).count());
+    start = now;
+  };
   for (int step = 0; step < steps + kWarm; ++step) {
     for (size_t s = 0; s < slices.size(); ++s) {
+      if (runs_ahead && step > 0) tokens[s] = sampled_row(int(s));
       slices[s] = {{&tokens[s], 1}, context, sequences[s].pages(), 1};
     }
-    const auto start = std::chrono::steady_clock::now();
+    if (!runs_ahead) start = std::chrono::steady_clock::now();
     runner.run(slices);
-    runner.top_logits(greedy);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (step >= kWarm) row.seconds.push_back(took.count());
+    runner.sample(greedy);
+    if (!runs_ahead) {
+      finish(step);
+    } else if (step > 0) {
+      finish(step - 1);
+    }
     if (const double rate = runner.read_rate(); rate > 0 && step >= kWarm)
       row.rates.push_back(rate);
   }
+  if (runs_ahead) finish(steps + kWarm - 1);
   settle(row, runner, system, {double(batch), 1, double(context), 1});
   return row;
 }
