@@ -1,7 +1,9 @@
 #include "engine/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <optional>
 
 #include "base/error.h"
 
@@ -35,30 +37,82 @@ class ProfileScope {
 // not part of it: sample() of the CPU runner.
 class TokenSource {
  public:
-  explicit TokenSource(Runner& runner) : runner_(runner) {}
+  TokenSource(Runner& runner, const Generation& generation, Ledger& ledger)
+      : runner_(runner), generation_(generation), ledger_(ledger) {}
 
-  const Sampled& next(const Generation& generation, Ledger& ledger) {
-    const Sampler& sampler = generation.sampler();
-    const SampleContext context = generation.context();
-    if (sampler.request(context, workspace_, request_)) {
-      const Clock::time_point start = Clock::now();
-      runner_.sample({&request_, 1});
-      const TopLogits& top = runner_.fetch().front();
-      ledger.add_seconds(seconds_since(start));
-      if (sampler.sample(top, request_, context, workspace_, sampled_)) return sampled_;
-    }
+  const Sampled& next() {
+    if (request(0) && sampled_from_top()) return sampled_;
     const Clock::time_point start = Clock::now();
     const std::span<const float> logits = runner_.logits();
-    ledger.add_seconds(seconds_since(start));
-    sampler.sample(logits, context, workspace_, sampled_);
+    ledger_.add_seconds(seconds_since(start));
+    generation_.sampler().sample(logits, generation_.context(), workspace_, sampled_);
     return sampled_;
   }
 
+  // The same in two parts, for a sampler whose draws the device makes: the draw from the last
+  // step's row is queued, and taken when further steps may be queued already.
+  void queue() {
+    if (!request(in_flight())) throw Error(kNothingLeft);
+  }
+  const Sampled& take() {
+    if (!sampled_from_top()) throw Error(kNothingLeft);
+    return sampled_;
+  }
+  size_t in_flight() const { return requested_ - taken_; }
+
+ private:
+  static constexpr const char* kNothingLeft = "every token is banned: nothing is left to draw from";
+
+  // Behind `unknown` tokens that were not taken yet. False: the whole row decides.
+  bool request(size_t unknown) {
+    SampleContext context = generation_.context();
+    context.unknown = unknown;
+    TopLogitsRequest& request = requests_[requested_ % requests_.size()];
+    if (!generation_.sampler().request(context, workspace_, request)) return false;
+    const Clock::time_point start = Clock::now();
+    runner_.sample({&request, 1});
+    ledger_.add_seconds(seconds_since(start));
+    ++requested_;
+    return true;
+  }
+  // Waits for the oldest draw. False: the whole row decides.
+  bool sampled_from_top() {
+    const TopLogitsRequest& request = requests_[taken_++ % requests_.size()];
+    const Clock::time_point start = Clock::now();
+    const TopLogits& top = runner_.fetch().front();
+    ledger_.add_seconds(seconds_since(start));
+    return generation_.sampler().sample(top, request, generation_.context(), workspace_, sampled_);
+  }
+
+  Runner& runner_;
+  const Generation& generation_;
+  Ledger& ledger_;
+  SamplerWorkspace workspace_;
+  std::array<TopLogitsRequest, Runner::kMaxStepsInFlight> requests_;
+  size_t requested_ = 0, taken_ = 0;
+  Sampled sampled_;
+};
+
+// Drops the steps whose tokens were not taken.
+class StepsInFlight {
+ public:
+  StepsInFlight(Runner& runner, KvSequence& sequence, const TokenSource& source)
+      : runner_(runner), sequence_(sequence), source_(source) {}
+  ~StepsInFlight() {
+    const size_t count = source_.in_flight();
+    sequence_.truncate(sequence_.length() - int(count));
+    try {
+      for (size_t i = 0; i < count; ++i) runner_.fetch();
+    } catch (const std::exception&) {  // the device is gone: there is nothing to wait for
+    }
+  }
+  StepsInFlight(const StepsInFlight&) = delete;
+  StepsInFlight& operator=(const StepsInFlight&) = delete;
+
  private:
   Runner& runner_;
-  SamplerWorkspace workspace_;
-  TopLogitsRequest request_;
-  Sampled sampled_;
+  KvSequence& sequence_;
+  const TokenSource& source_;
 };
 
 }  // namespace
@@ -105,7 +159,6 @@ Generated generate(Runner& runner, KvSequence& sequence, std::span<const Token> 
     if (show) show(text);
   };
   const ProfileScope profile_scope(runner);
-  TokenSource source(runner);
   const auto accept = [&](const Sampled& sampled) {
     made.sampled.push_back(sampled);
     emit(generation.push(sampled.token));
@@ -113,25 +166,41 @@ Generated generate(Runner& runner, KvSequence& sequence, std::span<const Token> 
 
   runner.set_profile(options.profile ? &made.prompt_profile : nullptr);
   if (prefill(runner, sequence, prompt, 1, made.prompt, options.cancelled)) {
-    const Sampled& first = source.next(generation, made.prompt);
+    TokenSource first(runner, generation, made.prompt);
+    const Sampled& sampled = first.next();
     made.first_token_s = seconds_since(begin);
-    accept(first);
+    accept(sampled);
   } else {
     generation.end(EndReason::cancelled);
   }
   runner.set_profile(options.profile ? &made.generation_profile : nullptr);
-  while (!generation.ended()) {
+  TokenSource source(runner, generation, made.generation);
+  const StepsInFlight in_flight(runner, sequence, source);
+  std::optional<EndReason> stop;  // why no further step runs
+  const auto run = [&](Token token) {
     if (sequence.length() >= room) {
-      generation.end(EndReason::context);
-      break;
+      stop = EndReason::context;
+    } else if (!prefill(runner, sequence, {&token, 1}, 1, made.generation, options.cancelled)) {
+      stop = EndReason::cancelled;
     }
-    const Token last = generation.generated().back();
-    if (!prefill(runner, sequence, {&last, 1}, 1, made.generation, options.cancelled)) {
-      generation.end(EndReason::cancelled);
-      break;
+    return !stop;
+  };
+  // Where the device draws, a step is queued ahead, with a token that only the device knows yet.
+  const bool runs_ahead = runner.queues_steps() && !options.profile &&
+                          generation.sampler().device_draws() && !generation.has_mask();
+  if (runs_ahead) {
+    if (!generation.ended() && run(generation.generated().back())) source.queue();
+    while (source.in_flight() > 0 && !generation.ended()) {
+      const size_t known = generation.generated().size() + source.in_flight();
+      if (!stop && known < size_t(options.max_tokens) && run(sampled_row(0))) source.queue();
+      accept(source.take());
     }
-    accept(source.next(generation, made.generation));
+  } else {
+    while (!generation.ended() && !stop) {
+      if (run(generation.generated().back())) accept(source.next());
+    }
   }
+  if (!generation.ended()) generation.end(*stop);
   if (made.first_token_s > 0) made.generation_s = seconds_since(begin) - made.first_token_s;
   emit(generation.finish());
   made.tokens.assign(generation.generated().begin(), generation.generated().end());

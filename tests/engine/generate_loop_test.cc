@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <deque>
 
 #include "base/error.h"
 #include "engine/generate.h"
@@ -31,10 +32,14 @@ class ScriptedRunner : public Runner {
     if (cancel_at == steps) cancelled = true;
     const Slice& slice = batch.front();
     written += int(slice.tokens.size());
+    std::vector<Token> tokens(slice.tokens.begin(), slice.tokens.end());
+    for (Token& token : tokens) {
+      if (token < 0) token = chosen_.at(size_t(-1 - token));
+    }
     logits_.assign(size_t(slice.logits) * kVocab, 0);
     for (int row = 0; row < slice.logits; ++row) {
       const int index = int(slice.tokens.size()) - slice.logits + row;
-      const Token next = after(slice.tokens[size_t(index)], slice.past + index);
+      const Token next = after(tokens[size_t(index)], slice.past + index);
       logits_[size_t(row) * kVocab + size_t(next)] = 5;
     }
   }
@@ -43,12 +48,21 @@ class ScriptedRunner : public Runner {
     return logits_;
   }
   void sample(std::span<const TopLogitsRequest> requests) override {
-    top_.resize(requests.size());
+    std::vector<TopLogits>& top = queued_.emplace_back(requests.size());
+    chosen_.clear();
     for (size_t row = 0; row < requests.size(); ++row) {
-      find_top_logits(std::span(logits_).subspan(row * kVocab, kVocab), requests[row], top_[row]);
+      find_top_logits(std::span(logits_).subspan(row * kVocab, kVocab), requests[row], top[row]);
+      chosen_.push_back(top[row].chosen.token);
     }
+    EXPECT_LE(int(queued_.size()), kMaxStepsInFlight);
+    most_in_flight = std::max(most_in_flight, int(queued_.size()));
   }
-  std::span<const TopLogits> fetch() override { return top_; }
+  std::span<const TopLogits> fetch() override {
+    fetched_ = std::move(queued_.front());
+    queued_.pop_front();
+    return fetched_;
+  }
+  bool queues_steps() const override { return queues; }
   void copy_pages(std::span<const PageCopy> copies) override { copied += int(copies.size()); }
   void set_profile(Profile* to) override { profile = to; }
   void fill_cache(uint64_t) override {}
@@ -58,6 +72,8 @@ class ScriptedRunner : public Runner {
 
   int steps = 0, written = 0, copied = 0, whole_rows = 0;
   int throws_at = -1, cancel_at = -1;
+  bool queues = false;
+  int most_in_flight = 0;
   std::atomic<bool> cancelled = false;
   Profile* profile = nullptr;
 
@@ -65,7 +81,9 @@ class ScriptedRunner : public Runner {
   RunnerOptions options_;
   Weights weights_;
   std::vector<float> logits_;
-  std::vector<TopLogits> top_;
+  std::deque<std::vector<TopLogits>> queued_;
+  std::vector<TopLogits> fetched_;
+  std::vector<Token> chosen_;  // by the last sample()
 };
 
 std::vector<Token> expected(std::vector<Token> tokens, int count) {
@@ -112,6 +130,61 @@ TEST_F(Generates, UntilItIsCancelled) {
   EXPECT_EQ(made.end, EndReason::cancelled);
   EXPECT_EQ(made.tokens, expected(prompt, 4));  // steps 2 to 5 each gave one
   EXPECT_EQ(sequence.length(), 11 + 3);
+}
+
+// A step is queued before the token of the last one is known. All else is as without.
+struct GeneratesAhead : Generates {
+  GeneratesAhead() { runner.queues = true; }
+};
+
+TEST_F(GeneratesAhead, TheSameTokensInTheSameSteps) {
+  options.max_tokens = 10;
+  const Generated made = generate(runner, sequence, prompt, options, {});
+  EXPECT_EQ(made.tokens, expected(prompt, 10));
+  EXPECT_EQ(made.end, EndReason::length);
+  EXPECT_EQ(made.generation.steps(), 9);
+  EXPECT_EQ(sequence.length(), 20);
+  EXPECT_EQ(runner.most_in_flight, 2);
+}
+
+TEST_F(GeneratesAhead, UntilTheContextIsFull) {
+  options.max_tokens = 1000;
+  const Generated made = generate(runner, sequence, prompt, options, {});
+  EXPECT_EQ(made.end, EndReason::context);
+  EXPECT_EQ(sequence.length(), 64);
+  EXPECT_EQ(made.tokens, expected(prompt, 64 - 11 + 1));
+}
+
+TEST_F(GeneratesAhead, UntilItIsCancelled) {
+  options.cancelled = &runner.cancelled;
+  runner.cancel_at = 5;
+  const Generated made = generate(runner, sequence, prompt, options, {});
+  EXPECT_EQ(made.end, EndReason::cancelled);
+  EXPECT_EQ(made.tokens, expected(prompt, 4));
+  EXPECT_EQ(sequence.length(), 11 + 3);
+}
+
+// The step behind the last token is dropped, and the sequence goes on as if it had not run.
+TEST_F(GeneratesAhead, DropsTheStepBehindAStopToken) {
+  const std::vector<Token> all = expected(prompt, 8);
+  options.stop_tokens = {all[3]};
+  const Generated made = generate(runner, sequence, prompt, options, {});
+  EXPECT_EQ(made.end, EndReason::end_token);
+  EXPECT_EQ(made.tokens, std::vector<Token>(all.begin(), all.begin() + 4));
+  EXPECT_EQ(sequence.length(), 11 + 3);
+  options.stop_tokens = {};
+  options.max_tokens = 3;
+  const Generated more = generate(runner, sequence, {&all[3], 1}, options, {});
+  EXPECT_EQ(more.tokens, std::vector<Token>(all.begin() + 4, all.begin() + 7));
+}
+
+// Penalties need the tokens on the host.
+TEST_F(GeneratesAhead, NotWhereTheHostDecides) {
+  options.max_tokens = 6;
+  options.sampler.presence_penalty = 0.5;
+  const Generated made = generate(runner, sequence, prompt, options, {});
+  EXPECT_EQ(made.tokens.size(), 6u);
+  EXPECT_EQ(runner.most_in_flight, 1);
 }
 
 TEST_F(Generates, NothingWhenCancelledInThePrompt) {
