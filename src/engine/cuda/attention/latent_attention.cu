@@ -39,20 +39,18 @@ int pages_of(const AttentionSequence& s, int heads, int rows, int tile) {
 LatentAttention::LatentAttention(int heads, int sms)
     : heads_(heads),
       sms_(sms),
-      partials_(max_records(sms) * latent_record_size(16 * most_row_tiles())),
-      arrived_(max_records(sms)) {
-  arrived_.fill_bytes(0);
+      partials_(max_records(sms) * latent_record_size(16 * most_row_tiles())) {
   large_.row_tiles = most_row_tiles();
-  allow_shared_memory(latent_attention_kernel, latent_shared_bytes(large_.row_tiles));
+  if (max_records(sms) > kLatentMaxSplits) throw Error("latent attention on {} SMs", sms);
 }
 
 size_t LatentAttention::memory_bytes(int sms) {
-  return max_records(sms) *
-         (latent_record_size(16 * most_row_tiles()) * sizeof(float) + sizeof(unsigned));
+  return max_records(sms) * latent_record_size(16 * most_row_tiles()) * sizeof(float);
 }
 
 size_t LatentAttention::input_bytes(int heads, int sms, const AttentionBounds& bounds) {
-  return 2 * StepInputs::bytes_of<LatentItem>(max_items(heads, sms, bounds));
+  return 2 * StepInputs::bytes_of<LatentItem>(max_items(heads, sms, bounds)) +
+         2 * StepInputs::bytes_of<LatentItem>(max_records(sms));
 }
 
 void LatentAttention::plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences) {
@@ -66,17 +64,11 @@ void LatentAttention::plan(StepInputs& inputs, const std::vector<AttentionSequen
   }
   const size_t blocks = size_t(kBlocksPerSm) * sms_;
   const int split_pages = std::max(kMinSplitPages, int((pages + blocks - 1) / blocks));
-  small_.items.clear(), large_.items.clear();
+  for (TileClass* tiles : {&small_, &large_}) tiles->items.clear(), tiles->split.clear();
   for (const AttentionSequence& s : sequences) add_tiles(s, class_of(s), split_pages);
   for (TileClass* tiles : {&small_, &large_}) {
-    int records = 0, counters = 0;
-    for (LatentItem& item : tiles->items) {
-      if (item.splits == 1) continue;
-      if (item.split == 0) item.partial = records, item.counter = counters;
-      if (item.split > 0) item.partial = (&item)[-1].partial, item.counter = (&item)[-1].counter;
-      if (item.split == item.splits - 1) records += item.splits, ++counters;
-    }
-    tiles->device = add_list(inputs, tiles->items);
+    tiles->device_items = add_list(inputs, tiles->items);
+    tiles->device_split = add_list(inputs, tiles->split);
   }
 }
 
@@ -87,22 +79,44 @@ void LatentAttention::add_tiles(const AttentionSequence& s, TileClass& to, int s
     const int pages = pages_of(s, heads_, rows, t);
     const int splits = (pages + split_pages - 1) / split_pages;
     const int each = (pages + splits - 1) / splits;
+    const int records = to.split.empty() ? 0 : to.split.back().partial + to.split.back().splits;
     for (int i = 0; i < splits; ++i) {
-      to.items.push_back({s.row, s.rows, s.past, s.pages, t * rows, i * each,
-                          std::min(pages, (i + 1) * each), i, splits, 0, 0, 0});
+      to.items.push_back({s.row,
+                          s.rows,
+                          s.past,
+                          s.pages,
+                          t * rows,
+                          i * each,
+                          std::min(pages, (i + 1) * each),
+                          i,
+                          splits,
+                          records,
+                          {}});
     }
+    if (splits > 1) to.split.push_back(to.items.back());
   }
 }
 
+template <int kRowTiles>
+void LatentAttention::launch_tiles(cudaStream_t stream, const LatentAttentionArgs& args,
+                                   const TileClass& tiles) const {
+  if (tiles.items.empty()) return;
+  constexpr int kShared = latent_shared_bytes(kRowTiles);
+  [[maybe_unused]] static const bool ready =
+      allow_shared_memory(latent_attention_kernel<kRowTiles>, kShared);
+  LatentAttentionLaunch launch = {args, args.heads, tiles.device_items, partials_.data()};
+  launch_dependent(latent_attention_kernel<kRowTiles>, dim3(int(tiles.items.size())),
+                   32 * kLatentParts * kRowTiles, kShared, stream, launch);
+  if (tiles.split.empty()) return;
+  launch.items = tiles.device_split;
+  launch_dependent(latent_combine_kernel, dim3(int(tiles.split.size()), 16 * kRowTiles),
+                   kLatentCombineThreads, 0, stream, launch);
+}
+
 void LatentAttention::launch(cudaStream_t stream, const LatentAttentionArgs& args) const {
-  for (const TileClass* tiles : {&small_, &large_}) {
-    if (tiles->items.empty()) continue;
-    const LatentAttentionLaunch launch = {args, args.heads, tiles->device, partials_.data(),
-                                          arrived_.data()};
-    launch_dependent(latent_attention_kernel, dim3(int(tiles->items.size())),
-                     32 * kLatentParts * tiles->row_tiles, latent_shared_bytes(tiles->row_tiles),
-                     stream, launch);
-  }
+  launch_tiles<1>(stream, args, small_);
+  if (large_.row_tiles == 1) return launch_tiles<1>(stream, args, large_);
+  launch_tiles<kLatentMaxRowTiles>(stream, args, large_);
 }
 
 }  // namespace ridge::cuda
