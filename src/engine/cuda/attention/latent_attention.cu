@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kBlocksPerSm = 2;    // that a step is split for
+constexpr int kBlocksPerSm = 2;    // with one row tile
 constexpr int kMinSplitPages = 8;  // fewer do not repay the exchange of partial results
 
 // Row tiles of a block: 4 where its shared memory fits, otherwise 1 (GeForce, A10, L4, L40S).
@@ -16,8 +16,8 @@ int most_row_tiles() {
   return bytes >= latent_shared_bytes(kLatentMaxRowTiles) ? kLatentMaxRowTiles : 1;
 }
 
-// Only tiles of several splits have records: n > split_pages pages are in at most
-// 2 n / split_pages splits, and all tiles together have kBlocksPerSm sms split_pages pages at most.
+// Only tiles of several splits have records: n > split pages are in at most 2 n / split splits, and
+// all tiles together have kBlocksPerSm sms split pages at most (choose_split).
 size_t max_records(int sms) { return size_t(2) * kBlocksPerSm * sms; }
 
 size_t max_items(int heads, int sms, const AttentionBounds& b) {
@@ -54,22 +54,40 @@ size_t LatentAttention::input_bytes(int heads, int sms, const AttentionBounds& b
 }
 
 void LatentAttention::plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences) {
-  const auto class_of = [&](const AttentionSequence& s) -> TileClass& {
-    return s.rows * heads_ <= 16 ? small_ : large_;
-  };
-  size_t pages = 0;  // of all tiles
-  for (const AttentionSequence& s : sequences) {
-    const int rows = 16 * class_of(s).row_tiles;
-    for (int t = 0; t < tile_count(s, heads_, rows); ++t) pages += pages_of(s, heads_, rows, t);
-  }
-  const size_t blocks = size_t(kBlocksPerSm) * sms_;
-  const int split_pages = std::max(kMinSplitPages, int((pages + blocks - 1) / blocks));
-  for (TileClass* tiles : {&small_, &large_}) tiles->items.clear(), tiles->split.clear();
-  for (const AttentionSequence& s : sequences) add_tiles(s, class_of(s), split_pages);
   for (TileClass* tiles : {&small_, &large_}) {
+    tiles->sequences.clear(), tiles->items.clear(), tiles->split.clear();
+  }
+  for (const AttentionSequence& s : sequences) {
+    (s.rows * heads_ <= 16 ? small_ : large_).sequences.push_back(s);
+  }
+  for (TileClass* tiles : {&small_, &large_}) {
+    const int split_pages = choose_split(*tiles);
+    for (const AttentionSequence& s : tiles->sequences) add_tiles(s, *tiles, split_pages);
     tiles->device_items = add_list(inputs, tiles->items);
     tiles->device_split = add_list(inputs, tiles->split);
   }
+}
+
+// Pages of a split: an even share of the blocks that the SMs hold together, or what keeps the
+// blocks to that number, because a second wave would take as long as the first.
+int LatentAttention::choose_split(const TileClass& tiles) const {
+  const int rows = 16 * tiles.row_tiles;
+  const int together = sms_ * (tiles.row_tiles == 1 ? kBlocksPerSm : 1);
+  const auto total = [&](const auto& of_pages) {
+    int sum = 0;
+    for (const AttentionSequence& s : tiles.sequences) {
+      for (int t = 0; t < tile_count(s, heads_, rows); ++t) {
+        sum += of_pages(pages_of(s, heads_, rows, t));
+      }
+    }
+    return sum;
+  };
+  const int pages = total([](int n) { return n; }), count = total([](int) { return 1; });
+  int split = std::max(kMinSplitPages, (pages + together - 1) / together);
+  while (count < together && total([&](int n) { return (n + split - 1) / split; }) > together) {
+    split += split / 8;
+  }
+  return split;
 }
 
 // The last tiles, which see most pages, come first.

@@ -61,10 +61,12 @@ class LatentAttention {
  private:
   // Tiles of one height.
   struct TileClass {
-    int row_tiles = 1;                     // of 16 rows
+    int row_tiles = 1;  // of 16 rows
+    std::vector<AttentionSequence> sequences;
     std::vector<LatentItem> items, split;  // split: the first item of each tile with several
     const LatentItem *device_items = nullptr, *device_split = nullptr;
   };
+  int choose_split(const TileClass& tiles) const;
   void add_tiles(const AttentionSequence& sequence, TileClass& to, int split_pages);
   template <int kRowTiles>
   void launch_tiles(cudaStream_t stream, const LatentAttentionArgs& args,
