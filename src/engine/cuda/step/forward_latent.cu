@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-// Tiles of the GEMMs by head, at most. Only skinny tiles, of few tokens, are smaller than 32.
+// An upper bound of the tiles of the GEMMs by head. Only skinny tiles are smaller than 32 tokens.
 size_t max_head_tiles(const ModelShape& s, const StepBounds& bounds) {
   const size_t padded = (size_t(bounds.tokens) + 255) / 256 * 256;
   return std::max(size_t(kSkinnyMaxTiles), s.heads * padded / 32);
