@@ -14,7 +14,7 @@ cuda::KvFormat kv_format_of(KvStorage kv);  // throws Error: f32
 
 // Throws Error, in one line, where no device is here or the current one has no code for the model.
 // Needs no weights, so that nothing is loaded in vain. `cut`: ranks share the model; no device is
-// asked then, because each rank has its own and may not have been started.
+// queried then, because each rank has its own and may not have been started.
 void check_cuda_model(const Architecture& architecture, KvStorage kv, bool cut);
 
 }  // namespace ridge

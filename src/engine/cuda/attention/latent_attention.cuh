@@ -4,9 +4,8 @@
 //
 // Query heads are packed into rows: row r of a sequence is token r / heads, head r % heads. A block
 // has a tile of 16 or 64 rows, so that a sequence's cache is read once for up to 64 heads, and a
-// range of its pages. Ranges are chosen so that a step fills the SMs; the last block of a tile to
-// finish combines them (FlashDecoding). So the last bits of a result depend on what else the step
-// has. latent_attention_kernel.cuh draws the warps.
+// range of its pages. Ranges are chosen so that a step fills the SMs (FlashDecoding). So the last
+// bits of a result depend on what else the step has. latent_attention_kernel.cuh draws the warps.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,8 +26,7 @@ struct alignas(16) LatentItem {
   int first;                   // packed row
   int first_page, end_page;    // of the sequence
   int split, splits;           // of this tile
-  int partial, counter;        // index of the first split's record, and of their counter
-  int unused;
+  int partial, unused[2];      // index of the first split's record
 };
 
 struct LatentAttentionArgs {
@@ -45,8 +43,7 @@ struct LatentAttentionLaunch {
   LatentAttentionArgs args;
   Divisor heads;
   const LatentItem* items;
-  float* partials;    // [record][rows of a tile][kLatentRank], then maxima and sums
-  unsigned* arrived;  // [counter], zero between launches
+  float* partials;  // [record][rows of a tile][kLatentRank], then maxima and sums
 };
 
 // Plans a step once; the plan serves all layers.
@@ -65,14 +62,18 @@ class LatentAttention {
   // Tiles of one height.
   struct TileClass {
     int row_tiles = 1;  // of 16 rows
-    std::vector<LatentItem> items;
-    const LatentItem* device = nullptr;
+    std::vector<AttentionSequence> sequences;
+    std::vector<LatentItem> items, split;  // split: the first item of each tile with several
+    const LatentItem *device_items = nullptr, *device_split = nullptr;
   };
+  int choose_split(const TileClass& tiles) const;
   void add_tiles(const AttentionSequence& sequence, TileClass& to, int split_pages);
+  template <int kRowTiles>
+  void launch_tiles(cudaStream_t stream, const LatentAttentionArgs& args,
+                    const TileClass& tiles) const;
 
   int heads_, sms_;
   DeviceBuffer<float> partials_;
-  DeviceBuffer<unsigned> arrived_;
   TileClass small_, large_;
 };
 

@@ -7,6 +7,9 @@
 // The four warps of a row tile exchange the maxima of their scores and the weights through shared
 // memory.
 //
+// Tiles whose pages are split write records, which a second kernel combines (FlashDecoding): one
+// block for each row, because a single one would wait for the latency of every record.
+//
 //   shared memory, 93 KB with one row tile, 152 with four; rows padded against bank conflicts
 //   +--------------------------------------------------------------------+
 //   | queries[16 row_tiles][584]                                   bf16  |  read by ldmatrix
@@ -42,17 +45,19 @@ constexpr int latent_shared_bytes(int row_tiles) {
 // Floats of a partial result: outputs, then (maximum, sum) of each row.
 __host__ __device__ constexpr int latent_record_size(int rows) { return rows * (kLatentRank + 2); }
 
+template <int kRowTiles>
 struct LatentBlock {
+  static constexpr int kThreads = 32 * kLatentParts * kRowTiles;
+  static constexpr int rows = 16 * kRowTiles;  // of the block
   using Output = float[kLatentRank / kLatentParts / 8][4];
 
   const LatentAttentionLaunch& launch;
   const LatentItem& item;
   uint8_t* const shared;
   const int lane = threadIdx.x % 32, part = threadIdx.x / 32 % kLatentParts;
-  const int tile = threadIdx.x / 32 / kLatentParts;        // of 16 rows
-  const int rows = blockDim.x / (32 * kLatentParts) * 16;  // of the block
-  const int row = tile * 16 + lane / 4;                    // this lane's first; + 8 the second
-  const int packed = item.rows * launch.heads.by;          // rows of the sequence
+  const int tile = threadIdx.x / 32 / kLatentParts;  // of 16 rows
+  const int row = tile * 16 + lane / 4;              // this lane's first; + 8 the second
+  const int packed = item.rows * launch.heads.by;    // rows of the sequence
   uint16_t* const queries = reinterpret_cast<uint16_t*>(shared);
   uint16_t* const stages = queries + rows * kLatentStride;
   uint16_t* const weights = stages + 2 * kLatentKeys * kLatentStride;
@@ -74,7 +79,7 @@ struct LatentBlock {
   __device__ __forceinline__ void load_queries() const {
     constexpr int kQuads = kLatentRank / 4, kPieces = kLatentRope / 8;
     const LatentAttentionArgs& a = launch.args;
-    for (int i = threadIdx.x; i < rows * kQuads; i += blockDim.x) {
+    for (int i = threadIdx.x; i < rows * kQuads; i += kThreads) {
       const Query q = query(i / kQuads);
       float4 v = {0, 0, 0, 0};
       if (q.valid)
@@ -82,7 +87,7 @@ struct LatentBlock {
       *reinterpret_cast<uint2*>(queries + i / kQuads * kLatentStride + i % kQuads * 4) = {
           pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
     }
-    for (int i = threadIdx.x; i < rows * kPieces; i += blockDim.x) {
+    for (int i = threadIdx.x; i < rows * kPieces; i += kThreads) {
       const Query q = query(i / kPieces);
       const size_t from = (size_t(item.row + q.token) * a.heads + q.head) * kLatentRope;
       uint4 v = {0, 0, 0, 0};
@@ -92,18 +97,28 @@ struct LatentBlock {
     }
   }
 
+  // A key of a stage is copied by kKeyThreads threads. Page numbers are read a stage ahead.
+  static constexpr int kKeyThreads = kThreads / kLatentKeys;
+  const int key = threadIdx.x / kKeyThreads;  // that this thread copies a part of
+  __device__ __forceinline__ int page_of(int stage) const {
+    return item.first_page + stage * (kLatentKeys / kPageTokens) + key / kPageTokens;
+  }
+  __device__ __forceinline__ int page_number(int stage) const {
+    return launch.args.pages[item.pages + min(page_of(stage), item.end_page - 1)];
+  }
   // Copies the rows of two pages; beyond the last page they become zeros.
-  __device__ __forceinline__ void load_stage(int stage) const {
+  __device__ __forceinline__ void load_stage(int stage, int number) const {
     constexpr int kPieces = kLatentRow / 8;  // of 16 bytes
-    const uint32_t to = ptx::shared_address(stages + stage % 2 * kLatentKeys * kLatentStride);
-    for (int i = threadIdx.x; i < kLatentKeys * kPieces; i += blockDim.x) {
-      const int key = i / kPieces, piece = i % kPieces;
-      const int page = item.first_page + stage * (kLatentKeys / kPageTokens) + key / kPageTokens;
-      const bool valid = page < item.end_page;
-      const size_t number = launch.args.pages[item.pages + (valid ? page : item.first_page)];
-      const uint16_t* from =
-          launch.args.kv + (number * kPageTokens + key % kPageTokens) * kLatentRow + piece * 8;
-      ptx::cp_async_16(to + (key * kLatentStride + piece * 8) * 2, from, valid);
+    const int first = threadIdx.x % kKeyThreads;
+    const bool valid = page_of(stage) < item.end_page;
+    const uint16_t* from = launch.args.kv +
+                           (size_t(number) * kPageTokens + key % kPageTokens) * kLatentRow +
+                           first * 8;
+    const uint32_t to =
+        ptx::shared_address(stages + (stage % 2 * kLatentKeys + key) * kLatentStride + first * 8);
+#pragma unroll
+    for (int i = 0; i < kPieces; i += kKeyThreads) {
+      if (i + first < kPieces) ptx::cp_async_16(to + i * 16, from + i * 8, valid);
     }
   }
 
@@ -127,19 +142,19 @@ struct LatentBlock {
   }
 
   // Scores become weights in shared memory; what is there already is rescaled.
-  __device__ __forceinline__ void update_softmax(float (&s)[4], int stage, float (&max)[2],
-                                                 float (&sum)[2], Output& o) const {
+  __device__ __forceinline__ void update_softmax(float (&s)[4], int stage, const int (&position)[2],
+                                                 float (&max)[2], float (&sum)[2],
+                                                 Output& o) const {
     const int first_key = item.first_page * kPageTokens + stage * kLatentKeys + part * 8;
     const float factor = launch.args.scale * kLog2e;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int position = item.past + query(row + r * 8).token;
       float most = kMaskedScore;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int key = first_key + lane % 4 * 2 + e;
+        const int at = first_key + lane % 4 * 2 + e;
         float& score = s[r * 2 + e];
-        score = key <= position ? score * factor : kMaskedScore;
+        score = at <= position[r] ? score * factor : kMaskedScore;
         most = fmaxf(most, score);
       }
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
@@ -241,70 +256,80 @@ struct LatentBlock {
     }
   }
 
-  // The last block of the tile's splits to arrive adds the records in order.
-  __device__ __forceinline__ void combine_splits() const {
-    int& last = *reinterpret_cast<int*>(shared);
-    __threadfence();
-    __syncthreads();
-    unsigned* arrived = launch.arrived + item.counter;
-    if (threadIdx.x == 0) last = atomicAdd(arrived, 1u) == unsigned(item.splits - 1);
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-    if (threadIdx.x == 0) *arrived = 0;
-    const int size = latent_record_size(rows);
-    const float* records = launch.partials + size_t(item.partial) * size;
-    for (int i = threadIdx.x; i < rows * kLatentRank / 2; i += blockDim.x) {
-      const int of = i / (kLatentRank / 2);
-      const auto state = [&](int split) {
-        const float* at = records + size_t(split) * size + rows * kLatentRank;
-        return __ldcg(reinterpret_cast<const float2*>(at) + of);
-      };
-      float max = kMaskedScore, sum = 0;
-      float2 total = {0, 0};
-      for (int split = 0; split < item.splits; ++split) max = fmaxf(max, state(split).x);
-      for (int split = 0; split < item.splits; ++split) {
-        const float2 max_sum = state(split);
-        const float weight = exp2f(max_sum.x - max);
-        const float2 out =
-            __ldcg(reinterpret_cast<const float2*>(records + size_t(split) * size) + i);
-        sum += weight * max_sum.y;
-        total = {total.x + weight * out.x, total.y + weight * out.y};
-      }
-      write(of, i % (kLatentRank / 2) * 2, total.x / sum, total.y / sum);
-    }
-  }
-
   __device__ __forceinline__ void run() const {
     constexpr int kStagePages = kLatentKeys / kPageTokens;
     const int count = (item.end_page - item.first_page + kStagePages - 1) / kStagePages;
-    load_stage(0);
+    load_stage(0, page_number(0));
+    int number = page_number(1);
     load_queries();
+    const int position[2] = {item.past + query(row).token, item.past + query(row + 8).token};
     Output o = {};
     float max[2] = {kMaskedScore, kMaskedScore}, sum[2] = {0, 0};
 #pragma unroll 1
     for (int stage = 0; stage < count; ++stage) {
       ptx::cp_async_wait_all();
       __syncthreads();
-      if (stage + 1 < count) load_stage(stage + 1);
+      if (stage + 1 < count) {
+        load_stage(stage + 1, number);
+        number = page_number(stage + 2);
+      }
       float s[4];
       multiply_keys(s, stage);
-      update_softmax(s, stage, max, sum, o);
+      update_softmax(s, stage, position, max, sum, o);
       multiply_values(o, stage);
     }
     add_sums(sum);
     store(o, max, sum);
-    if (item.splits > 1) combine_splits();
   }
 };
 
-__global__ void __launch_bounds__(kLatentMaxRowTiles* kLatentParts * 32, 1)
+template <int kRowTiles>
+__global__ void __launch_bounds__(32 * kLatentParts * kRowTiles, kRowTiles == 1 ? 2 : 1)
     latent_attention_kernel(const __grid_constant__ LatentAttentionLaunch launch) {
   extern __shared__ __align__(128) uint8_t latent_shared[];
   ptx::griddepcontrol_launch_dependents();
   const LatentItem item = launch.items[blockIdx.x];
   ptx::griddepcontrol_wait();
-  LatentBlock{launch, item, latent_shared}.run();
+  LatentBlock<kRowTiles>{launch, item, latent_shared}.run();
+}
+
+// Adds the records of a tile's splits, in order. Block (x, y) of the grid has row y of tile x, a
+// thread four of its columns.
+constexpr int kLatentCombineThreads = kLatentRank / 4;
+constexpr int kLatentMaxSplits = 1024;
+__global__ void __launch_bounds__(kLatentCombineThreads)
+    latent_combine_kernel(const __grid_constant__ LatentAttentionLaunch launch) {
+  __shared__ float2 states[kLatentMaxSplits];  // (maximum, sum) of each split
+  ptx::griddepcontrol_launch_dependents();
+  const LatentItem item = launch.items[blockIdx.x];
+  ptx::griddepcontrol_wait();
+  const int rows = gridDim.y, row = blockIdx.y, size = latent_record_size(rows);
+  const int r = item.first + row, token = launch.heads.quotient(r);
+  if (r >= item.rows * launch.heads.by) return;
+  const float* records = launch.partials + size_t(item.partial) * size;
+  for (int i = threadIdx.x; i < item.splits; i += kLatentCombineThreads) {
+    states[i] =
+        reinterpret_cast<const float2*>(records + size_t(i) * size + rows * kLatentRank)[row];
+  }
+  __syncthreads();
+  float max = kMaskedScore, sum = 0;
+  for (int i = 0; i < item.splits; ++i) max = fmaxf(max, states[i].x);
+  float4 total = {0, 0, 0, 0};
+#pragma unroll 8
+  for (int i = 0; i < item.splits; ++i) {
+    const float weight = exp2f(states[i].x - max);
+    const float4 out = reinterpret_cast<const float4*>(records + size_t(i) * size +
+                                                       row * kLatentRank)[threadIdx.x];
+    sum += weight * states[i].y;
+    total = {total.x + weight * out.x, total.y + weight * out.y, total.z + weight * out.z,
+             total.w + weight * out.w};
+  }
+  const int slot = (r - token * launch.heads.by) * launch.args.padded + item.row + token;
+  const float inverse = 1 / sum;
+  *reinterpret_cast<uint2*>(launch.args.out + wide_at(int(threadIdx.x) * 4, slot,
+                                                      launch.args.heads * launch.args.padded)) = {
+      pack_bf16(total.x * inverse, total.y * inverse),
+      pack_bf16(total.z * inverse, total.w * inverse)};
 }
 
 }  // namespace ridge::cuda

@@ -32,9 +32,7 @@ __device__ float2 rotation_of(const float* frequency, float magnitude, int posit
   return {cosine * size, sine * size};
 }
 
-// One block per token.
-__global__ void __launch_bounds__(kThreads)
-    append_latents_kernel(const __grid_constant__ AppendLatentsArgs a) {
+__device__ void append_row(const AppendLatentsArgs& a) {
   ptx::griddepcontrol_launch_dependents();
   const int token = blockIdx.x, half = a.rope / 2;
   const KvSlot at = a.kv_slots[token];
@@ -59,9 +57,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block per token.
-__global__ void __launch_bounds__(kThreads)
-    split_queries_kernel(const __grid_constant__ SplitQueriesArgs a) {
+__device__ void split_heads(const SplitQueriesArgs& a) {
   __shared__ float2 rotation[kLatentRope / 2];
   ptx::griddepcontrol_launch_dependents();
   const int token = blockIdx.x, half = a.rope / 2, each = a.nope + a.rope;
@@ -90,7 +86,21 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block per token.
+// One block per token, here and below.
+__global__ void __launch_bounds__(kThreads)
+    append_latents_kernel(const __grid_constant__ AppendLatentsArgs a) {
+  append_row(a);
+}
+__global__ void __launch_bounds__(kThreads)
+    split_queries_kernel(const __grid_constant__ SplitQueriesArgs a) {
+  split_heads(a);
+}
+__global__ void __launch_bounds__(kThreads)
+    append_and_split_kernel(const __grid_constant__ AppendLatentsArgs latents,
+                            const __grid_constant__ SplitQueriesArgs queries) {
+  blockIdx.y == 0 ? append_row(latents) : split_heads(queries);
+}
+
 __global__ void __launch_bounds__(kThreads)
     merge_heads_kernel(const __grid_constant__ MergeHeadsArgs a) {
   ptx::griddepcontrol_launch_dependents();
@@ -112,6 +122,10 @@ void append_latents(cudaStream_t stream, int tokens, const AppendLatentsArgs& ar
 }
 void split_queries(cudaStream_t stream, int tokens, const SplitQueriesArgs& args) {
   launch_dependent(split_queries_kernel, dim3(tokens), kThreads, 0, stream, args);
+}
+void append_and_split(cudaStream_t stream, int tokens, const AppendLatentsArgs& latents,
+                      const SplitQueriesArgs& queries) {
+  launch_dependent(append_and_split_kernel, dim3(tokens, 2), kThreads, 0, stream, latents, queries);
 }
 void merge_heads(cudaStream_t stream, int tokens, const MergeHeadsArgs& args) {
   launch_dependent(merge_heads_kernel, dim3(tokens), kThreads, 0, stream, args);

@@ -46,6 +46,10 @@ struct SplitQueriesArgs {
 };
 void split_queries(cudaStream_t stream, int tokens, const SplitQueriesArgs& args);
 
+// Both side by side, where the queries come from `down` too.
+void append_and_split(cudaStream_t stream, int tokens, const AppendLatentsArgs& latents,
+                      const SplitQueriesArgs& queries);
+
 struct MergeHeadsArgs {
   const float* values;  // [slot][value]
   int heads, value;     // value: a multiple of 2

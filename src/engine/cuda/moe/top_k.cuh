@@ -62,15 +62,15 @@ __device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
     if (lane + 32 * i < r.experts) total += expf(key_score(key[i]) - maximum);
   }
   total = warp_sum(total);
-  Selected mine = {};  // lane k holds the k-th assignment
+  Selected assigned = {};  // lane k holds the k-th assignment
   for (int k = 0; k < r.top_k; ++k) {
     const Selected selected = take_largest(key, r.experts, lane);
-    if (lane == k) mine = selected;
+    if (lane == k) assigned = selected;
   }
-  float weight = lane < r.top_k ? expf(key_score(mine.key) - maximum) / total : 0;
+  float weight = lane < r.top_k ? expf(key_score(assigned.key) - maximum) / total : 0;
   if (r.normalize) weight /= warp_sum(weight);
   if (lane >= r.top_k) return;
-  r.expert[token * r.top_k + lane] = mine.index;
+  r.expert[token * r.top_k + lane] = assigned.index;
   r.weight[token * r.top_k + lane] = weight;
 }
 
@@ -100,7 +100,7 @@ __device__ void keep_best_groups(const ExpertRouting& r, uint32_t (&key)[kPerLan
   }
 }
 
-// The same by RouterRules.
+// The choice and the weights of RouterRules.
 template <int kPerLane>
 __device__ void select_by_rules(const ExpertRouting& r, int token, int lane) {
   const auto sigmoid = [](float x) { return 1 / (1 + expf(-x)); };
@@ -122,19 +122,19 @@ __device__ void select_by_rules(const ExpertRouting& r, int token, int lane) {
     total = warp_sum(total);
   }
   if (r.rules.top_groups < r.rules.groups) keep_best_groups(r, key, lane);
-  unsigned mine = 0;  // lane k holds the k-th assignment
+  unsigned assigned = 0;  // lane k holds the k-th assignment
   for (int k = 0; k < r.top_k; ++k) {
     const Selected selected = take_largest(key, r.experts, lane);
-    if (lane == k) mine = selected.index;
+    if (lane == k) assigned = selected.index;
   }
-  const float logit = __ldcg(logits + mine);
+  const float logit = __ldcg(logits + assigned);
   const float share = r.rules.sigmoid ? sigmoid(logit) : expf(logit - maximum) / total;
   float weight = lane < r.top_k ? share : 0;
   if (r.normalize) weight /= warp_sum(weight);
   weight *= r.rules.scale;
   if (lane >= r.top_k) return;
   const int at = token * r.top_k + lane;
-  r.expert[at] = mine;
+  r.expert[at] = assigned;
   r.weight[at] = r.rules.scales_input ? 1 : weight;
   if (r.rules.scales_input) r.input_weight[at] = weight;
 }

@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-// Tiles of the GEMMs by head, at most. Only skinny tiles, of few tokens, are smaller than 32.
+// An upper bound of the tiles of the GEMMs by head. Only skinny tiles are smaller than 32 tokens.
 size_t max_head_tiles(const ModelShape& s, const StepBounds& bounds) {
   const size_t padded = (size_t(bounds.tokens) + 255) / 256 * 256;
   return std::max(size_t(kSkinnyMaxTiles), s.heads * padded / 32);
@@ -67,23 +67,45 @@ void Forward::latent_queries(cudaStream_t stream, int layer) {
   const int down_rows = w_.qkv_rows(), q_rows = s.heads * latent.q_head();
   timer_.mark(stream, "mla_down");
   gemm(stream, w_.qkv, layer, b_.x, qkv_args(layer));
+  const bool direct = latent.q_rank == 0;
+  const AppendLatentsArgs append = {b_.qkv,
+                                    down_rows,
+                                    w_.kv_a_row(),
+                                    latent.kv_rank,
+                                    latent.rope,
+                                    latent.q_rank,
+                                    w_.vector(VectorKind::kv_a_norm, layer),
+                                    w_.vector(VectorKind::q_a_norm, layer),
+                                    latent.norm_eps,
+                                    w_.frequency_of(layer),
+                                    magnitude,
+                                    step_.kv_slots,
+                                    reinterpret_cast<uint16_t*>(w_.kv_of(layer)),
+                                    b_.q_normed,
+                                    step_.padded};
+  const SplitQueriesArgs split = {direct ? b_.qkv : b_.q_heads,
+                                  direct ? down_rows : q_rows,
+                                  s.heads,
+                                  latent.nope,
+                                  latent.rope,
+                                  w_.frequency_of(layer),
+                                  magnitude,
+                                  step_.kv_slots,
+                                  b_.q_nope,
+                                  b_.q_rope,
+                                  step_.head_padded};
   timer_.mark(stream, "rope_cache");
-  append_latents(stream, step_.tokens,
-                 {b_.qkv, down_rows, w_.kv_a_row(), latent.kv_rank, latent.rope, latent.q_rank,
-                  w_.vector(VectorKind::kv_a_norm, layer), w_.vector(VectorKind::q_a_norm, layer),
-                  latent.norm_eps, w_.frequency_of(layer), magnitude, step_.kv_slots,
-                  reinterpret_cast<uint16_t*>(w_.kv_of(layer)), b_.q_normed, step_.padded});
-  if (latent.q_rank > 0) {
+  if (direct) {
+    append_and_split(stream, step_.tokens, append, split);
+  } else {
+    append_latents(stream, step_.tokens, append);
     timer_.mark(stream, "mla_up_q");
     LinearArgs up;
     up.rows = b_.q_heads, up.stride = q_rows;
     gemm(stream, w_.q_b, layer, b_.q_normed, up);
     timer_.mark(stream, "rope_cache");
+    split_queries(stream, step_.tokens, split);
   }
-  split_queries(stream, step_.tokens,
-                {latent.q_rank > 0 ? b_.q_heads : b_.qkv, latent.q_rank > 0 ? q_rows : down_rows,
-                 s.heads, latent.nope, latent.rope, w_.frequency_of(layer), magnitude,
-                 step_.kv_slots, b_.q_nope, b_.q_rope, step_.head_padded});
   timer_.mark(stream, "mla_up_kv");
   head_gemm(stream, w_.absorb, layer, b_.q_nope, b_.q_latent, kLatentRank);
 }

@@ -1,4 +1,4 @@
-// A layer's second block: the dense MLP, or experts in two ways.
+// A layer's second block: the dense MLP, or experts as wgmma tiles or as skinny GEMMs.
 #include "engine/cuda/step/forward.cuh"
 
 namespace ridge::cuda {
@@ -77,7 +77,7 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
   return pending_experts(layer);
 }
 
-// The MLP that every token passes beside its experts. Its result joins the residual at once: the
+// The MLP that every token passes beside its experts. Its result is added to the residual here: the
 // norm that its input and the experts' came from has read the residual.
 void Forward::shared_expert(cudaStream_t stream, int index) {
   if (w_.shape.shared_ffn == 0) return;
