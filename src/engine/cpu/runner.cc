@@ -40,6 +40,10 @@ constexpr double kTurnTokens = 8;
 
 const float* floats_of(const Vector& vector) { return vector.empty() ? nullptr : vector.data(); }
 
+// Whether GEMMs of these weights round their activations to bf16 or int8 on a CPU with AMX.
+// Attention may round to bf16 then. Models in f32 and f16 are computed in f32 throughout.
+bool rounds_to_bf16(Storage storage) { return storage != Storage::f32 && storage != Storage::f16; }
+
 int widest(const Architecture& a) {
   return std::max({a.hidden, a.out_columns(), a.latent.q_rank, a.ffn, a.shared_ffn});
 }
@@ -320,7 +324,8 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
                                   .softcap = shape().attention_softcap,
                                   .window = layer.window,
                                   .chunked = layer.chunked,
-                                  .sinks = floats_of(w.sinks)};
+                                  .sinks = floats_of(w.sinks),
+                                  .tiles = !options_.invariant && rounds_to_bf16(w.out.storage)};
   const Rows& mixed = latent ? mixed_latent_ : mixed_;
   cpu::attention(team_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed.data(),
                  mixed.stride());
