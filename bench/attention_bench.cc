@@ -143,9 +143,12 @@ void decode(benchmark::State& state, KvStorage storage, int heads, int kv_heads,
 }
 
 // The last chunk of a prompt of 2048: 4 d FLOPs for each visible (query, key) pair and head.
-void prompt(benchmark::State& state, KvStorage storage, int heads, int kv_heads, int head_dim) {
+// With `tiles` in AMX tiles, where the CPU has them.
+void prompt(benchmark::State& state, KvStorage storage, int heads, int kv_heads, int head_dim,
+            bool tiles = false) {
   const int tokens = 2048, fresh = 256;
   Bench bench(storage, heads, kv_heads, head_dim, tokens, fresh);
+  bench.rules.tiles = tiles;
   const cpu::AttentionSlice slice{0, fresh, tokens - fresh, bench.pages};
   const double best = best_of(state, [&] { bench.run({&slice, 1}); });
   const double pairs = fresh * (tokens - fresh + 0.5 * (fresh + 1));
@@ -171,6 +174,8 @@ ATTENTION(prompt, f16_gqa_8_1x64, KvStorage::f16, 8, 1, 64);
 ATTENTION(prompt, f16_gqa_4_1x128, KvStorage::f16, 4, 1, 128);
 ATTENTION(prompt, bf16_gqa_4_1x128, KvStorage::bf16, 4, 1, 128);
 ATTENTION(prompt, int8_gqa_4_1x128, KvStorage::int8, 4, 1, 128);
+ATTENTION(prompt, tiles_f16_gqa_8_1x64, KvStorage::f16, 8, 1, 64, true);
+ATTENTION(prompt, tiles_f16_gqa_4_1x128, KvStorage::f16, 4, 1, 128, true);
 
 }  // namespace
 }  // namespace ridge

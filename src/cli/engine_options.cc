@@ -136,9 +136,10 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(1, 1 << 16))
       ->group(kGroup);
   command
-      .add_flag("--invariant", options.invariant,
-                "CPU: results do not depend on the batch and the chunks; slower prompts of block "
-                "formats on CPUs with AMX, nothing else")
+      .add_flag(
+          "--invariant", options.invariant,
+          "CPU: results do not depend on the batch and the chunks; slower prompts on CPUs with "
+          "AMX, nothing else")
       ->group(kGroup);
 }
 

@@ -39,7 +39,8 @@ struct RunnerOptions {
   int max_sequences = 1;    // slices of one step; on CUDA they list at most 4 x the cache in pages
   int max_logit_rows = 0;   // rows of logits of one step; 0: one per sequence
   // CPU: a token's result depends on its own sequence alone, whatever shares its steps. Without it
-  // that holds too, except for block formats on a CPU with AMX, whose larger steps round otherwise.
+  // that holds too, except on a CPU with AMX: larger steps of block formats round otherwise, and so
+  // does attention of chunks of 16 tokens and more, unless the weights are f32 or f16.
   bool invariant = false;
   // CPU: runners that take turns on the same cores share a team, because the threads of an idle one
   // would spin there. Null: one of its own.

@@ -71,7 +71,8 @@ class RunnerContract : public testing::Test {
                                 .cache_tokens = 512,
                                 .max_tokens = 64,
                                 .max_sequences = 4,
-                                .max_logit_rows = 6};
+                                .max_logit_rows = 6,
+                                .invariant = true};
     return make_cpu_runner(random_weights(path_.string(), Storage::bf16, 7, 1), options);
   }
   static std::vector<Token> tokens(int count, uint32_t seed = 1) {

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "engine/cpu/attention.h"
 #include "engine/cpu/matmul_amx.h"
 #include "engine/cpu/matmul_kernels.h"
 #include "engine/generate.h"
@@ -191,21 +192,30 @@ class TiledRunnerOf : public RunnerOf {
   void SetUp() override {
     RunnerOf::SetUp();
     cpu::choose_matmul_kernels(kernels_);
+    cpu::choose_attention_tiles(cpu::AttentionTiles::modelled);
   }
   void TearDown() override {
+    cpu::choose_attention_tiles(usual_);
     cpu::choose_matmul_kernels(cpu::all_matmul_kernels()[0]);
     RunnerOf::TearDown();
   }
+  const cpu::AttentionTiles usual_ = cpu::attention_tiles();
   const cpu::MatmulKernels kernels_ =
       cpu::with_tiles(cpu::all_matmul_kernels()[0], cpu::AmxKernel<cpu::ModelTiles>::kernel());
 };
 
-// Prompts of 40 tokens whole and in chunks of 7: bf16 and what is invariant have the same bits; a
-// block format's whole prompt is multiplied in bf16, and differs by what rounding to int8 does.
-TEST_P(TiledRunnerOf, InvarianceIsAChoiceForBlockFormats) {
-  const std::vector<Token> tokens = prompt(40);
-  const auto plain = runner(Storage::bf16, {}, false);
-  expect_same_bits(logits(*plain, tokens, 7), logits(*plain, tokens, 512));
+// Prompts of 48 tokens whole and in chunks of 7: what is invariant has the same bits, and so has
+// bf16 in chunks of 16 and more. Shorter chunks attend in f32. A block format's whole prompt is
+// also multiplied in bf16, and differs by what rounding to int8 does.
+TEST_P(TiledRunnerOf, InvarianceIsAChoice) {
+  const std::vector<Token> tokens = prompt(48);
+  const auto plain = runner(Storage::bf16, {}, false), same = runner(Storage::bf16);
+  const std::vector<float> at_once = logits(*plain, tokens, 512);
+  expect_same_bits(logits(*plain, tokens, 16), at_once);
+  const std::vector<float> in_f32 = logits(*same, tokens, 512);
+  expect_same_bits(logits(*same, tokens, 7), in_f32);
+  expect_same_bits(logits(*plain, tokens, 7), in_f32);
+  EXPECT_EQ(at_once == in_f32, bool(plain->weights().architecture.latent));
   for (const Storage storage : {Storage::q8_0, Storage::q4_0}) {
     const auto invariant = runner(storage), fast = runner(storage, {}, false);
     EXPECT_EQ(invariant->plan().activations, DType::int8);

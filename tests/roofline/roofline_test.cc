@@ -174,7 +174,8 @@ TEST(Roofline, AStackWithoutTilesHasTheVectorPeaksOfACpu) {
   }
 }
 
-// Ridge multiplies bf16 in tiles, and block formats of large steps; attention runs in vectors.
+// Ridge multiplies bf16 in tiles, and block formats of large steps; attention is predicted in
+// vectors.
 TEST(Roofline, OnlyTheGemmsOfRidgeRunInTiles) {
   const Stack ridge = find_stack("ridge");
   const Ceilings c = make_ceilings(find_system("xeon-8480p"), {}, ridge);

@@ -19,7 +19,9 @@ class ApiServer {
  public:
   struct Options {
     OpenAiOptions api = {.model_names = {"ridge-1m", "tiny"}};
-    RunnerOptions runner = {.threads = 1, .cache_tokens = 16384, .max_sequences = 8};
+    // Invariant: answers are compared whose prompts were cached or not.
+    RunnerOptions runner = {
+        .threads = 1, .cache_tokens = 16384, .max_sequences = 8, .invariant = true};
     ServingOptions serving;  // of one replica
     int replicas = 1;        // more: with default options, but for `lost` by replica
     std::function<std::function<std::string()>(int replica)> lost = {};

@@ -30,6 +30,7 @@ inline std::unique_ptr<Runner> make_test_runner(const EngineBounds& bounds,
   options.max_tokens = bounds.max_tokens;
   options.max_sequences = bounds.max_sequences;
   options.max_logit_rows = bounds.max_logit_rows;
+  options.invariant = true;  // tests compare bits of different steps
   return make_cpu_runner(load_weights(model), options);
 }
 

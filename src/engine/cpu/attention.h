@@ -50,6 +50,7 @@ struct AttentionRules {  // per layer
   int window = 0;                // 0: no sliding window
   bool chunked = false;          // the window starts at its last multiple
   const float* sinks = nullptr;  // [heads]: a logit that joins the softmax without a value
+  bool tiles = false;            // chunks of kTiledQueries tokens and more may run in AMX tiles
 
   // The first key that a query at `position` sees.
   int first_key(int position) const {
@@ -57,6 +58,15 @@ struct AttentionRules {  // per layer
     return chunked ? position / window * window : position < window ? 0 : position - window + 1;
   }
 };
+
+// Tiles (amx_tiles.h) multiply q, keys, weights and values in bf16. They are faster than vectors of
+// f32 from about 16 rows on. A chunk of fewer tokens runs in f32 whatever its heads, so that decode
+// and short chunks have the bits of a CPU without AMX.
+inline constexpr int kTiledQueries = 16;
+enum class AttentionTiles : uint8_t { none, amx, modelled };
+// The tiles in use: the CPU's where it has them, unless a test chooses otherwise.
+AttentionTiles attention_tiles();
+void choose_attention_tiles(AttentionTiles tiles);
 
 // Applies RMSNorm per head to q and k where q_norm / k_norm are given, then RoPE (in place, f32),
 // and writes k and v to the cache. q has `q_stride` floats per row, k and v `kv_stride`. Of a
@@ -81,7 +91,8 @@ void rope_and_store(ThreadTeam& team, const RopeStore& what, const LayerCache& c
 // out[t][head][d] = softmax(scale q . k) v over the visible keys of the token's own sequence. Uses
 // online softmax over key tiles that start at multiples of the tile length, so no n x n matrix is
 // stored. The query heads that share a KV head are computed together. The order of sums for a token
-// does not depend on the other tokens of the step, on the chunking or on the threads.
+// does not depend on the other tokens of the step, on the chunking or on the threads. With
+// AttentionRules::tiles it depends on whether the chunk has kTiledQueries tokens.
 void attention(ThreadTeam& team, const AttentionRules& shape, const LayerCache& cache,
                std::span<const AttentionSlice> slices, const float* q, int64_t q_stride, float* out,
                int64_t out_stride);

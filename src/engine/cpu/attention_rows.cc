@@ -5,7 +5,7 @@
 // softmax, values as register tiles (rows x vectors of the head). With many rows the tile is first
 // converted to f32 in scratch that stays in L2; with few rows it is converted in registers as it is
 // loaded. Both paths do the same operations in the same order for a row, so they give the same
-// bits.
+// bits. Prompts may run in AMX tiles instead (attention_amx-inl.h).
 #include "engine/cpu/attention_rows.h"
 
 #include <algorithm>
@@ -14,6 +14,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
+
+#include "engine/cpu/amx_tiles.h"
 
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
@@ -27,6 +30,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
 namespace HWY_NAMESPACE {
+
+using Words = hn::Rebind<uint32_t, Floats>;
 
 // The range of keys that a query row attends to.
 struct Sight {
@@ -232,36 +237,61 @@ void finish(const AttentionCall& call, const AttentionJob& job, int row, const R
   divide(from, dim, sum, to);
 }
 
+// Calls run(state, begin, end) for every span of a job's keys, merges the states in order and
+// writes the rows of `out`; of a partial job, one span is left in its state.
+template <class Run>
+void attend_spans(const AttentionCall& call, const AttentionJob& job, RowState span, RowState total,
+                  const Run& run) {
+  const int dim = call.cache.value_dim();
+  bool first = true;
+  for (int start = job.begin / kSpan * kSpan; start < job.end; start += kSpan) {
+    clear(span, job.rows, dim);
+    run(span, std::max(start, job.begin / kTile * kTile), std::min(start + kSpan, job.end));
+    if (job.partial != nullptr) return;
+    if (first) {
+      std::swap(span, total);
+      first = false;
+    } else {
+      for (int row = 0; row < job.rows; ++row) merge(span, row, total, row, padded(dim));
+    }
+  }
+  for (int row = 0; row < job.rows; ++row) finish(call, job, row, total, row);
+}
+
 template <class From>
-void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
+void attend_vectors(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
   const int dim = call.cache.value_dim();
   Room room = make_room(scratch, job.rows, call.cache.head_dim, dim);
   if (job.partial != nullptr) room.span = state_at(job.partial, size_t(job.rows), dim);
   pack_queries(call, job, room.q);
-  bool first = true;
-  for (int span = job.begin / kSpan * kSpan; span < job.end; span += kSpan) {
-    clear(room.span, job.rows, dim);
+  attend_spans(call, job, room.span, room.total, [&](const RowState& state, int begin, int end) {
+    room.span = state;
     const TileWork<From> work{call, job, room};
-    const int begin = std::max(span, job.begin / kTile * kTile);
-    const int end = std::min(span + kSpan, job.end);
     work.run_all(begin, end);
-    if (job.partial != nullptr) return;
-    if (first) {
-      std::swap(room.span, room.total);
-      first = false;
-    } else {
-      for (int row = 0; row < job.rows; ++row) {
-        merge(room.span, row, room.total, row, padded(dim));
-      }
-    }
+  });
+}
+
+// AMX tiles for prompts.
+#include "engine/cpu/attention_amx-inl.h"
+
+template <class From>
+void attend_from(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
+  switch (job.tiles) {
+    case AttentionTiles::none:
+      return attend_vectors<From>(call, job, scratch);
+    case AttentionTiles::amx:
+#if defined(__x86_64__)
+      return attend_tiled<From, AmxTiles>(call, job, scratch);
+#endif
+    case AttentionTiles::modelled:
+      return attend_tiled<From, ModelTiles>(call, job, scratch);
   }
-  for (int row = 0; row < job.rows; ++row) finish(call, job, row, room.total, row);
 }
 
 void attend_best(const AttentionCall& call, const AttentionJob& job, AttentionScratch& scratch) {
   switch (call.cache.storage) {
     case KvStorage::f32:
-      return attend_from<FromF32>(call, job, scratch);
+      return attend_vectors<FromF32>(call, job, scratch);
     case KvStorage::f16:
       return attend_from<FromF16>(call, job, scratch);
     case KvStorage::bf16:

@@ -13,8 +13,9 @@ namespace ridge::cpu {
 // alone, and different threads can process different spans of a row.
 inline constexpr int kTile = 64;
 inline constexpr int kSpan = 1024;
-inline constexpr int kMaxRows = 96;   // of a job: 16 register tiles of 6, 8 of them in AVX-512's L2
-inline constexpr int kSumLanes = 16;  // lanes of the running sum: those of the widest vector
+inline constexpr int kMaxRows = 96;  // of a job: 16 register tiles of 6, 8 of them in AVX-512's L2
+inline constexpr int kTiledRows = 256;  // of a job in AMX tiles, which converts its keys and values
+inline constexpr int kSumLanes = 16;    // lanes of the running sum: those of the widest vector
 
 // Rounds up so that every row consists of whole vectors.
 constexpr int padded(int dim) { return (dim + kSumLanes - 1) / kSumLanes * kSumLanes; }
@@ -40,6 +41,7 @@ struct AttentionJob {
   int kv_head = 0;
   int row = 0, rows = 0;
   int begin = 0, end = 0;
+  AttentionTiles tiles = AttentionTiles::none;
   float* partial = nullptr;  // memory of a RowState, when the job is one span of several
 };
 

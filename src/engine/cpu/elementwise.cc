@@ -163,6 +163,10 @@ void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int 
   norm(team, x, stride, tokens, columns, w, eps, false, y, y_stride);
 }
 
+void rms_norm_row(const float* x, const float* w, int columns, float eps, float* y) {
+  HWY_DYNAMIC_DISPATCH(norm_row)(x, w, columns, eps, false, y);
+}
+
 void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns,
                   const float* w, float eps, float* x, int64_t stride) {
   norm(team, y, y_stride, tokens, columns, w, eps, true, x, stride);

@@ -11,6 +11,8 @@ namespace ridge::cpu {
 // y[t] = x[t] / rms(x[t]) * w; the mean square is summed in f32 pairwise or in double.
 void rms_norm(ThreadTeam& team, const float* x, int64_t stride, int tokens, int columns,
               const float* w, float eps, float* y, int64_t y_stride);
+// The same of one row, on the calling thread.
+void rms_norm_row(const float* x, const float* w, int columns, float eps, float* y);
 // x[t] += y[t] / rms(y[t]) * w: Gemma's norm of a block's output, fused with the residual add.
 void rms_norm_add(ThreadTeam& team, const float* y, int64_t y_stride, int tokens, int columns,
                   const float* w, float eps, float* x, int64_t stride);

@@ -23,23 +23,26 @@ inline void copy_input(const float* x, int64_t columns, int64_t padded, float* t
   std::fill(to + columns, to + padded, 0.0f);
 }
 
-// Rounds to nearest even. For NaN the quiet bit is set, because rounding could clear the payload.
+// Stores bf16, rounded to nearest even. For NaN the quiet bit is set, because rounding could clear
+// the payload.
+template <class D, class V>
+HWY_INLINE void store_bf16(D, V value, uint16_t* to) {
+  const hn::RebindToUnsigned<D> words;
+  const hn::Rebind<uint16_t, D> halves;
+  const auto bits = hn::BitCast(words, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
+  const auto nearest = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40u));
+  const auto number = hn::RebindMask(words, hn::Eq(value, value));
+  const auto rounded = hn::IfThenElse(number, nearest, quiet);
+  hn::StoreU(hn::DemoteTo(halves, hn::BitCast(hn::RebindToSigned<D>(), rounded)), halves, to);
+}
+
 inline void round_input(const float* x, int64_t columns, int64_t padded, uint16_t* to) {
   const hn::CappedTag<float, 16> d;
-  const hn::RebindToUnsigned<decltype(d)> words;
-  const hn::Rebind<uint16_t, decltype(d)> halves;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto round = [&](const float* from, uint16_t* at) HWY_ATTR {
-    const auto value = hn::LoadU(d, from);
-    const auto bits = hn::BitCast(words, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
-    const auto nearest = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd));
-    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40u));
-    const auto number = hn::RebindMask(words, hn::Eq(value, value));
-    const auto rounded = hn::IfThenElse(number, nearest, quiet);
-    hn::StoreU(hn::DemoteTo(halves, hn::BitCast(hn::RebindToSigned<decltype(d)>(), rounded)),
-               halves, at);
-  };
+  const auto round = [&](const float* from, uint16_t* at)
+                         HWY_ATTR { store_bf16(d, hn::LoadU(d, from), at); };
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) round(x + i, to + i);
   if (i < columns) {
@@ -127,12 +130,14 @@ inline void finish(const Epilogue& e) {
   const hn::CappedTag<float, kGroup> d;
   const size_t lanes = hn::Lanes(d);
   alignas(64) float rest[kGroup] = {}, rest_bias[kGroup] = {}, rest_up[kGroup] = {};
+  alignas(64) uint16_t rest_half[kGroup] = {};
   for (int t = 0; t < e.tokens; ++t) {
     for (int first = 0; first < e.rows; first += kGroup) {
       const int rows = std::min(kGroup, e.rows - first);
       const bool whole = rows == kGroup;
-      float* const y = e.y + t * e.stride + first;
+      float* const y = e.bf16 ? nullptr : e.y + t * e.stride + first;
       float* const to = whole ? y : rest;
+      uint16_t* const half = e.bf16 ? e.bf16 + t * e.stride + first : nullptr;
       const float* bias = e.bias ? e.bias + first : nullptr;
       if (!whole && e.accumulate) std::copy_n(y, rows, rest);
       if (!whole && bias) bias = std::copy_n(bias, rows, rest_bias) - rows;
@@ -147,10 +152,19 @@ inline void finish(const Epilogue& e) {
           if (up_bias) up = hn::Add(up, hn::LoadU(d, up_bias + r));
           v = gate_times_up(d, v, up, e.activation);
         }
+        if (half) {
+          store_bf16(d, v, (whole ? half : rest_half) + r);
+          continue;
+        }
         if (e.accumulate) v = hn::Add(hn::LoadU(d, to + r), v);
-        hn::StoreU(v, d, to + r);
+        if (e.streams && whole && reinterpret_cast<uintptr_t>(y) % 64 == 0) {
+          hn::Stream(v, d, to + r);
+        } else {
+          hn::StoreU(v, d, to + r);
+        }
       }
-      if (!whole) std::copy_n(rest, rows, y);
+      if (!whole && half) std::copy_n(rest_half, rows, half);
+      if (!whole && y) std::copy_n(rest, rows, y);
     }
   }
 }

@@ -1,16 +1,13 @@
 #include "engine/cpu/matmul.h"
 
 #include <fmt/format.h>
+#include <hwy/cache_control.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <cstdlib>
-#include <new>
-#include <utility>
 
-#include "base/mapped_buffer.h"
-#include "engine/cpu/matmul_kernels.h"
+#include "engine/cpu/matmul_access.h"
 
 namespace ridge::cpu {
 namespace {
@@ -19,176 +16,6 @@ namespace {
 // (f32: 2 x 64 / 4 B = 32 operations a byte), and small matrices still have work for every thread.
 // Tiles outrun that: see turn_groups().
 constexpr int kTurnGroups = 4, kMostTurnGroups = 32;
-
-int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
-// Rounds up to an odd number of cache lines; returns elements.
-int64_t odd_lines(int64_t elements, int64_t bytes) {
-  const int64_t per_line = 64 / bytes;
-  return ((elements + per_line - 1) / per_line | 1) * per_line;
-}
-
-std::shared_ptr<MappedBuffer> map_pages(int64_t bytes) {
-  auto buffer = std::make_shared<MappedBuffer>(static_cast<size_t>(bytes));
-  if (!*buffer) throw std::bad_alloc();
-  return buffer;
-}
-
-// Memory aligned to a cache line, in huge pages and not touched. Small pieces are cut from a shared
-// buffer, since less than a huge page has none: the k and v projections of a 1.1B model in 4 bits
-// were read at half the rate for want of it.
-std::shared_ptr<std::byte> allocate(int64_t bytes) {
-  constexpr int64_t kLarge = 8 << 20, kShared = 32 << 20;
-  if (bytes >= kLarge) {
-    const std::shared_ptr<MappedBuffer> buffer = map_pages(bytes);
-    return {buffer, buffer->as<std::byte>()};
-  }
-  thread_local std::weak_ptr<MappedBuffer> last;
-  thread_local int64_t used = 0;
-  std::shared_ptr<MappedBuffer> shared = last.lock();
-  if (!shared || used + bytes > kShared) {
-    shared = map_pages(kShared);
-    last = shared;
-    used = 0;
-  }
-  std::byte* const piece = shared->as<std::byte>() + used;
-  used += round_up(bytes, 64);
-  return {shared, piece};
-}
-
-}  // namespace
-
-struct Input::Room {
-  std::shared_ptr<std::byte> memory;
-  float* f32;
-  uint16_t* bf16;
-  InputBlock* blocks;
-  int16_t* pairs;
-  int64_t max_tokens;
-  int64_t max_columns;
-};
-
-// Access for the kernels to the private members of PackedMatrix and Input.
-struct MatmulAccess {
-  static const MatmulKernel& kernel(const PackedMatrix& w, int tokens) {
-    const MatmulKernels& kernels = matmul_kernels();
-    return w.invariant_ ? kernels.of(w.view_.storage) : kernels.of(w.view_.storage, tokens);
-  }
-  static WeightView weights(const PackedMatrix& w) {
-    const Layout layout = static_cast<Layout>(w.layout_);
-    if (layout == Layout::plain) return {w.view_.data, w.view_.row_stride, w.rows_, w.columns_};
-    return {w.packed_.get(), group_bytes(layout, w.columns_), w.rows_, w.columns_, true};
-  }
-  static double group_cost(const PackedMatrix& w) {  // bytes
-    const WeightView view = weights(w);
-    return double(view.stride) * (static_cast<Layout>(w.layout_) == Layout::plain ? kGroup : 1);
-  }
-  static InputView input(const Input& x, int64_t first) {
-    const Input::Room& room = *x.room_;
-    InputView view;
-    view.f32 = room.f32;
-    view.f32_stride = odd_lines(round_up(x.columns_, kPad), 4);
-    view.bf16 = room.bf16;
-    view.bf16_stride = odd_lines(round_up(x.columns_, kPad), 2);
-    view.blocks = room.blocks;
-    view.blocks_stride = x.columns_ / kBlock | 1;
-    view.pairs = room.pairs;
-    view.pairs_stride = odd_lines(x.columns_, 2);
-    view.f32 += first * view.f32_stride;
-    view.bf16 += first * view.bf16_stride;
-    view.blocks += first * view.blocks_stride;
-    view.pairs += first * view.pairs_stride;
-    return view;
-  }
-};
-
-PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team, bool invariant)
-    : rows_(matrix.rows), columns_(matrix.columns), invariant_(invariant), view_(matrix) {
-  const Layout layout = layout_of(matrix.storage);
-  layout_ = static_cast<int>(layout);
-  if (layout == Layout::plain) return;
-  const int64_t groups = group_count(rows_), bytes = group_bytes(layout, columns_);
-  std::shared_ptr<std::byte> packed = allocate(groups * bytes);
-  // Each thread packs the part that it reads in decode, so that it touches those pages first.
-  team.run([&](int index) {
-    const int64_t first = groups * index / team.size();
-    const int64_t last = groups * (index + 1) / team.size();
-    for (int64_t g = first; g < last; ++g) pack_group(matrix, g, packed.get() + g * bytes);
-  });
-  packed_ = std::move(packed);
-}
-
-InputKind PackedMatrix::input_kind(int tokens) const {
-  return MatmulAccess::kernel(*this, tokens).input;
-}
-
-double PackedMatrix::repacked_bytes() const {
-  if (!packed_) return 0;
-  return double(group_count(rows_)) * double(group_bytes(static_cast<Layout>(layout_), columns_));
-}
-
-std::span<const std::byte> PackedMatrix::memory() const {
-  if (packed_) return {packed_.get(), static_cast<size_t>(repacked_bytes())};
-  return {view_.data, static_cast<size_t>(rows_ * view_.row_stride)};
-}
-
-Input::Input(int64_t max_tokens, int64_t max_columns) : room_(std::make_unique<Room>()) {
-  const int64_t tokens = std::max<int64_t>(1, max_tokens), columns = round_up(max_columns, kPad);
-  // Untouched memory costs nothing, and activation types that no matrix reads are not touched.
-  const int64_t f32 = tokens * odd_lines(columns, 4) * 4;
-  const int64_t bf16 = tokens * odd_lines(columns, 2) * 2;
-  const int64_t blocks = tokens * (columns / kBlock | 1) * int64_t{sizeof(InputBlock)};
-  room_->memory = allocate(f32 + 2 * bf16 + blocks);
-  std::byte* at = room_->memory.get();
-  const auto take = [&at](int64_t size) { return std::exchange(at, at + size); };
-  room_->f32 = reinterpret_cast<float*>(take(f32));
-  room_->bf16 = reinterpret_cast<uint16_t*>(take(bf16));
-  room_->pairs = reinterpret_cast<int16_t*>(take(bf16));
-  room_->blocks = reinterpret_cast<InputBlock*>(take(blocks));
-  room_->max_tokens = max_tokens;
-  room_->max_columns = max_columns;
-}
-
-Input::~Input() = default;
-
-void Input::set_parts(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
-                      int64_t step, int parts, std::span<const InputKind> kinds) {
-  const int64_t rows = int64_t{tokens} * parts;
-  assert(rows <= room_->max_tokens && columns <= room_->max_columns);
-  tokens_ = tokens;
-  columns_ = columns;
-  stride_ = stride;
-  x_ = x;
-  bool wanted[3] = {};
-  for (const InputKind kind : kinds) wanted[static_cast<int>(kind)] = true;
-  const MatmulKernels& kernels = matmul_kernels();
-  const InputView view = MatmulAccess::input(*this, 0);
-  const int64_t padded = round_up(columns, kPad);
-  const auto convert = [&](int64_t t) {
-    const float* const row = x + t % tokens * stride + t / tokens * step;
-    if (wanted[static_cast<int>(InputKind::f32)]) {
-      kernels.plain.input.copy(row, columns, padded, room_->f32 + t * view.f32_stride);
-    }
-    if (wanted[static_cast<int>(InputKind::bf16)]) {
-      kernels.plain.input.round(row, columns, padded, room_->bf16 + t * view.bf16_stride);
-    }
-    if (wanted[static_cast<int>(InputKind::int8)]) {
-      int16_t* const pairs = kernels.blocks.pairs ? room_->pairs + t * view.pairs_stride : nullptr;
-      kernels.plain.input.quantize(row, columns, room_->blocks + t * view.blocks_stride, pairs);
-    }
-  };
-  // About a microsecond of work costs less than synchronizing the threads.
-  if (rows * columns <= (8 << 10)) {
-    for (int64_t t = 0; t < rows; ++t) convert(t);
-    return;
-  }
-  team.run([&](int index) {
-    const int64_t last = rows * (index + 1) / team.size();
-    for (int64_t t = rows * index / team.size(); t < last; ++t) convert(t);
-  });
-}
-
-namespace {
 
 // A GEMM and its kernels, looked up once.
 struct Job {
@@ -199,6 +26,7 @@ struct Job {
   int tokens;
   int64_t groups;
   double group_cost;
+  bool streams_y = false;  // writes y past the caches
 };
 
 int tokens_of(const Gemm& gemm) { return gemm.tokens > 0 ? gemm.tokens : gemm.x->tokens(); }
@@ -245,8 +73,14 @@ void finish_groups(const Job& job, int64_t first, int64_t last, int token, int t
   const Gemm& gemm = *job.gemm;
   const int64_t row = first * kGroup;
   Epilogue e;
-  e.y = gemm.y + token * gemm.stride + row;
-  e.stride = gemm.stride;
+  if (gemm.to) {
+    e.stride = MatmulAccess::bf16_stride(*gemm.to);
+    e.bf16 = MatmulAccess::bf16_row(*gemm.to, token) + row;
+  } else {
+    e.y = gemm.y + token * gemm.stride + row;
+    e.stride = gemm.stride;
+    e.streams = job.streams_y;
+  }
   e.rows = static_cast<int>(std::min(last * kGroup, job.w.rows) - row);
   e.tokens = tokens;
   e.bias = gemm.bias ? gemm.bias + row : nullptr;
@@ -294,7 +128,12 @@ struct Scratch {
 // Fetches the lines of y that finish_groups() will write.
 void prefetch_results(const Job& job, int64_t first, int64_t last, int token, int tokens) {
   const Gemm& gemm = *job.gemm;
+  if (job.streams_y) return;
   for (int t = token; t < token + tokens; ++t) {
+    if (gemm.to) {  // 32 rows are a line
+      __builtin_prefetch(MatmulAccess::bf16_row(*gemm.to, t) + first * kGroup, 1, 3);
+      continue;
+    }
     float* const y = gemm.y + t * gemm.stride + first * kGroup;
     for (int64_t g = 0; g < last - first; ++g) __builtin_prefetch(y + g * kGroup, 1, 3);
   }
@@ -302,15 +141,16 @@ void prefetch_results(const Job& job, int64_t first, int64_t last, int token, in
 
 // Computes sums of groups [first, last). Calls soon(group, groups, token, tokens) before the last
 // multiplications of a part of them, and done() of the same when it is complete, while it is in
-// the L1.
-template <class Soon, class Done>
+// the L1. after() is the panel that the thread unpacks next, after all of these; called where the
+// kernel prefetches.
+template <class Soon, class Done, class After>
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
-                     float* sums, const Soon& soon, const Done& done) {
+                     float* sums, const Soon& soon, const Done& done, const After& after) {
   // Tokens between two batches of prefetches, unless the kernel spreads them.
   const int slice_tokens = kernel.multiply_ahead ? kernel.token_tile : 2 * kernel.token_tile;
   const int slices = (tokens + slice_tokens - 1) / slice_tokens;
-  for (int64_t g = 0; g < last - first; ++g) {
+  for (int64_t g = 0; g < last - first && !kernel.starts_sums; ++g) {
     std::fill_n(sums + g * kTokenBlock * kGroup, tokens * kGroup, 0.0f);
   }
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
@@ -329,6 +169,8 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
       if (next_column < w.columns) {
         const int64_t ahead = std::min<int64_t>(kernel.panel_groups, last - next);
         lines = PanelLines(w, next, ahead, next_column, kernel.chunk);
+      } else if (kernel.multiply_ahead) {
+        lines = after();
       }
       const int64_t lines_each = (lines.left() + slices - 1) / slices;
       for (int slice = 0; slice < slices; ++slice) {
@@ -359,9 +201,17 @@ int token_block(const Job& job) {
       most, static_cast<int>(round_up((job.tokens + blocks - 1) / blocks, job.kernel->token_tile)));
 }
 
+// What a kernel unpacks first of groups [first, last).
+PanelLines first_panel(const MatmulKernel& kernel, const WeightView& w, int64_t first,
+                       int64_t last) {
+  const int64_t groups = std::min<int64_t>(kernel.panel_groups, last - first);
+  return {w, first, groups, 0, kernel.chunk};
+}
+
 // Groups [first, last) for tokens [begin, end).
-void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int end,
-                  Scratch& scratch) {
+template <class After>
+void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int end, Scratch& scratch,
+                  const After& after) {
   const int each = token_block(job);
   for (int token = begin; token < end; token += each) {
     const int tokens = std::min(each, end - token);
@@ -376,12 +226,13 @@ void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int en
     const auto nothing = [](int64_t, int, int, int) {};
     if (!job.up_kernel) {
       multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[0], fetch, finish);
+                      scratch.sums[0], fetch, finish, after);
     } else {
       multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[0], nothing, nothing);
+                      scratch.sums[0], nothing, nothing,
+                      [&] { return first_panel(*job.up_kernel, job.up, first, last); });
       multiply_groups(*job.up_kernel, job.up, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[1], fetch, finish);
+                      scratch.sums[1], fetch, finish, after);
     }
   }
 }
@@ -420,7 +271,8 @@ int turn_groups(const Job& job, int64_t token_blocks, int threads) {
 }
 
 // Work items of some groups, for all tokens or, where the kernel wants that, for a block of them;
-// each thread takes the next item when it is free.
+// each thread takes the next item when it is free, or when it multiplies the last panel of an item:
+// it prefetches the first panel of the next one meanwhile.
 void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next, int threads) {
   static_assert(kScratchBytes >= 2 * kPanelBytes);
   Scratch scratch;
@@ -436,12 +288,37 @@ void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next, int thre
     while (turn < start + turns) {
       const int64_t first = (turn - start) % of_rows * rows_each;
       const int token = static_cast<int>((turn - start) / of_rows) * each;
+      const int64_t taken = turn;
+      const auto after = [&] {
+        if (turn != taken) return PanelLines();  // a later block of tokens
+        turn = next.fetch_add(1, std::memory_order_relaxed);
+        if (turn >= start + turns) return PanelLines();
+        return first_panel(*job.kernel, job.w, (turn - start) % of_rows * rows_each, job.groups);
+      };
       panel_groups(job, first, std::min(first + rows_each, job.groups), token,
-                   std::min(token + each, job.tokens), scratch);
-      turn = next.fetch_add(1, std::memory_order_relaxed);
+                   std::min(token + each, job.tokens), scratch, after);
+      if (turn == taken) turn = next.fetch_add(1, std::memory_order_relaxed);
     }
     start += turns;
   }
+  // Streamed stores reach the others' view of memory before this thread says that it is done.
+  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.streams_y; })) {
+    hwy::FlushStream();
+  }
+}
+
+// Results of more than an L2 are read again from beyond it in any case. Writing past the caches
+// then saves reading the lines first. Measured with tiles alone.
+void stream_large_results(std::span<Job> jobs) {
+  constexpr double kL2 = 2 << 20;
+  double bytes = 0;
+  const auto streamable = [](const Job& job) {
+    return job.kernel->multiply_ahead && !job.up_kernel && !job.gemm->accumulate && !job.gemm->to;
+  };
+  for (const Job& job : jobs) {
+    if (streamable(job)) bytes += double(job.tokens) * double(job.w.rows) * sizeof(float);
+  }
+  for (Job& job : jobs) job.streams_y = bytes > kL2 && streamable(job);
 }
 
 }  // namespace
@@ -459,6 +336,7 @@ void multiply(ThreadTeam& team, std::span<const Gemm> gemms) {
     (streams(job) ? streamed[streamed_count++] : panelled[panelled_count++]) = job;
   }
   if (streamed_count + panelled_count == 0) return;
+  stream_large_results({panelled, panelled_count});
   std::atomic<int64_t> next = 0;
   team.run([&](int index) {
     if (streamed_count > 0) stream_share({streamed, streamed_count}, index, team.size());

@@ -45,6 +45,12 @@ class PackedMatrix {
   int layout_ = 0;
 };
 
+// x / rms(x) * w, applied to activations as they are converted.
+struct InputNorm {
+  const float* w = nullptr;
+  float eps = 0;
+};
+
 // Activations of a step, converted once for all matrices that read them. Allocates for the largest
 // step, so nothing is allocated later.
 class Input {
@@ -53,13 +59,16 @@ class Input {
   ~Input();
   // x[t] starts at x + t * stride and must outlive the GEMMs. Converts to the types in use.
   void set(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
-           std::span<const InputKind> kinds) {
-    set_parts(team, x, stride, tokens, columns, 0, 1, kinds);
+           std::span<const InputKind> kinds, const InputNorm& norm = {}) {
+    set_parts(team, x, stride, tokens, columns, 0, 1, kinds, norm);
   }
   // Parts of `columns` of every x[t], `step` apart, each the input of GEMMs of its own: token t of
   // part p becomes token p tokens + t (Gemm::first). The Input has room for tokens * parts of them.
   void set_parts(ThreadTeam& team, const float* x, int64_t stride, int tokens, int64_t columns,
-                 int64_t step, int parts, std::span<const InputKind> kinds);
+                 int64_t step, int parts, std::span<const InputKind> kinds,
+                 const InputNorm& norm = {});
+  // For a GEMM that writes its results here as bf16 (Gemm::to).
+  void open(int tokens, int64_t columns);
   int tokens() const { return tokens_; }
 
  private:
@@ -80,6 +89,7 @@ struct Gemm {
   int64_t stride = 0;
   const float* bias = nullptr;  // [rows], added
   bool accumulate = false;      // adds to y (the residual) instead of overwriting it
+  Input* to = nullptr;          // overwritten instead of y: the input of the next GEMMs in bf16
   const PackedMatrix* up = nullptr;
   const float* up_bias = nullptr;  // [rows]
   Activation activation = Activation::silu;

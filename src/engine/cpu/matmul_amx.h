@@ -55,16 +55,28 @@ struct AmxKernel {
     int64_t each;
   };
 
+  // Tiles of sums, 16 x 16 floats: those of the second group are `other` floats further on. The
+  // memory of sums that start is not read, so the driver does not clear it.
+  struct Sums {
+    float* at;
+    int64_t other;
+    bool start;
+  };
+
   // sums += panels x tokens, kTokens (16 or 32) x kGroups (1 or 2) tiles.
   template <int kTokens, int kGroups>
   static void tiles(const std::byte* panel, int64_t panel_stride, int64_t steps, const std::byte* x,
-                    int64_t x_stride, float* sums, Ahead ahead) {
+                    int64_t x_stride, Sums sums, Ahead ahead) {
     constexpr bool kTwoA = kTokens == 32, kTwoB = kGroups == 2;
-    float* const other = sums + int64_t{kTokenBlock} * kGroup;  // of the second group
-    Tiles::template load<0>(sums, kTileBytes);
-    if (kTwoB) Tiles::template load<1>(other, kTileBytes);
-    if (kTwoA) Tiles::template load<2>(sums + kTileRows * kGroup, kTileBytes);
-    if (kTwoA && kTwoB) Tiles::template load<3>(other + kTileRows * kGroup, kTileBytes);
+    float *const first = sums.at, *const other = first + sums.other;  // of the second group
+    if (sums.start) {
+      clear<3>();
+    } else {
+      Tiles::template load<0>(first, kTileBytes);
+      if (kTwoB) Tiles::template load<1>(other, kTileBytes);
+      if (kTwoA) Tiles::template load<2>(first + kTileRows * kGroup, kTileBytes);
+      if (kTwoA && kTwoB) Tiles::template load<3>(other + kTileRows * kGroup, kTileBytes);
+    }
     for (int64_t s = 0; s < steps; ++s, panel += kStepBytes, x += kStep * 2) {
       Tiles::template load<6>(panel, kTileBytes);
       Tiles::template load_once<4>(x, x_stride);
@@ -80,14 +92,14 @@ struct AmxKernel {
       if constexpr (kTwoA && kTwoB) Tiles::template multiply_bf16<3, 5, 7>();
       ahead.next.prefetch(ahead.each);
     }
-    Tiles::template store<0>(sums, kTileBytes);
+    Tiles::template store<0>(first, kTileBytes);
     if (kTwoB) Tiles::template store<1>(other, kTileBytes);
-    if (kTwoA) Tiles::template store<2>(sums + kTileRows * kGroup, kTileBytes);
+    if (kTwoA) Tiles::template store<2>(first + kTileRows * kGroup, kTileBytes);
     if (kTwoA && kTwoB) Tiles::template store<3>(other + kTileRows * kGroup, kTileBytes);
   }
   template <int kTokens>
   static void tiles(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
-                    const std::byte* x, int64_t x_stride, float* sums, Ahead ahead) {
+                    const std::byte* x, int64_t x_stride, Sums sums, Ahead ahead) {
     if (groups == 2) {
       tiles<kTokens, 2>(panel, panel_stride, steps, x, x_stride, sums, ahead);
     } else {
@@ -102,14 +114,15 @@ struct AmxKernel {
     const int64_t stride = x.bf16_stride * 2, all_steps = steps * ((tokens + 31) / 32);
     const auto* from = reinterpret_cast<const std::byte*>(x.bf16 + token * x.bf16_stride + column);
     const Ahead ahead{next, (lines + all_steps - 1) / all_steps};
-    for (; tokens >= 32; tokens -= 32, from += 32 * stride, sums += 32 * kGroup) {
-      tiles<32>(panel, panel_stride, groups, steps, from, stride, sums, ahead);
+    Sums to{sums, int64_t{kTokenBlock} * kGroup, column == 0};
+    for (; tokens >= 32; tokens -= 32, from += 32 * stride, to.at += 32 * kGroup) {
+      tiles<32>(panel, panel_stride, groups, steps, from, stride, to, ahead);
     }
-    for (; tokens >= 16; tokens -= 16, from += 16 * stride, sums += 16 * kGroup) {
-      tiles<16>(panel, panel_stride, groups, steps, from, stride, sums, ahead);
+    for (; tokens >= 16; tokens -= 16, from += 16 * stride, to.at += 16 * kGroup) {
+      tiles<16>(panel, panel_stride, groups, steps, from, stride, to, ahead);
     }
     if (tokens > 0) {
-      last_tokens(panel, panel_stride, groups, steps, from, stride, tokens, sums, ahead);
+      last_tokens(panel, panel_stride, groups, steps, from, stride, tokens, to, ahead);
     }
   }
   static void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
@@ -120,7 +133,7 @@ struct AmxKernel {
 
   // Fewer than 16 tokens: the rest of the tile is zero, and nothing beyond the tokens is touched.
   static void last_tokens(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
-                          const std::byte* x, int64_t x_stride, int tokens, float* sums,
+                          const std::byte* x, int64_t x_stride, int tokens, Sums sums,
                           Ahead ahead) {
     constexpr int64_t kStride = kChunk * 2 + 64;  // an odd number of lines
     alignas(64) std::byte rows[kTileRows * kStride] = {};
@@ -128,10 +141,10 @@ struct AmxKernel {
       std::memcpy(rows + t * kStride, x + t * x_stride, static_cast<size_t>(steps * kStep * 2));
     }
     alignas(64) float kept[kTileRows * kGroup] = {};
-    for (int g = 0; g < groups; ++g, panel += panel_stride, sums += int64_t{kTokenBlock} * kGroup) {
-      std::copy_n(sums, tokens * kGroup, kept);
-      tiles<16, 1>(panel, 0, steps, rows, kStride, kept, ahead);
-      std::copy_n(kept, tokens * kGroup, sums);
+    for (int g = 0; g < groups; ++g, panel += panel_stride, sums.at += sums.other) {
+      if (!sums.start) std::copy_n(sums.at, tokens * kGroup, kept);
+      tiles<16, 1>(panel, 0, steps, rows, kStride, {kept, 0, sums.start}, ahead);
+      std::copy_n(kept, tokens * kGroup, sums.at);
     }
   }
 
@@ -211,6 +224,7 @@ struct AmxKernel {
     kernel.token_block = 256;
     kernel.token_tile = 32;
     kernel.tokens_outer = true;
+    kernel.starts_sums = true;
     kernel.stream_tokens = kStreamTokens;
     kernel.begin = Tiles::begin;
     kernel.end = Tiles::end;

@@ -108,7 +108,8 @@ struct MatmulKernel {
   int token_block = kTokenBlock / 2;
   int token_tile = 12;        // blocks of tokens are multiples of it
   bool tokens_outer = false;  // all rows for one block of tokens, then for the next
-  int stream_tokens = 8;      // largest token count for which `stream` is faster
+  bool starts_sums = false;  // `multiply` overwrites the sums at column 0 instead of adding to them
+  int stream_tokens = 8;     // largest token count for which `stream` is faster
   // A thread calls `begin` before it calls the others, and `end` when it is done. Null: nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
@@ -132,8 +133,10 @@ struct MatmulKernel {
 
 // The epilogue of a GEMM.
 struct Epilogue {
-  float* y = nullptr;  // at the first row and token
-  int64_t stride = 0;
+  float* y = nullptr;        // at the first row and token
+  uint16_t* bf16 = nullptr;  // instead of y
+  int64_t stride = 0;        // of either
+  bool streams = false;      // past the caches, where a whole line of y is aligned
   int rows = 0, tokens = 0;
   const float* bias = nullptr;
   bool accumulate = false;

@@ -40,6 +40,10 @@ constexpr double kTurnTokens = 8;
 
 const float* floats_of(const Vector& vector) { return vector.empty() ? nullptr : vector.data(); }
 
+// Whether GEMMs of these weights round their activations to bf16 or int8 on a CPU with AMX.
+// Attention may round to bf16 then. Models in f32 and f16 are computed in f32 throughout.
+bool rounds_to_bf16(Storage storage) { return storage != Storage::f32 && storage != Storage::f16; }
+
 int widest(const Architecture& a) {
   return std::max({a.hidden, a.out_columns(), a.latent.q_rank, a.ffn, a.shared_ffn});
 }
@@ -144,7 +148,7 @@ class CpuRunner final : public Runner {
   void multiply_heads(const std::vector<PackedMatrix>& w, const Rows& x, int64_t x_step,
                       const Rows& y, int64_t y_step, int tokens);
   void mlp(int l, int tokens, OperatorClock& clock);
-  void gate_up(const GatedMlp& mlp, int tokens);
+  void gate_up(const GatedMlp& mlp, int tokens, int ffn, const char* down, OperatorClock& clock);
   void shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock);
   void experts(int l, int tokens, OperatorClock& clock);
   void head(std::span<const Slice> batch, OperatorClock& clock);
@@ -158,6 +162,11 @@ class CpuRunner final : public Runner {
   void norm(const Vector& w, int tokens) {
     cpu::rms_norm(team_, x_.data(), x_.stride(), tokens, shape().hidden, w.data(), shape().norm_eps,
                   normed_.data(), normed_.stride());
+  }
+  // The GEMMs' input, normed on the way.
+  void set_normed(const Vector& w, int tokens, std::span<const InputKind> kinds) {
+    input_.set(team_, x_.data(), x_.stride(), tokens, shape().hidden, kinds,
+               {w.data(), shape().norm_eps});
   }
   void set_input(Input& input, const Rows& rows, int tokens, std::initializer_list<InputKind> of) {
     input.set(team_, rows.data(), rows.stride(), tokens, rows.columns(), {of.begin(), of.size()});
@@ -284,8 +293,8 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
   const LayerShape& layer = shape().layers[size_t(l)];
   const LatentAttention& latent = shape().latent;
   clock.begin("attn_norm");
-  norm(w.attn_norm, tokens);
   if (latent) {
+    norm(w.attn_norm, tokens);
     project_latents(l, tokens, clock);
   } else {
     project(l, tokens, clock);
@@ -320,7 +329,8 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
                                   .softcap = shape().attention_softcap,
                                   .window = layer.window,
                                   .chunked = layer.chunked,
-                                  .sinks = floats_of(w.sinks)};
+                                  .sinks = floats_of(w.sinks),
+                                  .tiles = !options_.invariant && rounds_to_bf16(w.out.storage)};
   const Rows& mixed = latent ? mixed_latent_ : mixed_;
   cpu::attention(team_, rules, cache_.layer(l), slices_, q_.data(), q_.stride(), mixed.data(),
                  mixed.stride());
@@ -337,10 +347,10 @@ void CpuRunner::attend(int l, int tokens, OperatorClock& clock) {
 void CpuRunner::project(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
+  const std::array kinds{packed.q.input_kind(tokens), packed.k.input_kind(tokens),
+                         packed.v.input_kind(tokens)};
+  set_normed(w.attn_norm, tokens, kinds);
   clock.begin("qkv");
-  set_input(
-      input_, normed_, tokens,
-      {packed.q.input_kind(tokens), packed.k.input_kind(tokens), packed.v.input_kind(tokens)});
   const Gemm gemms[] = {
       {.w = &packed.q,
        .x = &input_,
@@ -413,35 +423,41 @@ void CpuRunner::mlp(int l, int tokens, OperatorClock& clock) {
   const LayerWeights& w = weights_.layers[size_t(l)];
   const PackedLayer& packed = layers_[size_t(l)];
   clock.begin("mlp_norm");
-  norm(w.mlp_norm, tokens);
+  const std::array kinds{packed.mlp.gate.input_kind(tokens), packed.mlp.up.input_kind(tokens)};
+  set_normed(w.mlp_norm, tokens, kinds);
   clock.begin("gate_up");
-  gate_up(packed.mlp, tokens);
-  clock.begin("down");
-  inner_input_.set(team_, inner_.data(), inner_.stride(), tokens, shape().ffn,
-                   std::array{packed.mlp.down.input_kind(tokens)});
+  gate_up(packed.mlp, tokens, shape().ffn, "down", clock);
   add_block(packed.mlp.down, inner_input_, w.post_mlp_norm, tokens, "mlp_all_reduce", clock);
 }
 
-// inner = activation(gate x) * (up x), of the normed x.
-void CpuRunner::gate_up(const GatedMlp& mlp, int tokens) {
-  set_input(input_, normed_, tokens, {mlp.gate.input_kind(tokens), mlp.up.input_kind(tokens)});
+// The input of `down` = activation(gate x) * (up x), of input_. Where it is bf16, the GEMM's
+// epilogue rounds it: f32 is neither written nor read back.
+void CpuRunner::gate_up(const GatedMlp& mlp, int tokens, int ffn, const char* down,
+                        OperatorClock& clock) {
+  const InputKind kind = mlp.down.input_kind(tokens);
+  const bool rounds = kind == InputKind::bf16;
+  if (rounds) inner_input_.open(tokens, ffn);
   const Gemm gemm{.w = &mlp.gate,
                   .x = &input_,
                   .y = inner_.data(),
                   .stride = inner_.stride(),
+                  .to = rounds ? &inner_input_ : nullptr,
                   .up = &mlp.up,
                   .activation = shape().activation};
   cpu::multiply(team_, {&gemm, 1});
+  clock.begin(down);
+  if (!rounds) {
+    inner_input_.set(team_, inner_.data(), inner_.stride(), tokens, ffn, std::array{kind});
+  }
 }
 
 // The MLP that every token passes beside its experts.
 void CpuRunner::shared_expert(int l, int tokens, const Rows& sum, OperatorClock& clock) {
   const GatedMlp& shared = layers_[size_t(l)].shared;
   clock.begin("shared_gate_up");
-  gate_up(shared, tokens);
-  clock.begin("shared_down");
-  inner_input_.set(team_, inner_.data(), inner_.stride(), tokens, shape().shared_ffn,
-                   std::array{shared.down.input_kind(tokens)});
+  set_input(input_, normed_, tokens,
+            {shared.gate.input_kind(tokens), shared.up.input_kind(tokens)});
+  gate_up(shared, tokens, shape().shared_ffn, "shared_down", clock);
   const Gemm down{.w = &shared.down,
                   .x = &inner_input_,
                   .y = sum.data(),

@@ -24,15 +24,15 @@ namespace {
 // Of the 16 lanes. GCC 12 warns of the forms without a mask.
 constexpr __mmask16 kAll = 0xffff;
 
-// Byte 4 row + column of lane i, for rows 8 half + i / 2 and columns 2 pair + i % 2; the three
-// bytes above it become zero.
+// Byte 4 row + column of lane i, for rows 8 half + i / 2 and columns 2 pair + i % 2. A mask says in
+// which bytes of the lane it is wanted; the others become zero.
 struct ByteOrder {
   alignas(64) uint8_t at[2][2][64] = {};  // [half][pair]
   constexpr ByteOrder() {
     for (int half = 0; half < 2; ++half) {
       for (int pair = 0; pair < 2; ++pair) {
-        for (int i = 0; i < 16; ++i) {
-          at[half][pair][4 * i] = static_cast<uint8_t>(4 * (8 * half + i / 2) + 2 * pair + i % 2);
+        for (int i = 0; i < 64; ++i) {
+          at[half][pair][i] = static_cast<uint8_t>(4 * (8 * half + i / 8) + 2 * pair + i / 4 % 2);
         }
       }
     }
@@ -70,10 +70,29 @@ RIDGE_UNPACK_TARGET inline void store_pair(const __m512 (&q)[2], const __m512 (&
   _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
 }
 
+// The nibbles of 4 bits without a min become floats as parts of a mantissa, by a mask and an
+// exponent in one instruction: a byte in bits 16 to 23 has its low nibble in 128 + q, the same byte
+// in bits 8 to 15 its high nibble in 2048 + q. scale (128 + q) - 136 scale = scale (q - 8) is
+// exact, since neither 8 bits nor 17 x 8 times the 11 bits of a scale exceed a float; 257 x 8 do
+// not either.
+constexpr int kNibbleStart[2] = {-136, -2056};
+template <int kHigh>
+RIDGE_UNPACK_TARGET inline __m512 float_of_nibble(__m512i twice) {
+  constexpr int kAndOr = 0xea;  // (a & b) | c
+  return reinterpret_cast<__m512>(
+      _mm512_ternarylogic_epi32(twice, _mm512_set1_epi32(kHigh ? 0x0000f000 : 0x000f0000),
+                                _mm512_set1_epi32(kHigh ? 0x45000000 : 0x43000000), kAndOr));
+}
+
+// Whether a layout's nibbles are made so; their `start` then differs between low and high.
+template <Layout kLayout>
+constexpr bool kNibbles = kLayout == Layout::q4;
+
 // Columns 4 chunk and on of a block of 32: two pairs; with 4 bits also the columns 16 further on.
 template <Layout kLayout>
 RIDGE_UNPACK_TARGET inline void unpack_chunk(const std::byte* bytes, const __m512 (&scale)[2],
-                                             const __m512 (&start)[2], std::byte* to) {
+                                             const __m512 (&start)[2],
+                                             const __m512 (&high_start)[2], std::byte* to) {
   const __m512i packed = _mm512_load_si512(bytes);
 #pragma GCC unroll 2
   for (int pair = 0; pair < 2; ++pair, to += kTileBytes) {
@@ -81,8 +100,12 @@ RIDGE_UNPACK_TARGET inline void unpack_chunk(const std::byte* bytes, const __m51
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const __m512i order = _mm512_load_si512(kByteOrder.at[half][pair]);
-      const __m512i q = _mm512_maskz_permutexvar_epi8(0x1111111111111111, order, packed);
-      if constexpr (layout_info(kLayout).stored_bits == 8) {
+      constexpr __mmask64 kBytes = kNibbles<kLayout> ? 0x6666666666666666 : 0x1111111111111111;
+      const __m512i q = _mm512_maskz_permutexvar_epi8(kBytes, order, packed);
+      if constexpr (kNibbles<kLayout>) {
+        low[half] = float_of_nibble<0>(q);
+        high[half] = float_of_nibble<1>(q);
+      } else if constexpr (layout_info(kLayout).stored_bits == 8) {
         low[half] = _mm512_maskz_cvtepi32_ps(kAll, q);
       } else {
         // A lookup takes the low four bits of a lane.
@@ -93,7 +116,7 @@ RIDGE_UNPACK_TARGET inline void unpack_chunk(const std::byte* bytes, const __m51
     }
     store_pair(low, scale, start, to);
     if constexpr (layout_info(kLayout).stored_bits == 4) {
-      store_pair(high, scale, start, to + 8 * kTileBytes);
+      store_pair(high, scale, high_start, to + 8 * kTileBytes);
     }
   }
 }
@@ -114,17 +137,25 @@ RIDGE_UNPACK_TARGET void unpack(const WeightView& w, int64_t group, int64_t colu
     const std::byte* const data =
         blocks + 2 * (kInfo.scale_bytes() + kInfo.min_bytes()) + second * kInfo.data_bytes();
     for (int s = 0; s < kScales; ++s) {
-      __m512 scale[2], start[2];
+      __m512 scale[2], start[2], high_start[2];
       widen_rows(scales + s * kGroup * 2, scale);
       if constexpr (kInfo.min) {
         widen_rows(mins, start);
       } else {
-        const __m512 offset = _mm512_set1_ps(float(-kInfo.offset));
-        for (int half = 0; half < 2; ++half) start[half] = _mm512_mul_ps(scale[half], offset);
+        const int offset = kNibbles<kLayout> ? kNibbleStart[0] : -kInfo.offset;
+        for (int half = 0; half < 2; ++half) {
+          start[half] = _mm512_mul_ps(scale[half], _mm512_set1_ps(float(offset)));
+        }
+      }
+      for (int half = 0; half < 2; ++half) {
+        high_start[half] = start[half];
+        if (kNibbles<kLayout>) {
+          high_start[half] = _mm512_mul_ps(scale[half], _mm512_set1_ps(float(kNibbleStart[1])));
+        }
       }
 #pragma GCC unroll 8
       for (int c = s * kChunks; c < (s + 1) * kChunks; ++c) {
-        unpack_chunk<kLayout>(data + c * 64, scale, start, panel + 2 * c * kTileBytes);
+        unpack_chunk<kLayout>(data + c * 64, scale, start, high_start, panel + 2 * c * kTileBytes);
       }
     }
   }

@@ -66,6 +66,7 @@ struct Setting {
   const float* sinks = nullptr;  // [heads]
   bool chunked = false;
   int latent_dim = 0;  // 0: values of their own
+  bool tiles = false;  // may run in tiles
 
   int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
@@ -130,7 +131,8 @@ inline AttentionRules rules_of(const Setting& s) {
           .softcap = s.softcap,
           .window = s.window,
           .chunked = s.chunked,
-          .sinks = s.sinks};
+          .sinks = s.sinks,
+          .tiles = s.tiles};
 }
 
 // One part of a step: tokens [past, past + fresh) of sequence `of`.
@@ -217,6 +219,9 @@ inline std::vector<float> whole(ThreadTeam& team, const Setting& s, const Sequen
 // Against the definition, on keys and values as the cache rounds them. Bound: with u = 2^-24, a
 // score of d products is off by at most (d + 4) u sum |q k|; weights and their quotient double it;
 // a sum of n weighted values, in spans of 1024, adds 2 min(n, 1024) u, exp and merges a few dozen.
+// Tiles round q, keys and values to bf16, each by b = 2^-8 at most: a score is off by 2 b sum |q k|
+// more, which weights and their quotient double, a value by b, and a weight by b. So large an error
+// of a score e makes exp's e^(2 e) - 1 instead of 2 e; their exp adds 2^-16.
 inline void expect_as_defined(const Setting& s, const Sequence& sequence,
                               const std::vector<float>& result) {
   Sequence rounded = sequence;
@@ -251,17 +256,29 @@ inline void expect_as_defined(const Setting& s, const Sequence& sequence,
   longest_q = longest(rounded.q);
   longest_k = longest(rounded.k);
   const double u = 0x1p-24, products = double(rules.scale) * longest_q * longest_k;
-  const double bound = largest_v * u *
-                       (2 * (s.head_dim + 4) * products + 2 * std::min(sequence.length, 1024) + 64 +
-                        sequence.length / 100.0);
-  double worst = 0;
+  double bound = largest_v * u *
+                 (2 * (s.head_dim + 4) * products + 2 * std::min(sequence.length, 1024) + 64 +
+                  sequence.length / 100.0);
+  if (s.tiles) {
+    const double b = 0x1p-8;
+    bound += largest_v * (std::expm1(2 * (2 * b + b * b) * products) + 2 * b + b * b + 0x1p-16);
+  }
+  double worst = 0, squares = 0, v_squares = 0;
+  for (const float v : rounded.v) v_squares += std::pow(double(v), 2);
   const auto rows = size_t(sequence.length) * size_t(s.heads), columns = size_t(s.value_dim());
   for (size_t i = 0; i < rows * columns; ++i) {
     const size_t of = i / columns * size_t(s.head_dim) + i % columns;
     const double error = std::fabs(double(result[i]) - double(expected[of]));
     if (!(error <= worst)) worst = error;  // NaN too
+    squares += error * error;
   }
   EXPECT_LE(worst, bound);
+  if (!s.tiles) return;
+  // Roundings are independent and 2^-9 on average: those of a score's products, of its weight and
+  // of the value together stay below 2^-8 of a value, as long as scores deviate by 1.
+  const double deviation = std::max(1.0, products / std::sqrt(double(s.head_dim)));
+  EXPECT_LE(std::sqrt(squares / double(rows * columns)),
+            0x1p-8 * deviation * std::sqrt(v_squares / double(rounded.v.size())));
 }
 
 }  // namespace ridge::cpu::testing

@@ -331,6 +331,37 @@ TYPED_TEST(AmxBlocksOn, FewTokensAndInvariantMatricesKeepTheIntegers) {
   }
 }
 
+// More than 2 MB of results go past the caches: the same bits as in parts, for rows of y that are
+// whole lines and for others, and nothing beyond them.
+TYPED_TEST(AmxBlocksOn, LargeResultsAreTheSameBits) {
+  ThreadTeam team(2);
+  const int64_t rows = 1033, columns = 64;
+  const int tokens = 520;
+  const BlockMatrix m = block_matrix(Storage::q8_0, rows, columns);
+  const PackedMatrix packed(m.view, team);
+  const std::vector<float> x = this->activations(tokens, columns);
+  std::vector<float> want;
+  for (int t = 0; t < tokens; t += 40) {
+    const std::vector<float> some = this->product(packed, team, x, t, 40);
+    want.insert(want.end(), some.begin(), some.end());
+  }
+  Input input(tokens, columns);
+  const InputKind kind = packed.input_kind(tokens);
+  input.set(team, x.data(), columns, tokens, columns, {&kind, 1});
+  for (const auto& [stride, offset] : {std::pair<int64_t, size_t>{1040, 0}, {1040, 3}, {1033, 0}}) {
+    constexpr float kSentinel = 12345;
+    std::vector<float> memory(size_t(tokens * stride) + 64, kSentinel);
+    const size_t aligned = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
+    float* const y = memory.data() + aligned + offset;
+    const Gemm gemm{.w = &packed, .x = &input, .y = y, .stride = stride};
+    multiply(team, {&gemm, 1});
+    for (int t = 0; t < tokens; ++t) {
+      ASSERT_TRUE(std::equal(y + t * stride, y + t * stride + rows, want.begin() + t * rows)) << t;
+      for (int64_t r = rows; r < stride; ++r) ASSERT_EQ(y[t * stride + r], kSentinel);
+    }
+  }
+}
+
 #if defined(__x86_64__)
 TEST(AmxKernel, TransposesAsTheModelDoes) {
   if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "no AVX-512 here";

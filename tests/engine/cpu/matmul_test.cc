@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "engine/cpu/elementwise.h"
 #include "engine/cpu/matmul_amx.h"
 #include "engine/cpu/matmul_kernels.h"
 #include "engine/reference/activation.h"
@@ -390,6 +391,50 @@ TEST_P(Matmul, GatedProducts) {
           }
         }
       }
+    }
+  }
+}
+
+// Two GEMMs in a row: results that the first one rounds into the second one's input, and
+// activations normed as they are converted, have the bits of separate passes.
+TEST_P(Matmul, RoundsAndNormsOnTheWay) {
+  ThreadTeam team(2);
+  const int64_t columns = 96, middle = 75, rows = 33;
+  for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::f32}) {
+    const TestMatrix first = make_matrix(storage, middle, columns, random_);
+    const TestMatrix up = make_matrix(storage, middle, columns, random_);
+    const TestMatrix second = make_matrix(Storage::bf16, rows, middle, random_);
+    const PackedMatrix gate_packed(first.view, team), up_packed(up.view, team),
+        packed(second.view, team);
+    for (const int tokens : {1, 20, 40}) {
+      const auto x = normal(static_cast<size_t>(columns * tokens), random_, 10);
+      const auto w = normal(static_cast<size_t>(columns), random_);
+      const InputKind kind = gate_packed.input_kind(tokens), next = packed.input_kind(tokens);
+      std::vector<float> normed(x.size()), inner(static_cast<size_t>(middle * tokens));
+      rms_norm(team, x.data(), columns, tokens, int(columns), w.data(), 1e-5f, normed.data(),
+               columns);
+      Input input(tokens, columns), apart(tokens, middle), together(tokens, middle);
+      input.set(team, normed.data(), columns, tokens, columns, {&kind, 1});
+      Gemm gemm{
+          .w = &gate_packed, .x = &input, .y = inner.data(), .stride = middle, .up = &up_packed};
+      multiply(team, {&gemm, 1});
+      apart.set(team, inner.data(), middle, tokens, middle, {&next, 1});
+      input.set(team, x.data(), columns, tokens, columns, {&kind, 1}, {w.data(), 1e-5f});
+      if (next == InputKind::bf16) {
+        together.open(tokens, middle);
+        gemm.to = &together;
+        multiply(team, {&gemm, 1});
+      } else {  // the norm alone
+        multiply(team, {&gemm, 1});
+        together.set(team, inner.data(), middle, tokens, middle, {&next, 1});
+      }
+      Output want = make_output(rows, tokens), got = want;
+      Gemm down{.w = &packed, .x = &apart, .y = want.at(), .stride = want.stride};
+      multiply(team, {&down, 1});
+      down.x = &together;
+      down.y = got.at();
+      multiply(team, {&down, 1});
+      EXPECT_EQ(got.y, want.y) << storage_info(storage).name << ' ' << tokens;
     }
   }
 }

@@ -26,6 +26,7 @@ std::unique_ptr<Runner> cpu_runner(const Config& config, KvStorage kv = KvStorag
   options.threads = 2;
   options.max_sequences = 40;
   options.max_logit_rows = 160;
+  options.invariant = true;  // attention in f32 where the CPU has AMX
   return make_cpu_runner(config.weights(), options);
 }
 
