@@ -285,7 +285,8 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& name
   const bool cpu = system.device.kind == MachineKind::cpu;
   c.factors = make_factors(stack.kinds, cpu);
   for (const StepEfficiencies& step : stack.steps) {
-    c.small_steps.emplace_back(step.tokens, make_factors(step.kinds, cpu));
+    const Efficiencies& kinds = plan.weights ? step.of(plan.weights->name) : step.kinds;
+    c.small_steps.emplace_back(step.tokens, make_factors(kinds, cpu));
   }
   // Without matrix units (16-bit no faster than fp32) nothing is padded to whole tiles.
   const Maybe fp32 = system.device.peak_of(DType::fp32);

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "base/dtype.h"
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -46,8 +47,15 @@ std::vector<StepEfficiencies> read_steps(const nlohmann::json& json, const Effic
     const double least = steps.empty() ? 1 : steps.back().tokens + 1;
     const auto tokens = number_field(each, "tokens", place, least, 1e9);
     if (!tokens) throw Error("{}: tokens, the most of such a step, are missing", place);
-    StepEfficiencies step{*tokens, kinds};
+    StepEfficiencies step{*tokens, kinds, {}};
     read_kinds(step.kinds, each.value("kinds", nlohmann::json::object()), place + ".kinds");
+    const nlohmann::json weights = each.value("weights", nlohmann::json::object());
+    if (!weights.is_object()) throw Error("{}.weights: kinds by the weights' format", place);
+    for (const auto& [format, own] : weights.items()) {
+      const std::string of_format = fmt::format("{}.weights.{}", place, format);
+      format_from_name(format);  // throws where there is none
+      read_kinds(step.weights.emplace_back(format, step.kinds).second, own, of_format);
+    }
     steps.push_back(step);
   }
   return steps;
@@ -152,6 +160,13 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
 }
 
 }  // namespace
+
+const Efficiencies& StepEfficiencies::of(std::string_view format) const {
+  for (const auto& [name, own] : weights) {
+    if (format == name || format.starts_with(name + "-")) return own;
+  }
+  return kinds;
+}
 
 std::vector<std::string> stack_names() {
   std::vector<std::string> names;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cost/work.h"
@@ -25,6 +26,10 @@ using Efficiencies = std::array<Efficiency, kOpKindCount>;
 struct StepEfficiencies {
   double tokens = 0;  // of a step, at most
   Efficiencies kinds;
+  std::vector<std::pair<std::string, Efficiencies>> weights;  // by the format of the weights
+
+  // `weights`: "int4-g64" is an "int4".
+  const Efficiencies& of(std::string_view format) const;
 };
 
 // Where a stack's numbers were taken. What is empty, false or 0 does not matter.

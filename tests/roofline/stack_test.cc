@@ -35,6 +35,26 @@ TEST(Stack, SmallStepsTakeWhatTheyDoNotNameFromTheOthers) {
   EXPECT_EQ(stack.steps[1].kinds[kMatmul].memory, 0.5);
 }
 
+TEST(Stack, SmallStepsMayDependOnTheWeightsFormat) {
+  const Stack stack = stack_from_text(
+      R"({"kinds": {"matmul": {"memory": 0.5}},
+          "steps": [{"tokens": 8, "kinds": {"matmul": {"memory": 0.9}, "embed": {"memory": 0.25}},
+                     "weights": {"int4": {"matmul": {"memory": 0.4}}}}]})",
+      "here");
+  const StepEfficiencies& step = stack.steps.at(0);
+  EXPECT_EQ(step.of("int4-g64")[kMatmul].memory, 0.4);
+  EXPECT_EQ(step.of("int4")[kEmbed].memory, 0.25);
+  EXPECT_EQ(step.of("int8")[kMatmul].memory, 0.9);
+  const auto small_over_large = [&](const char* weights) {
+    Plan plan;
+    plan.weights = format_from_name(weights);
+    const Ceilings ceilings = make_ceilings(find_system("h200"), plan, stack);
+    return ceilings.factors_of(8).memory[kMatmul] / ceilings.factors_of(9).memory[kMatmul];
+  };
+  EXPECT_NEAR(small_over_large("int4-g64"), 0.5 / 0.4, 1e-12);
+  EXPECT_NEAR(small_over_large("bf16"), 0.5 / 0.9, 1e-12);
+}
+
 TEST(Stack, MalformedFilesAreRefusedWithThePlace) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"kinds": {"matmull": {}}})", "here: kinds: 'matmull' is no operator kind"},
@@ -47,6 +67,10 @@ TEST(Stack, MalformedFilesAreRefusedWithThePlace) {
       {R"({"steps": [{"tokens": 1, "kinds": {"embed": {"ramp": -1}}}]})",
        "here: steps[0].kinds.embed"},
       {R"({"steps": [7]})", "here: steps[0]"},
+      {R"({"steps": [{"tokens": 1, "weights": []}]})", "here: steps[0].weights"},
+      {R"({"steps": [{"tokens": 1, "weights": {"int4": {"matmul": {"memory": 2}}}}]})",
+       "here: steps[0].weights.int4.matmul"},
+      {R"({"steps": [{"tokens": 1, "weights": {"int5": {}}}]})", "int5"},
   };
   for (const auto& [text, message] : cases) {
     try {
