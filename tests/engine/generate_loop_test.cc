@@ -115,7 +115,15 @@ TEST_F(Generates, TokensOfAChunkedPrompt) {
   EXPECT_EQ(runner.whole_rows, 0);
 }
 
-TEST_F(Generates, UntilTheContextIsFull) {
+// With and without a step queued ahead.
+struct GeneratesBothWays : Generates, testing::WithParamInterface<bool> {
+  GeneratesBothWays() { runner.queues = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Steps, GeneratesBothWays, testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "ahead" : "one_by_one");
+});
+
+TEST_P(GeneratesBothWays, UntilTheContextIsFull) {
   options.max_tokens = 1000;
   const Generated made = generate(runner, sequence, prompt, options, {});
   EXPECT_EQ(made.end, EndReason::context);
@@ -123,7 +131,7 @@ TEST_F(Generates, UntilTheContextIsFull) {
   EXPECT_EQ(made.tokens, expected(prompt, 64 - 11 + 1));
 }
 
-TEST_F(Generates, UntilItIsCancelled) {
+TEST_P(GeneratesBothWays, UntilItIsCancelled) {
   options.cancelled = &runner.cancelled;
   runner.cancel_at = 5;
   const Generated made = generate(runner, sequence, prompt, options, {});
@@ -145,23 +153,6 @@ TEST_F(GeneratesAhead, TheSameTokensInTheSameSteps) {
   EXPECT_EQ(made.generation.steps(), 9);
   EXPECT_EQ(sequence.length(), 20);
   EXPECT_EQ(runner.most_in_flight, 2);
-}
-
-TEST_F(GeneratesAhead, UntilTheContextIsFull) {
-  options.max_tokens = 1000;
-  const Generated made = generate(runner, sequence, prompt, options, {});
-  EXPECT_EQ(made.end, EndReason::context);
-  EXPECT_EQ(sequence.length(), 64);
-  EXPECT_EQ(made.tokens, expected(prompt, 64 - 11 + 1));
-}
-
-TEST_F(GeneratesAhead, UntilItIsCancelled) {
-  options.cancelled = &runner.cancelled;
-  runner.cancel_at = 5;
-  const Generated made = generate(runner, sequence, prompt, options, {});
-  EXPECT_EQ(made.end, EndReason::cancelled);
-  EXPECT_EQ(made.tokens, expected(prompt, 4));
-  EXPECT_EQ(sequence.length(), 11 + 3);
 }
 
 // The step behind the last token is dropped, and the sequence goes on as if it had not run.
