@@ -93,19 +93,20 @@ class TokenSource {
   Sampled sampled_;
 };
 
-// Drops the steps whose tokens were not taken.
+// Drops the steps that were queued and are not kept.
 class StepsInFlight {
  public:
   StepsInFlight(Runner& runner, KvSequence& sequence, const TokenSource& source)
-      : runner_(runner), sequence_(sequence), source_(source) {}
+      : runner_(runner), sequence_(sequence), source_(source), kept_(sequence.length()) {}
   ~StepsInFlight() {
-    const size_t count = source_.in_flight();
-    sequence_.truncate(sequence_.length() - int(count));
+    sequence_.truncate(kept_);
     try {
-      for (size_t i = 0; i < count; ++i) runner_.fetch();
+      for (size_t i = source_.in_flight(); i > 0; --i) runner_.fetch();
     } catch (const std::exception&) {  // the device is gone: there is nothing to wait for
     }
   }
+  // Of the sequence.
+  void keep(int tokens) { kept_ = tokens; }
   StepsInFlight(const StepsInFlight&) = delete;
   StepsInFlight& operator=(const StepsInFlight&) = delete;
 
@@ -113,6 +114,7 @@ class StepsInFlight {
   Runner& runner_;
   KvSequence& sequence_;
   const TokenSource& source_;
+  int kept_;
 };
 
 }  // namespace
@@ -175,29 +177,37 @@ Generated generate(Runner& runner, KvSequence& sequence, std::span<const Token> 
   }
   runner.set_profile(options.profile ? &made.generation_profile : nullptr);
   TokenSource source(runner, generation, made.generation);
-  const StepsInFlight in_flight(runner, sequence, source);
+  StepsInFlight in_flight(runner, sequence, source);
+  // Where the device draws, a step is queued ahead, with a token that only the device knows yet.
+  const bool runs_ahead = runner.queues_steps() && !options.profile &&
+                          generation.sampler().device_draws() && !generation.has_mask();
+  Ledger queued;                  // of steps that may be dropped: recorded when they are taken
   std::optional<EndReason> stop;  // why no further step runs
   const auto run = [&](Token token) {
     if (sequence.length() >= room) {
       stop = EndReason::context;
-    } else if (!prefill(runner, sequence, {&token, 1}, 1, made.generation, options.cancelled)) {
+    } else if (!prefill(runner, sequence, {&token, 1}, 1, runs_ahead ? queued : made.generation,
+                        options.cancelled)) {
       stop = EndReason::cancelled;
     }
     return !stop;
   };
-  // Where the device draws, a step is queued ahead, with a token that only the device knows yet.
-  const bool runs_ahead = runner.queues_steps() && !options.profile &&
-                          generation.sampler().device_draws() && !generation.has_mask();
   if (runs_ahead) {
     if (!generation.ended() && run(generation.generated().back())) source.queue();
     while (source.in_flight() > 0 && !generation.ended()) {
       const size_t known = generation.generated().size() + source.in_flight();
       if (!stop && known < size_t(options.max_tokens) && run(sampled_row(0))) source.queue();
+      const int past = sequence.length() - int(source.in_flight());  // of the step to be taken
+      const Sequences work{1, 1, double(past), 1};
+      made.generation.record({&work, 1}, 0);
+      in_flight.keep(past + 1);
       accept(source.take());
     }
   } else {
     while (!generation.ended() && !stop) {
-      if (run(generation.generated().back())) accept(source.next());
+      if (!run(generation.generated().back())) break;
+      in_flight.keep(sequence.length());
+      accept(source.next());
     }
   }
   if (!generation.ended()) generation.end(*stop);

@@ -284,8 +284,11 @@ Ceilings make_ceilings(const System& system, const Plan& plan, const Stack& name
   set_launch(c, system.device, plan, stack);
   const bool cpu = system.device.kind == MachineKind::cpu;
   c.factors = make_factors(stack.kinds, cpu);
+  const std::string weights = plan.weights ? plan.weights->name
+                              : model      ? main_weight_format(*model).name
+                                           : "";
   for (const StepEfficiencies& step : stack.steps) {
-    const Efficiencies& kinds = plan.weights ? step.of(plan.weights->name) : step.kinds;
+    const Efficiencies& kinds = step.of(weights);
     c.small_steps.emplace_back(step.tokens, make_factors(kinds, cpu));
   }
   // Without matrix units (16-bit no faster than fp32) nothing is padded to whole tiles.

@@ -53,8 +53,8 @@ std::vector<StepEfficiencies> read_steps(const nlohmann::json& json, const Effic
     if (!weights.is_object()) throw Error("{}.weights: kinds by the weights' format", place);
     for (const auto& [format, own] : weights.items()) {
       const std::string of_format = fmt::format("{}.weights.{}", place, format);
-      format_from_name(format);  // throws where there is none
-      read_kinds(step.weights.emplace_back(format, step.kinds).second, own, of_format);
+      const std::string name = format_from_name(format).name;  // throws where there is none
+      read_kinds(step.weights.emplace_back(name, step.kinds).second, own, of_format);
     }
     steps.push_back(step);
   }
@@ -162,10 +162,12 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
 }  // namespace
 
 const Efficiencies& StepEfficiencies::of(std::string_view format) const {
+  const Efficiencies* found = &kinds;
   for (const auto& [name, own] : weights) {
-    if (format == name || format.starts_with(name + "-")) return own;
+    if (format == name) return own;
+    if (format.starts_with(name + "-")) found = &own;
   }
-  return kinds;
+  return *found;
 }
 
 std::vector<std::string> stack_names() {

@@ -163,6 +163,7 @@ TEST_F(GeneratesAhead, DropsTheStepBehindAStopToken) {
   EXPECT_EQ(made.end, EndReason::end_token);
   EXPECT_EQ(made.tokens, std::vector<Token>(all.begin(), all.begin() + 4));
   EXPECT_EQ(sequence.length(), 11 + 3);
+  EXPECT_EQ(made.generation.steps(), 3);  // the dropped one is not counted
   options.stop_tokens = {};
   options.max_tokens = 3;
   const Generated more = generate(runner, sequence, {&all[3], 1}, options, {});

@@ -100,10 +100,12 @@ TEST(Stack, AStepsTokensChooseItsEfficiencies) {
 }
 
 // A step on an H200 in seconds, as ridge bench sees it.
-double predicted(const char* model, const Sequences& step) {
+double predicted(const char* model, const Sequences& step, const char* weights = "bf16") {
   Plan plan;
-  plan.weights = format_from_name("bf16");
-  const Model whole = find_model(model);
+  plan.weights = format_from_name(weights);
+  plan.activations = DType::bf16;
+  Model whole = find_model(model);
+  whole.head.format = *plan.weights;  // as the engine keeps it
   const Rank rank = make_rank(whole, plan);
   const Ceilings c = make_ceilings(find_system("h200"), plan, find_stack("ridge-cuda"), &whole);
   std::vector<Op> ops;
@@ -111,46 +113,46 @@ double predicted(const char* model, const Sequences& step) {
   return estimate_step(ops, c, rank.math).expected_s;
 }
 
-// H200, 2026-11-17: tools/gpu_check calibrate (ridge bench --device cuda, bf16, the host's clock),
-// the steps the stack was fitted to. One of the 50 generating ones is off by more than the aim of
-// 5 %, two of the 12 prompts by more than 10 %.
+// H200, 2026-11-17: tools/gpu_check calibrate (ridge bench --device cuda, bf16, steps queued
+// ahead), the steps the stack was fitted to. None of the 50 generating ones is off by more than the
+// aim of 5 %, two of the 12 prompts by more than 10 %.
 TEST(RidgeCuda, IsWithinItsAims) {
   const struct {
     const char* model;
     Sequences step;
     double ms;
   } rows[] = {
-      {"llama-3.2-1b", {1, 512, 0, 1}, 3.190},   {"llama-3.2-1b", {1, 2048, 0, 1}, 7.338},
-      {"llama-3.2-1b", {1, 8192, 0, 1}, 37.639}, {"llama-3.2-1b", {1, 1, 128, 1}, 0.672},
-      {"llama-3.2-1b", {1, 1, 1024, 1}, 0.700},  {"llama-3.2-1b", {1, 1, 8192, 1}, 0.782},
-      {"llama-3.2-1b", {4, 1, 128, 1}, 0.722},   {"llama-3.2-1b", {4, 1, 1024, 1}, 0.790},
-      {"llama-3.2-1b", {4, 1, 8192, 1}, 1.050},  {"llama-3.2-1b", {16, 1, 128, 1}, 1.084},
-      {"llama-3.2-1b", {16, 1, 1024, 1}, 1.172}, {"llama-3.2-1b", {16, 1, 8192, 1}, 2.087},
-      {"llama-3.2-1b", {32, 1, 128, 1}, 1.132},  {"llama-3.2-1b", {32, 1, 1024, 1}, 1.314},
-      {"llama-3.2-1b", {32, 1, 8192, 1}, 3.185}, {"llama-3.2-1b", {64, 1, 128, 1}, 1.364},
-      {"llama-3.2-1b", {64, 1, 1024, 1}, 1.717}, {"llama-3.2-1b", {64, 1, 8192, 1}, 5.564},
-      {"llama-2-7b", {1, 512, 0, 1}, 14.217},    {"llama-2-7b", {1, 2048, 0, 1}, 46.418},
-      {"llama-2-7b", {1, 4096, 0, 1}, 94.070},   {"llama-2-7b", {1, 1, 128, 1}, 3.141},
-      {"llama-2-7b", {1, 1, 1024, 1}, 3.225},    {"llama-2-7b", {4, 1, 128, 1}, 3.270},
-      {"llama-2-7b", {4, 1, 1024, 1}, 3.709},    {"llama-2-7b", {16, 1, 128, 1}, 4.349},
-      {"llama-2-7b", {16, 1, 1024, 1}, 5.912},   {"llama-2-7b", {32, 1, 128, 1}, 4.780},
-      {"llama-2-7b", {32, 1, 1024, 1}, 8.095},   {"llama-2-7b", {64, 1, 128, 1}, 5.878},
-      {"llama-2-7b", {64, 1, 1024, 1}, 12.785},  {"llama-3-8b", {1, 512, 0, 1}, 14.294},
-      {"llama-3-8b", {1, 2048, 0, 1}, 47.145},   {"llama-3-8b", {1, 8192, 0, 1}, 212.481},
-      {"llama-3-8b", {1, 1, 128, 1}, 3.528},     {"llama-3-8b", {1, 1, 1024, 1}, 3.617},
-      {"llama-3-8b", {1, 1, 8192, 1}, 3.845},    {"llama-3-8b", {4, 1, 128, 1}, 3.656},
-      {"llama-3-8b", {4, 1, 1024, 1}, 3.833},    {"llama-3-8b", {4, 1, 8192, 1}, 5.006},
-      {"llama-3-8b", {16, 1, 128, 1}, 4.444},    {"llama-3-8b", {16, 1, 1024, 1}, 4.780},
-      {"llama-3-8b", {16, 1, 8192, 1}, 8.236},   {"llama-3-8b", {32, 1, 128, 1}, 4.604},
-      {"llama-3-8b", {32, 1, 1024, 1}, 5.349},   {"llama-3-8b", {32, 1, 8192, 1}, 12.329},
-      {"llama-3-8b", {64, 1, 128, 1}, 5.128},    {"llama-3-8b", {64, 1, 1024, 1}, 6.687},
-      {"llama-3-8b", {64, 1, 8192, 1}, 21.229},  {"llama-2-13b", {1, 512, 0, 1}, 27.341},
-      {"llama-2-13b", {1, 2048, 0, 1}, 108.118}, {"llama-2-13b", {1, 4096, 0, 1}, 197.588},
-      {"llama-2-13b", {1, 1, 128, 1}, 6.002},    {"llama-2-13b", {1, 1, 1024, 1}, 6.147},
-      {"llama-2-13b", {4, 1, 128, 1}, 6.295},    {"llama-2-13b", {4, 1, 1024, 1}, 7.242},
-      {"llama-2-13b", {16, 1, 128, 1}, 7.743},   {"llama-2-13b", {16, 1, 1024, 1}, 10.118},
-      {"llama-2-13b", {32, 1, 128, 1}, 8.342},   {"llama-2-13b", {32, 1, 1024, 1}, 13.513},
-      {"llama-2-13b", {64, 1, 128, 1}, 9.989},   {"llama-2-13b", {64, 1, 1024, 1}, 20.865},
+      {"llama-3.2-1b", {1, 512, 0, 1}, 3.172},   {"llama-3.2-1b", {1, 2048, 0, 1}, 7.399},
+      {"llama-3.2-1b", {1, 8192, 0, 1}, 36.650}, {"llama-3.2-1b", {1, 1, 128, 1}, 0.662},
+      {"llama-3.2-1b", {1, 1, 1024, 1}, 0.692},  {"llama-3.2-1b", {1, 1, 8192, 1}, 0.774},
+      {"llama-3.2-1b", {4, 1, 128, 1}, 0.704},   {"llama-3.2-1b", {4, 1, 1024, 1}, 0.779},
+      {"llama-3.2-1b", {4, 1, 8192, 1}, 1.023},  {"llama-3.2-1b", {16, 1, 128, 1}, 1.062},
+      {"llama-3.2-1b", {16, 1, 1024, 1}, 1.141}, {"llama-3.2-1b", {16, 1, 8192, 1}, 2.002},
+      {"llama-3.2-1b", {32, 1, 128, 1}, 1.107},  {"llama-3.2-1b", {32, 1, 1024, 1}, 1.266},
+      {"llama-3.2-1b", {32, 1, 8192, 1}, 3.001}, {"llama-3.2-1b", {64, 1, 128, 1}, 1.328},
+      {"llama-3.2-1b", {64, 1, 1024, 1}, 1.669}, {"llama-3.2-1b", {64, 1, 8192, 1}, 5.176},
+      {"llama-2-7b", {1, 512, 0, 1}, 14.161},    {"llama-2-7b", {1, 2048, 0, 1}, 45.504},
+      {"llama-2-7b", {1, 4096, 0, 1}, 93.052},   {"llama-2-7b", {1, 1, 128, 1}, 3.132},
+      {"llama-2-7b", {1, 1, 1024, 1}, 3.210},    {"llama-2-7b", {4, 1, 128, 1}, 3.260},
+      {"llama-2-7b", {4, 1, 1024, 1}, 3.704},    {"llama-2-7b", {16, 1, 128, 1}, 4.294},
+      {"llama-2-7b", {16, 1, 1024, 1}, 5.845},   {"llama-2-7b", {32, 1, 128, 1}, 4.663},
+      {"llama-2-7b", {32, 1, 1024, 1}, 7.970},   {"llama-2-7b", {64, 1, 128, 1}, 5.676},
+      {"llama-2-7b", {64, 1, 1024, 1}, 12.593},  {"llama-3-8b", {1, 512, 0, 1}, 14.578},
+      {"llama-3-8b", {1, 2048, 0, 1}, 47.078},   {"llama-3-8b", {1, 8192, 0, 1}, 207.364},
+      {"llama-3-8b", {1, 1, 128, 1}, 3.502},     {"llama-3-8b", {1, 1, 1024, 1}, 3.592},
+      {"llama-3-8b", {1, 1, 8192, 1}, 3.825},    {"llama-3-8b", {4, 1, 128, 1}, 3.624},
+      {"llama-3-8b", {4, 1, 1024, 1}, 3.818},    {"llama-3-8b", {4, 1, 8192, 1}, 4.976},
+      {"llama-3-8b", {16, 1, 128, 1}, 4.407},    {"llama-3-8b", {16, 1, 1024, 1}, 4.744},
+      {"llama-3-8b", {16, 1, 8192, 1}, 8.116},   {"llama-3-8b", {32, 1, 128, 1}, 4.551},
+      {"llama-3-8b", {32, 1, 1024, 1}, 5.291},   {"llama-3-8b", {32, 1, 8192, 1}, 12.053},
+      {"llama-3-8b", {64, 1, 128, 1}, 5.058},    {"llama-3-8b", {64, 1, 1024, 1}, 6.631},
+      {"llama-3-8b", {64, 1, 8192, 1}, 20.652},  {"llama-2-13b", {1, 512, 0, 1}, 25.736},
+      {"llama-2-13b", {1, 2048, 0, 1}, 106.958}, {"llama-2-13b", {1, 4096, 0, 1}, 186.777},
+      {"llama-2-13b", {1, 1, 128, 1}, 5.984},    {"llama-2-13b", {1, 1, 1024, 1}, 6.122},
+      {"llama-2-13b", {4, 1, 128, 1}, 6.276},    {"llama-2-13b", {4, 1, 1024, 1}, 7.216},
+      {"llama-2-13b", {16, 1, 128, 1}, 7.636},   {"llama-2-13b", {16, 1, 1024, 1}, 10.060},
+      {"llama-2-13b", {32, 1, 128, 1}, 8.235},   {"llama-2-13b", {32, 1, 1024, 1}, 13.441},
+      {"llama-2-13b", {64, 1, 128, 1}, 9.795},   {"llama-2-13b", {64, 1, 1024, 1}, 20.649},
   };
   int beyond = 0;
   for (const auto& row : rows) {
@@ -166,7 +168,33 @@ TEST(RidgeCuda, IsWithinItsAims) {
         << fmt::format("{}, {} x {} after {}: {:.3f} ms", row.model, row.step.count, row.step.fresh,
                        row.step.past, ms);
   }
-  EXPECT_LE(beyond, 3);
+  EXPECT_LE(beyond, 2);
+}
+
+// The same day, ridge bench llama-3-8b --format ... -c 1024: one share per set was solved from
+// each.
+TEST(RidgeCuda, KnowsNarrowWeights) {
+  const struct {
+    const char* weights;
+    double batch, ms;
+  } rows[] = {{"fp8", 1, 2.04},  {"fp8", 8, 2.69},   {"fp8", 32, 3.94},
+              {"fp8", 64, 5.53}, {"fp8", 128, 9.47}, {"int4", 1, 1.36},
+              {"int4", 8, 2.37}, {"int4", 32, 3.94}, {"bf16", 128, 9.94}};
+  for (const auto& row : rows) {
+    const double ms = 1e3 * predicted("llama-3-8b", {row.batch, 1, 1024, 1}, row.weights);
+    EXPECT_NEAR(ms / row.ms, 1, 0.04) << row.weights << ", batch " << row.batch << ": " << ms;
+  }
+}
+
+// A format without figures in one set would be predicted as bf16 there.
+TEST(RidgeCuda, HasEveryFormatInEverySet) {
+  const std::vector<StepEfficiencies> steps = find_stack("ridge-cuda").steps;
+  for (const StepEfficiencies& step : steps) {
+    ASSERT_EQ(step.weights.size(), steps.front().weights.size()) << step.tokens;
+    for (size_t i = 0; i < step.weights.size(); ++i) {
+      EXPECT_EQ(step.weights[i].first, steps.front().weights[i].first) << step.tokens;
+    }
+  }
 }
 
 TEST(RidgeCuda, IsListed) {

@@ -79,18 +79,18 @@ template <int kCluster = 1, typename... Parameters, typename... Arguments>
 void launch_dependent(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                       cudaStream_t stream, const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {kCluster, 1, 1};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kCluster, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = attributes;
   static const bool overlaps = has_griddepcontrol(kernel);
-  config.numAttrs = !overlaps ? 0 : kCluster > 1 ? 2 : 1;
+  config.attrs = attributes + (kCluster == 1);
+  config.numAttrs = (kCluster > 1) + overlaps;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launching");
 }
 

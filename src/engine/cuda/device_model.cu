@@ -420,7 +420,7 @@ double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages
   const AttentionBounds step = attention_bounds(bounds, cache_pages);
   size_t attention = s.latent ? LatentAttention::memory_bytes(sms)
                               : of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::bf16, step);
-  if (s.chunk() > 0) {  // planned apart; counted as if its pages were not bf16
+  if (s.chunk() > 0) {  // planned apart; as f16, which needs memory for pages as bf16: the most
     attention += of_attention(s.heads, s.kv_heads, s.head_dim, KvFormat::f16,
                               bounds_of_chunks(step, s.chunk()));
   }

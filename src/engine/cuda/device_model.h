@@ -189,8 +189,8 @@ class DeviceModel {
                                            std::unique_ptr<RankExchange> exchange = nullptr);
   virtual ~DeviceModel() = default;
 
-  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head. `expert`: or
-  // the attention head, of matrices by head.
+  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head. `expert`: the
+  // expert, or of matrices by head the attention head.
   virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
   virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;

@@ -17,6 +17,7 @@ struct ExpertOutputs {
 };
 
 constexpr int kMaxFp8Hidden = 8192;
+constexpr int kMaxNormColumns = 16384;
 
 // For each of `count` rows:
 //   residual += added, or the combined expert outputs; normed by added_norm first where given

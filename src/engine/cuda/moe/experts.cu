@@ -306,9 +306,9 @@ __global__ void __launch_bounds__(kFusedThreads)
 }
 
 void check_routing(const ExpertRouting& r) {
-  if (r.experts > 32 * kMaxPerLane || r.top_k > 32) {
-    throw Error("routing of {} of {} experts per token is not supported: at most 32 of {}", r.top_k,
-                r.experts, 32 * kMaxPerLane);
+  if (r.experts > kMaxExperts || r.top_k > kMaxTopK) {
+    throw Error("routing of {} of {} experts per token is not supported: at most {} of {}", r.top_k,
+                r.experts, kMaxTopK, kMaxExperts);
   }
   if (r.rules.groups > kMaxRoutingGroups) {
     throw Error("routing among {} groups of experts is not supported: at most {}", r.rules.groups,

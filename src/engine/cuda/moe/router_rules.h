@@ -18,6 +18,8 @@ struct RouterRules {
   }
 };
 
+constexpr int kMaxExperts = 512;       // 16 in a lane
+constexpr int kMaxTopK = 32;           // one lane each
 constexpr int kMaxRoutingGroups = 32;  // one lane each
 
 }  // namespace ridge::cuda

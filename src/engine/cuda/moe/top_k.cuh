@@ -6,7 +6,7 @@
 
 namespace ridge::cuda {
 
-constexpr int kMaxPerLane = 16;  // experts: at most 32 times this
+constexpr int kMaxPerLane = kMaxExperts / 32;
 
 // Scores as keys, which are ordered as the scores are. 0: no expert, or one already selected.
 __device__ inline uint32_t score_key(float score) { return logit_key(score, 0) >> 32; }

@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/tiles.cuh"
 
@@ -14,6 +15,9 @@ namespace {
 void check_experts(const ModelShape& s) {
   for (const int columns : {s.ffn, s.expert_ffn, s.shared_ffn}) {
     if (columns % 16) refuse(fmt::format("an MLP of {} columns", columns));
+  }
+  if (s.experts > kMaxExperts || s.top_k > kMaxTopK) {
+    refuse(fmt::format("{} of {} experts per token", s.top_k, s.experts));
   }
   if (s.routing.groups > kMaxRoutingGroups) {
     refuse(fmt::format("{} groups of experts", s.routing.groups));
@@ -46,7 +50,7 @@ void check_shape(const ModelShape& s, KvFormat kv_format) {
   find_device();
   const KernelSet kernels = kernels_of_device();
   s.latent ? check_latents(s, kv_format) : check_attention(s);
-  if (s.hidden % 64) refuse(fmt::format("{} columns", s.hidden));
+  if (s.hidden % 64 || s.hidden > kMaxNormColumns) refuse(fmt::format("{} columns", s.hidden));
   check_experts(s);
   if (kernels == KernelSet::portable && (s.sinks || s.expert_bias)) {
     refuse("attention sinks and biases of experts in the portable kernels: use --device cpu");

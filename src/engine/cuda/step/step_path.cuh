@@ -102,8 +102,8 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
   return covered && tokens > Linear::kMaxChainedTokens && tiles >= 0.2 * sms;
 }
 
-// The tile of the GEMMs by head of latent attention, in tokens: as many tokens of each head have
-// one matrix. A skinny tile of more tokens reads the matrix again.
+// Tokens per tile of the GEMMs by head of latent attention. A tile belongs to one head; a head with
+// several tiles reads its matrix once per tile.
 inline int head_tile(const ModelShape& s, KernelSet kernels, int tokens) {
   if (kernels == KernelSet::portable) return PortableGemm::tile_tokens(tokens);
   const int tiles = s.heads * ((tokens + kSkinnyTile - 1) / kSkinnyTile);
