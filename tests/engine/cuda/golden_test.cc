@@ -196,7 +196,7 @@ TEST_P(GpuGoldens, LogitsAndGreedyTokens) {
   RecordProperty("equal_tokens", int(same));
   EXPECT_GE(same, compared * 3 / 4);
   EXPECT_GT(compared, golden.tokens.size() / 2);
-  if (ties.count() == 0) EXPECT_EQ(compared, golden.tokens.size());
+  EXPECT_TRUE(ties.count() > 0 || compared == golden.tokens.size());
 }
 
 std::string name_of(const testing::TestParamInfo<Golden>& each) {
