@@ -74,6 +74,16 @@ __device__ inline uint4 ldmatrix_x4(uint32_t row_address) {
   return a;
 }
 
+// The same with each matrix transposed, for B operands whose k are the rows in shared memory.
+__device__ inline uint4 ldmatrix_x4_trans(uint32_t row_address) {
+  uint4 b;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
+               : "r"(row_address)
+               : "memory");
+  return b;
+}
+
 // Stores four 8 x 8 matrices of 16-bit elements, which the warp holds like D, transposed: columns
 // become rows of 16 bytes. Lane l passes the shared address of row l % 8 of matrix l / 8.
 __device__ inline void stmatrix_x4_trans(uint32_t row_address, const uint32_t (&d)[4]) {

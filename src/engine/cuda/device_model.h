@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "engine/cuda/layout/weight_format.h"
-#include "engine/cuda/moe/router_rules.h"
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/sampling/top_logits.h"
+#include "engine/weights/router_rules.h"
 
 namespace ridge::cuda {
 

@@ -50,8 +50,7 @@ void set_experts(const Architecture& a, ModelShape& s) {
   s.experts = a.experts, s.top_k = a.top_k, s.expert_ffn = a.expert_ffn;
   s.shared_ffn = a.shared_ffn, s.expert_bias = a.expert_bias;
   s.normalize_top_k = a.normalize_top_k;
-  const RouterRules& r = a.routing;
-  s.routing = {r.sigmoid, r.groups, r.top_groups, r.correction, r.scale, r.scales_input};
+  s.routing = a.routing;
 }
 
 }  // namespace

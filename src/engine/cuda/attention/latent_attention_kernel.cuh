@@ -24,7 +24,6 @@
 
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
-#include "base/ptx/ldmatrix_trans.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/attention/latent_attention.cuh"
 #include "engine/cuda/attention/softmax.cuh"

@@ -7,7 +7,8 @@
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
-#include "engine/cuda/moe/router_rules.h"
+#include "engine/cuda/moe/routing_limits.h"
+#include "engine/weights/router_rules.h"
 
 namespace ridge::cuda {
 

@@ -4,6 +4,7 @@
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/tiles.cuh"
+#include "engine/cuda/moe/routing_limits.h"
 
 namespace ridge::cuda {
 namespace {

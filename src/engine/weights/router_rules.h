@@ -1,8 +1,8 @@
-// How a router chooses and weighs experts, where that is not the top k of a softmax: RouterRules of
-// engine/weights/architecture.h for device code (C++17).
+// How a router chooses and weighs experts, where that is not the top k of a softmax. C++17: device
+// code reads it too.
 #pragma once
 
-namespace ridge::cuda {
+namespace ridge {
 
 struct RouterRules {
   bool sigmoid = false;            // scores are sigmoids of the logits (DeepSeek-V3, Llama 4)
@@ -18,8 +18,4 @@ struct RouterRules {
   }
 };
 
-constexpr int kMaxExperts = 512;       // 16 in a lane
-constexpr int kMaxTopK = 32;           // one lane each
-constexpr int kMaxRoutingGroups = 32;  // one lane each
-
-}  // namespace ridge::cuda
+}  // namespace ridge
