@@ -77,9 +77,16 @@ float e4m3_value(uint8_t bits) {
   return bits & 0x80 ? -size : size;
 }
 
-// prefill_fp8: activations in E4M3.
-enum class Kernel { wgmma, skinny, prefill, prefill_fp8 };
-constexpr const char* kKernelNames[] = {"wgmma", "skinny", "prefill", "e4m3"};
+// An activation at fp8_group_at() with its scale.
+float group_value(const std::vector<uint8_t>& bytes, int column, int token, int tokens) {
+  float scale;
+  std::memcpy(&scale, &bytes[fp8_group_scale_at(column, token, tokens)], 4);
+  return scale * e4m3_value(bytes[fp8_group_at(column, token, tokens)]);
+}
+
+// prefill_fp8, chain_fp8: activations in E4M3, with a scale per token and with one per 64 columns.
+enum class Kernel { wgmma, skinny, prefill, prefill_fp8, chain_fp8 };
+constexpr const char* kKernelNames[] = {"wgmma", "skinny", "prefill", "e4m3", "chain"};
 
 // The largest error of a correct GEMM, of the root mean square of the results.
 double error_limit(Kernel kernel, const Weights& w, Epilogue epilogue) {
@@ -91,6 +98,9 @@ double error_limit(Kernel kernel, const Weights& w, Epilogue epilogue) {
   if (kernel == Kernel::prefill_fp8) {
     return (gate ? 2 : 1) * (w.columns / 32.0 / 16384 * 2 / 3) + (gate ? 4e-3 : 1e-5);
   }
+  // In a chain every 64 columns are summed apart: two steps, the first of which adds to nothing.
+  // Such errors are a random walk over the groups of columns, as the sums are.
+  if (kernel == Kernel::chain_fp8) return gate ? 2.0 / 16384 + 4e-3 : 1.0 / 16384;
   // Weights with group scales are rounded to bf16 after scaling: up to 2^-8 each, a random walk
   // over the columns.
   if (has_group_scale(w.format)) return gate ? 8e-3 : 5e-3;
@@ -116,9 +126,10 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
   args.tokens = tokens, args.padded = padded, args.epilogue = epilogue;
   args.bias = epilogue == Epilogue::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
-  const bool quantized = kernel == Kernel::prefill_fp8;
-  DeviceBuffer<uint8_t> bytes(quantized ? x.size() : 1);
+  const bool chain = kernel == Kernel::chain_fp8, quantized = kernel == Kernel::prefill_fp8;
+  DeviceBuffer<uint8_t> bytes(quantized || chain ? 2 * x.size() : 1);
   DeviceBuffer<float> scales(padded);
+  if (chain) args.fp8_tokens = true, args.quantized_x = bytes.data(), args.fp8_group = 64;
   if (quantized) {
     quantize_tokens(nullptr, {x.data(), bytes.data(), scales.data(), w.columns, padded});
     args.x = reinterpret_cast<const uint16_t*>(bytes.data());
@@ -126,6 +137,7 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
   const auto multiply = [&] {
     switch (kernel) {
       case Kernel::wgmma:
+      case Kernel::chain_fp8:
         return linear.launch(nullptr, {args}, tile);
       case Kernel::skinny:
         return skinny_gemm(nullptr, w.format, sms(), {args});
@@ -141,6 +153,7 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
   const std::vector<float> found = rows.host(), token_scale = scales.host();
   const std::vector<uint8_t> e4m3 = bytes.host();
   const auto value = [&](int column, int token) {
+    if (chain) return group_value(e4m3, column, token, padded);
     return quantized ? token_scale[token] * e4m3_value(e4m3[fp8_at(column, token, padded)])
                      : value_of(given[wide_at(column, token, padded)]);
   };
@@ -190,6 +203,73 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
       "%-7s %-5s %5d x %5d tokens %5d epilogue %d: error %.2e (limit %.0e), changed %d %s\n",
       kKernelNames[int(kernel)], name, w.rows, w.columns, tokens, int(epilogue), error, limit,
       changed, passed ? "ok" : "WRONG");
+}
+
+// What a chain in E4M3 passes from GEMM to GEMM: results in E4M3 with a scale for every 64, and the
+// sums of squares of a folded norm.
+void check_fp8_results(Linear& linear, Weights& w, int tokens, Epilogue epilogue) {
+  const bool gate = epilogue == Epilogue::gate;
+  const int padded = Linear::padded(tokens), columns = gate ? w.rows / 2 : w.rows;
+  DeviceBuffer<uint16_t> x(size_t(padded) * w.columns);
+  DeviceBuffer<uint8_t> bytes(2 * x.size()), out(size_t(columns / 64) * fp8_group_bytes(padded));
+  DeviceBuffer<float> rows(size_t(tokens) * w.rows), norm(w.rows),
+      squares(size_t(w.rows) / 128 * padded);
+  fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
+  fill_normal(nullptr, rows.data(), rows.size(), 9, 1.0f, 0.0f);
+  fill_normal(nullptr, norm.data(), norm.size(), 7, 0.1f, 1.0f);
+  check(cudaDeviceSynchronize(), "filling");
+  const std::vector<float> before = rows.host(), weights = w.plain(1), factor = norm.host();
+  LinearArgs args;
+  args.tiles = w.tiles, args.matrix = 1, args.row_count = w.rows, args.x = x.data();
+  args.fp8_tokens = true, args.quantized_x = bytes.data(), args.fp8_group = 64;
+  args.tokens = tokens, args.padded = padded, args.epilogue = epilogue;
+  args.rows = rows.data(), args.stride = w.rows;
+  args.out = reinterpret_cast<uint16_t*>(out.data()), args.fp8_out = true;
+  if (!gate) args.next_norm = norm.data(), args.next_squares = squares.data();
+  out.fill_bytes(0xff);
+  linear.launch(nullptr, {args}, Linear::tile_tokens(tokens));
+  check(cudaDeviceSynchronize(), "multiplying");
+  const std::vector<uint8_t> given = bytes.host(), found = out.host();
+  const std::vector<float> sums = rows.host(), squared = squares.host();
+  const auto dot = [&](int row, int token) {
+    double sum = 0;
+    for (int c = 0; c < w.columns; ++c) {
+      sum += double(weights[size_t(row) * w.columns + c]) * group_value(given, c, token, padded);
+    }
+    return sum;
+  };
+  double difference = 0, size = 0, worst_squares = 0;
+  for (int i = 0; i < 1500; ++i) {
+    const int column = int(i * 7919ll % columns), token = int(i * 104729ll / 13 % tokens);
+    double expected;
+    if (gate) {
+      const double g = dot(column / 8 * 16 + column % 8, token);
+      expected = g / (1 + std::exp(-g)) * dot(column / 8 * 16 + 8 + column % 8, token);
+    } else {
+      expected = (before[size_t(token) * w.rows + column] + dot(column, token)) * factor[column];
+    }
+    const double actual = group_value(found, column, token, padded);
+    difference += (actual - expected) * (actual - expected), size += expected * expected;
+  }
+  for (int i = 0; i < 100 && !gate; ++i) {
+    const int tile = i * 7 % (w.rows / 128), token = i * 13 % tokens;
+    double expected = 0;
+    for (int r = 0; r < 128; ++r) {
+      const double sum = sums[size_t(token) * w.rows + tile * 128 + r];
+      expected += sum * sum;
+    }
+    worst_squares =
+        std::max(worst_squares, std::abs(squared[size_t(tile) * padded + token] / expected - 1));
+  }
+  // E4M3 has 4 significant bits: a result is off by up to 1/16 of itself, by at most 1/16 / sqrt(3)
+  // in the root mean square.
+  const double error = std::sqrt(difference / size), limit = 1.0 / 16 / std::sqrt(3.0);
+  const bool passed = error < limit && worst_squares < 1e-5;
+  if (!passed) ++failures;
+  std::printf(
+      "e4m3 results %5d x %5d tokens %3d epilogue %d: error %.2e (limit %.0e), squares %.1e %s\n",
+      w.rows, w.columns, tokens, int(epilogue), error, limit, worst_squares,
+      passed ? "ok" : "WRONG");
 }
 
 // Skinny GEMM of routed experts: gate_up gathers the tokens, down reads the slots. One expert has
@@ -340,10 +420,16 @@ void check_all() {
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
       for (const int tokens : {1, 9, 16, 17, 32, 64, 100, 200, 520}) {
-        for (const Kernel kernel :
-             {Kernel::wgmma, Kernel::skinny, Kernel::prefill, Kernel::prefill_fp8}) {
+        for (const Kernel kernel : {Kernel::wgmma, Kernel::skinny, Kernel::prefill,
+                                    Kernel::prefill_fp8, Kernel::chain_fp8}) {
           if (kernel == Kernel::skinny && tokens > kSkinnyDenseTokens) continue;
-          if (kernel >= Kernel::prefill && tokens <= 128) continue;
+          if (kernel == Kernel::chain_fp8 &&
+              (format != WeightFormat::fp8 || tokens > 128 || columns % 64 || rows % 128)) {
+            continue;
+          }
+          if ((kernel == Kernel::prefill || kernel == Kernel::prefill_fp8) && tokens <= 128) {
+            continue;
+          }
           if (kernel == Kernel::prefill_fp8 &&
               (format != WeightFormat::fp8 || columns < 1024 || columns % 128)) {
             continue;
@@ -351,6 +437,10 @@ void check_all() {
           check_case(kernel, linear, w, name, tokens, Epilogue::store);
           check_case(kernel, linear, w, name, tokens, Epilogue::add);
           check_case(kernel, linear, pairs, name, tokens, Epilogue::gate);
+          if (kernel == Kernel::chain_fp8 && rows % 128 == 0) {
+            check_fp8_results(linear, w, tokens, Epilogue::add);
+            check_fp8_results(linear, pairs, tokens, Epilogue::gate);
+          }
         }
       }
     }
@@ -393,7 +483,7 @@ void time_all(const std::string& only_format, int only_tokens) {
     Weights gate_up(format, kLayers, 28672, 4096, true), down(format, kLayers, 4096, 14336, false);
     DeviceBuffer<uint16_t> x(size_t(8192) * 14336), activated(size_t(8192) * 14336);
     DeviceBuffer<float> rows(size_t(8192) * 6144), norm(4096), squares(size_t(128) * 32);
-    DeviceBuffer<uint16_t> normed(size_t(128) * 4096);
+    DeviceBuffer<uint16_t> normed(size_t(128) * 4096), quantized(size_t(128) * 4096);
     fill_normal(nullptr, norm.data(), norm.size(), 7, 0.1f, 1.0f);
     fill_normal(nullptr, x.data(), x.size(), 77, 1.0f);
     rows.fill_bytes(0);
@@ -436,7 +526,7 @@ void time_all(const std::string& only_format, int only_tokens) {
       print("layer", s, bytes, count);
       if (tokens > Linear::kMaxChainedTokens) continue;
       // The chain of a layer, with folded norms.
-      const auto chained = [&](int layer) {
+      const auto chained = [&](int layer, bool fp8) {
         std::vector<LinearArgs> ops;
         for (const Case& c : {cases[1], cases[2], cases[3], cases[0]}) {
           LinearArgs args;
@@ -445,6 +535,9 @@ void time_all(const std::string& only_format, int only_tokens) {
           args.x = c.w == &out ? x.data() : c.w == &down ? activated.data() : normed.data();
           args.rows = c.w == &qkv ? rows.data() + size_t(tokens) * 4096 : rows.data();
           args.stride = c.w->rows, args.out = activated.data();
+          args.fp8_tokens = fp8, args.fp8_out = fp8 && c.w != &qkv;
+          args.fp8_group = c.w == &down ? 64 : 128;
+          if (fp8 && c.w == &out) args.quantized_x = reinterpret_cast<uint8_t*>(quantized.data());
           if (c.epilogue == Epilogue::add) {
             args.next_norm = norm.data(), args.next_squares = squares.data();
             args.out = normed.data();
@@ -456,10 +549,13 @@ void time_all(const std::string& only_format, int only_tokens) {
         }
         linear.launch(nullptr, ops, Linear::tile_tokens(tokens));
       };
-      const double chain = timer.median(9, [&] {
-        for (int l = 0; l < kLayers; ++l) chained(l);
-      }) / kLayers;
-      print("chain", chain, bytes, count);
+      for (const bool fp8 : {false, true}) {
+        if (fp8 && format != WeightFormat::fp8) continue;
+        const double chain = timer.median(9, [&] {
+          for (int l = 0; l < kLayers; ++l) chained(l, fp8);
+        }) / kLayers;
+        print(fp8 ? "in E4M3" : "chain", chain, bytes, count);
+      }
     }
   }
 }

@@ -98,12 +98,27 @@ __device__ inline void wgmma_bf16_rs(float (&d)[kColumns / 2], const uint32_t (&
 #undef RIDGE_A
 }
 
-// E4M3 with N of 256, A in registers. Each register holds four consecutive k: 4 t .. 4 t + 3, and
-// 16 more in a[2], a[3].
-__device__ inline void wgmma_e4m3_rs_n256(float (&d)[128], const uint32_t (&a)[4],
-                                          uint64_t b_descriptor, bool add) {
-  RIDGE_WGMMA("n256k32.f32.e4m3.e4m3", 128, "+f", "{%128, %129, %130, %131}", "%132", "%133",
-              ", 1, 1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
+// E4M3, A in registers. Each register holds four consecutive k: 4 t .. 4 t + 3, and 16 more in
+// a[2], a[3].
+template <int kColumns>
+__device__ inline void wgmma_e4m3_rs(float (&d)[kColumns / 2], const uint32_t (&a)[4],
+                                     uint64_t b_descriptor, bool add) {
+#define RIDGE_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+  if constexpr (kColumns == 32) {
+    RIDGE_WGMMA("n32k32.f32.e4m3.e4m3", 16, "+f", "{%16, %17, %18, %19}", "%20", "%21", ", 1, 1",
+                RIDGE_A);
+  } else if constexpr (kColumns == 64) {
+    RIDGE_WGMMA("n64k32.f32.e4m3.e4m3", 32, "+f", "{%32, %33, %34, %35}", "%36", "%37", ", 1, 1",
+                RIDGE_A);
+  } else if constexpr (kColumns == 128) {
+    RIDGE_WGMMA("n128k32.f32.e4m3.e4m3", 64, "+f", "{%64, %65, %66, %67}", "%68", "%69", ", 1, 1",
+                RIDGE_A);
+  } else {
+    static_assert(kColumns == 256);
+    RIDGE_WGMMA("n256k32.f32.e4m3.e4m3", 128, "+f", "{%128, %129, %130, %131}", "%132", "%133",
+                ", 1, 1", RIDGE_A);
+  }
+#undef RIDGE_A
 }
 
 // bf16 with A in shared memory.

@@ -34,6 +34,7 @@ class Attention final : public StepAttention {
 
   void plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences,
             const int* pages) override;
+  bool can_write_fp8() const override { return prefill_.empty(); }
   // Of sequences with several rows: decode attention does the others' itself.
   bool needs_rope() const override { return rope_count_ > 0; }
   void rope_and_append(cudaStream_t stream, const AttentionArgs& args) override;

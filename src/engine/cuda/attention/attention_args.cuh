@@ -35,6 +35,9 @@ struct AttentionArgs {
   uint16_t* out;     // bf16 at wide_at(head * head_dim + d, token, out_tokens)
   int out_tokens;    // a multiple of 8
   const float* sinks = nullptr;  // [heads]: a logit that joins the softmax without a value
+  // `out` is E4M3 at fp8_group_at() instead, with a scale for min(128, head_dim) columns. Only
+  // where the plan can_write_fp8().
+  bool fp8_out = false;
 };
 
 // Division by a constant of the launch: n / by for n < 2^32 / by, by one multiplication.

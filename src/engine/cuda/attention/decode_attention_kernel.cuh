@@ -24,6 +24,7 @@
 
 #include "base/ptx/memory_order.cuh"
 #include "engine/cuda/attention/decode_attention_producer.cuh"
+#include "engine/cuda/elementwise/fp8_tokens.cuh"
 
 namespace ridge::cuda {
 
@@ -124,7 +125,8 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
   __device__ void write(const DecodeItem& item, int column, int d, float4 out, float max,
                         float sum) const {
     const int packed = item.column + column, group = launch.group.by;
-    if (packed >= item.rows * group) return;
+    const bool valid = packed < item.rows * group;
+    if (!valid && !launch.args.fp8_out) return;
     const int token = launch.group.quotient(packed), head = packed - token * group;
     if (launch.args.sinks) {
       constexpr float kExponent = kFormat == KvFormat::bf16 ? 0 : kF16Exponent;  // of the weights
@@ -132,10 +134,28 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
       sum += exp2f(fminf(sink - max + kExponent, 120.0f));
     }
     const float inverse = 1 / sum;
+    out = {out.x * inverse, out.y * inverse, out.z * inverse, out.w * inverse};
+    const int to_column = (item.kv_head * group + head) * kHeadDim + d, to_row = item.row + token;
+    if (launch.args.fp8_out) return write_fp8(to_column, to_row, out, valid);
     *reinterpret_cast<uint2*>(launch.args.out +
-                              wide_at((item.kv_head * group + head) * kHeadDim + d,
-                                      item.row + token, launch.args.out_tokens)) = {
-        pack_bf16(out.x * inverse, out.y * inverse), pack_bf16(out.z * inverse, out.w * inverse)};
+                              wide_at(to_column, to_row, launch.args.out_tokens)) = {
+        pack_bf16(out.x, out.y), pack_bf16(out.z, out.w)};
+  }
+
+  // The same in E4M3. The lanes of a head, at most a warp, share a scale.
+  __device__ void write_fp8(int column, int row, const float4& out, bool valid) const {
+    float most = fmaxf(fmaxf(fabsf(out.x), fabsf(out.y)), fmaxf(fabsf(out.z), fabsf(out.w)));
+#pragma unroll
+    for (int i = 1; i < (kQuads < 32 ? kQuads : 32); i *= 2) {
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, i));
+    }
+    const Quantization quantized = quantization<KvFormat::fp8>(most);
+    uint8_t* const to = reinterpret_cast<uint8_t*>(launch.args.out);
+    const int tokens = launch.args.out_tokens;
+    store_fp8_quad(to, column, row, tokens, out, quantized.factor, valid);
+    if (valid && column % 64 == 0) {
+      *reinterpret_cast<float*>(to + fp8_group_scale_at(column, row, tokens)) = quantized.scale;
+    }
   }
 
   // Four outputs of a column with the maximum and the sum of their softmax.

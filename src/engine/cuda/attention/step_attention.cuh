@@ -26,6 +26,8 @@ class StepAttention {
   // Adds the work lists to the step's inputs. `pages`: page numbers of the sequences, on the host.
   virtual void plan(StepInputs& inputs, const std::vector<AttentionSequence>& sequences,
                     const int* pages) = 0;
+  // Whether launch() can write its outputs in E4M3 (AttentionArgs::fp8_out).
+  virtual bool can_write_fp8() const { return false; }
   // q and k norm, RoPE, the append to the cache, and the pages of prefill sequences as bf16 where
   // the cache has another format. Only if needs_rope().
   virtual bool needs_rope() const = 0;

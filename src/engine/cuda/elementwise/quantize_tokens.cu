@@ -1,7 +1,7 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/hopper.cuh"
-#include "engine/cuda/attention/kv_page.cuh"
 #include "engine/cuda/device.cuh"
+#include "engine/cuda/elementwise/fp8_tokens.cuh"
 #include "engine/cuda/elementwise/quantize_tokens.cuh"
 
 namespace ridge::cuda {
@@ -11,13 +11,6 @@ constexpr int kThreads = 512;
 
 #ifdef RIDGE_HOPPER
 constexpr int kWarps = kThreads / 32;
-
-// Largest magnitude of two bf16 in each half, as bits: they order like the values.
-__device__ uint32_t magnitudes(uint4 v) {
-  constexpr uint32_t kNoSign = 0x7fff7fffu;
-  return max_u16x2(max_u16x2(v.x & kNoSign, v.y & kNoSign),
-                   max_u16x2(v.z & kNoSign, v.w & kNoSign));
-}
 #endif
 
 // One block for the 8 tokens of a core matrix. Lane l has token l % 8 and 16 of 64 columns. The
@@ -49,17 +42,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int w = 0; w < kWarps; ++w) magnitude = max(magnitude, largest[w][token]);
   const Quantization quantized = quantization<KvFormat::fp8>(bf16_value(uint16_t(magnitude)));
   if (warp == 0 && lane < 8) a.scale[blockIdx.x * 8 + lane] = quantized.scale;
-  const auto pair = [&](uint32_t bits) {
-    return quantize_pair<KvFormat::fp8>(bf16_value(uint16_t(bits)) * quantized.factor,
-                                        bf16_value(uint16_t(bits >> 16)) * quantized.factor);
-  };
 #pragma unroll 4
   for (int step = warp; step < a.columns / 64; step += kWarps) {
-    const uint4 low = load(step, 0), high = load(step, 1);
     *reinterpret_cast<uint4*>(
-        a.out + fp8_at(step * 64 + lane / 8 * 16, int(blockIdx.x) * 8 + token, a.padded)) = {
-        pair(low.x) | pair(high.x) << 16, pair(low.y) | pair(high.y) << 16,
-        pair(low.z) | pair(high.z) << 16, pair(low.w) | pair(high.w) << 16};
+        a.out + fp8_at(step * 64 + lane / 8 * 16, int(blockIdx.x) * 8 + token, a.padded)) =
+        quantize_16(load(step, 0), load(step, 1), quantized.factor);
   }
 #endif
 }

@@ -9,6 +9,8 @@ namespace ridge::cuda {
 
 template <WeightFormat kFormat>
 void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain);
+void launch_linear_fp8_tokens(cudaStream_t stream, int grid, int tile_tokens,
+                              const GemmChain& chain);
 
 namespace {
 
@@ -70,8 +72,10 @@ int Linear::padded(int tokens) {
 }
 
 void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int tile_tokens) {
+  const bool fp8_tokens = ops[0].fp8_tokens;
   GemmChain chain = {};
   chain.count = count;
+  chain.quantizes = ops[0].quantized_x != nullptr;
   chain.grid_barrier = grid_barrier_.data();
   chain.barrier_base = barrier_base_;
   for (int i = 0; i < count; ++i) {
@@ -81,7 +85,7 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
     args.k_steps = (columns + kStepColumns - 1) / kStepColumns;
     args.weights = weight_map(format_, args.tiles, args.matrix, args.matrices, kTileBlocks,
-                              box_steps(format_, tile_tokens) * kStepColumns);
+                              box_steps(format_, tile_tokens, fp8_tokens) * kStepColumns);
     args.partials = partials_.data();
     args.ready = ready_.data();
     args.epoch = ++epoch_;
@@ -90,8 +94,9 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
   if (count == 1 && has_prefill_gemm(chain.ops[0], tile_tokens)) {
     return prefill_gemm(stream, format_, sms_, chain.ops[0]);
   }
-  launch_of(format_)(stream, sms_, tile_tokens, chain);
-  barrier_base_ += unsigned(sms_ * (chain.count - 1));
+  const Launch launch = fp8_tokens ? launch_linear_fp8_tokens : launch_of(format_);
+  launch(stream, sms_, tile_tokens, chain);
+  barrier_base_ += unsigned(sms_ * (chain.count - 1 + chain.quantizes));
 }
 
 }  // namespace ridge::cuda

@@ -9,6 +9,12 @@
 //              and the first four finish a quarter of the tokens each
 // No float atomics: repeated launches give the same bits.
 //
+// With weights in fp8, a chain may multiply activations in E4M3, at twice the rate and with half of
+// their bytes. Each 128 columns of a token have a scale, or 64 where a tile of gate and up gives
+// 64; the epilogue that writes them computes it. The sums of these columns are scaled and added up
+// in f32. A scale for the whole token would save that, but a block knows the columns of its tile
+// only.
+//
 // Between the GEMMs of a chain stands a grid barrier. The weights of the next GEMM are loaded
 // meanwhile. linear_kernel.cuh draws the warps and their barriers.
 #pragma once
@@ -38,7 +44,13 @@ struct LinearArgs {
   int matrices = 1;             // experts: number of matrices from `matrix` on
   int row_count = 0;            // rows of W; the tiles beyond are padding
   const uint16_t* x = nullptr;  // bf16 at wide_at(column, token, padded)
-  int tokens = 0, padded = 0;   // padded: a multiple of the token tile
+  // Activations in E4M3 (all GEMMs of a launch alike): x is at fp8_group_at() instead. In the first
+  // GEMM of a launch it may be bf16 nevertheless; the launch then begins by quantizing it to
+  // quantized_x, in groups of 64 columns.
+  bool fp8_tokens = false;
+  int fp8_group = 128;  // columns of x with a common scale: 64 or 128
+  uint8_t* quantized_x = nullptr;
+  int tokens = 0, padded = 0;  // padded: a multiple of the token tile
 
   // Grouped GEMM of experts: each token tile has a matrix of its own. Null: one matrix for all.
   const int* tile_count = nullptr;   // number of token tiles, in device memory
@@ -58,6 +70,7 @@ struct LinearArgs {
   float* rows = nullptr;        // [token][stride]
   int stride = 0;
   uint16_t* out = nullptr;  // Epilogue::gate: wide_at(row, token, padded)
+  bool fp8_out = false;     // or at fp8_group_at(); only with fp8_tokens
   // Epilogue::add, for the RMSNorm that follows: out = sum * next_norm, and its sums of squares.
   // Null: neither.
   const float* next_norm = nullptr;
@@ -78,6 +91,7 @@ struct GemmChain {
   int count;
   unsigned* grid_barrier;  // counts arrivals, never reset
   unsigned barrier_base;   // its value before the launch
+  int quantizes;  // 1 if a grid barrier precedes the first GEMM, whose x is quantized; or 0
 };
 
 class Linear {

@@ -8,6 +8,7 @@
 
 #include "base/ptx/memory_order.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/elementwise/fp8_tokens.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/gemm/linear_scheduler.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
@@ -140,7 +141,7 @@ __device__ inline void prefetch_residual(const LinearArgs& args, const TileCoord
 
 // The epilogue of one warp: 16 rows x kCount tokens of a tile, from token `offset` of the tile on.
 // load() issues the loads of its operands, run() computes and stores.
-template <WeightFormat kFormat, int kTokens, int kCount = kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens, int kCount = kTokens>
 struct TileEpilogue {
   static constexpr int kStep =
       kCount < kStagingTokens ? kCount : kStagingTokens;  // tokens per pass
@@ -149,13 +150,13 @@ struct TileEpilogue {
   static constexpr bool kHoldsResidual = kCount <= 64;
   static constexpr int kHeld = (kHoldsResidual ? kCount : kStep) / 8;
   const LinearArgs& args;
-  LinearShared<kFormat, kTokens>& shared;
+  LinearShared<kFormat, kTokens, kFp8Tokens>& shared;
   int warp, lane, row_tile, block, first, offset;  // first: token of the step the tile begins at
   float scale[2] = {1, 1}, bias[2] = {0, 0};       // of the lane's rows l / 4 and l / 4 + 8
   float4 norm = {}, residual[kHeld];
 
-  __device__ TileEpilogue(const LinearArgs& a, LinearShared<kFormat, kTokens>& s, int warp_index,
-                          int lane_index, int first_token = 0)
+  __device__ TileEpilogue(const LinearArgs& a, LinearShared<kFormat, kTokens, kFp8Tokens>& s,
+                          int warp_index, int lane_index, int first_token = 0)
       : args(a), shared(s), warp(warp_index), lane(lane_index), offset(first_token) {}
 
   __device__ void load(const TileCoord& tile) {
@@ -178,19 +179,27 @@ struct TileEpilogue {
   }
 
   __device__ void run(float* d) {
-    if (in_matrix() && args.epilogue == Epilogue::gate) return store_gated(d);
-      // 32 tokens at a time by the same code: it runs once per tile, and fetching cold instructions
-      // costs more than shifting the sums.
+    if (args.epilogue == Epilogue::gate) {
+      if (kFp8Tokens && args.fp8_out) return store_gated_fp8(d);
+      if (in_matrix()) store_gated(d);
+      return;
+    }
+    // 32 tokens at a time by the same code: it runs once per tile, and fetching cold instructions
+    // costs more than shifting the sums.
 #pragma unroll 1
     for (int from = 0; from < kCount && in_matrix(); from += kStep) {
       store_rows(d, offset + from);
-#pragma unroll
-      for (int i = 0; i + kStep / 2 < kCount / 2; ++i) d[i] = d[i + kStep / 2];
+      rotate(d);
       if (!kHoldsResidual) continue;
 #pragma unroll
       for (int i = 0; i + kStep / 8 < kHeld; ++i) residual[i] = residual[i + kStep / 8];
     }
-    if (kChained<kTokens> && args.next_norm) store_squares();
+    if (kChained<kTokens> && args.next_norm) {
+      ptx::bar_sync<1>(kMathThreads);
+      store_squares();
+      if (kFp8Tokens && args.fp8_out) store_normed_fp8(d);
+      ptx::bar_sync<1>(kMathThreads);
+    }
   }
 
  private:
@@ -218,27 +227,115 @@ struct TileEpilogue {
   }
   __device__ float softcap(float y) const { return args.softcap * tanhf(y / args.softcap); }
 
-  // Gate and up: a lane has row l / 4 of both.
+  // The sums of the next kStep tokens to the front. What the front holds now goes to the end where
+  // it is still needed.
+  __device__ void rotate(float* d) const {
+    constexpr int kPass = kStep / 2, kAll = kCount / 2;
+    if constexpr (kPass == kAll) return;
+    float done[kPass];
+#pragma unroll
+    for (int i = 0; i < kPass; ++i) done[i] = d[i];
+#pragma unroll
+    for (int i = 0; i + kPass < kAll; ++i) d[i] = d[i + kPass];
+    if constexpr (kFp8Tokens) {
+#pragma unroll
+      for (int i = 0; i < kPass; ++i) d[kAll - kPass + i] = done[i];
+    }
+  }
+
+  // Gate and up: a lane has row l / 4 of both. Returns the bf16 results of two adjacent rows,
+  // l % 4 * 2 and the next, for token l / 4 of the j-th eight.
+  __device__ uint32_t gated_pair(const float* d, int j) const {
+    const float2 s = token_scale(offset / 8 + j);
+    uint32_t pair =
+        pack_bf16(gate_times_up(args.activation, d[4 * j] * scale[0] * s.x + bias[0],
+                                d[4 * j + 2] * scale[1] * s.x + bias[1]),
+                  gate_times_up(args.activation, d[4 * j + 1] * scale[0] * s.y + bias[0],
+                                d[4 * j + 3] * scale[1] * s.y + bias[1]));
+    ptx::movmatrix_trans(pair);
+    return pair;
+  }
   __device__ void store_gated(const float* d) const {
 #pragma unroll
     for (int j = 0; j < kCount / 8; ++j) {
-      const float2 s = token_scale(offset / 8 + j);
-      uint32_t pair =
-          pack_bf16(gate_times_up(args.activation, d[4 * j] * scale[0] * s.x + bias[0],
-                                  d[4 * j + 2] * scale[1] * s.x + bias[1]),
-                    gate_times_up(args.activation, d[4 * j + 1] * scale[0] * s.y + bias[0],
-                                  d[4 * j + 3] * scale[1] * s.y + bias[1]));
-      // Transposes rows x tokens: a lane then has two adjacent rows of one token.
-      ptx::movmatrix_trans(pair);
       uint16_t* to = args.out + wide_at(block * 8 + lane % 4 * 2, first + offset + j * 8 + lane / 4,
                                         args.padded);
-      *reinterpret_cast<uint32_t*>(to) = pair;
+      *reinterpret_cast<uint32_t*>(to) = gated_pair(d, j);
+    }
+  }
+
+  // The same in E4M3: the tile's 64 results of a token have a common scale. The bytes go through
+  // shared memory, since the 16 columns of a core matrix come from two warps.
+  __device__ void store_gated_fp8(const float* d) const {
+    uint32_t pairs[kCount / 8];
+#pragma unroll
+    for (int j = 0; j < kCount / 8; ++j) {
+      pairs[j] = gated_pair(d, j);
+      uint32_t most = pairs[j] & 0x7fff7fffu;
+      most = max_u16x2(most, __shfl_xor_sync(0xffffffffu, most, 1));
+      most = max_u16x2(most, __shfl_xor_sync(0xffffffffu, most, 2));
+      if (lane % 4 == 0) {
+        shared.largest[warp][offset + j * 8 + lane / 4] =
+            bf16_value(uint16_t(max(most & 0xffffu, most >> 16)));
+      }
+    }
+    ptx::bar_sync<1>(kMathThreads);
+    compute_factors<1>();
+    ptx::bar_sync<1>(kMathThreads);
+    uint8_t* const staging = reinterpret_cast<uint8_t*>(shared.staging);
+#pragma unroll
+    for (int j = 0; j < kCount / 8; ++j) {
+      const float factor = shared.factor[offset + j * 8 + lane / 4];
+      *reinterpret_cast<uint16_t*>(
+          staging + fp8_group_at(warp * 8 + lane % 4 * 2, j * 8 + lane / 4, kCount)) =
+          static_cast<uint16_t>(
+              quantize_pair<KvFormat::fp8>(bf16_value(uint16_t(pairs[j])) * factor,
+                                           bf16_value(uint16_t(pairs[j] >> 16)) * factor));
+    }
+    ptx::bar_sync<1>(kMathThreads);
+    uint8_t* const to = fp8_out() + fp8_group_at(row_tile * kStepColumns, offset, kTokens);
+    for (int i = thread(); i < kCount * kStepColumns / 16; i += kMathThreads) {
+      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(staging)[i];
+    }
+  }
+
+  __device__ int thread() const { return warp * 32 + lane; }
+  __device__ uint8_t* fp8_out() const { return reinterpret_cast<uint8_t*>(args.out); }
+
+  // From the largest magnitudes of the warps: the scale of each token's results in this tile, which
+  // are kSteps times 64 columns, and the factor that converts them to E4M3.
+  template <int kSteps>
+  __device__ void compute_factors() const {
+    for (int t = offset + thread(); t < offset + kCount; t += kMathThreads) {
+      float most = 0;
+#pragma unroll
+      for (int w = 0; w < kTileBlocks; ++w) most = fmaxf(most, shared.largest[w][t]);
+      const Quantization quantized = quantization<KvFormat::fp8>(most);
+      shared.factor[t] = quantized.factor;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int column = (row_tile * kSteps + i) * kStepColumns;
+        *reinterpret_cast<float*>(fp8_out() + fp8_group_scale_at(column, t, kTokens)) =
+            quantized.scale;
+      }
+    }
+  }
+
+  // The next GEMM's input in E4M3. d holds it, four rows of every eighth token.
+  __device__ void store_normed_fp8(const float* d) const {
+    compute_factors<2>();
+    ptx::bar_sync<1>(kMathThreads);
+#pragma unroll
+    for (int i = 0; i < kCount / 8; ++i) {
+      const int t = offset + i * 8 + lane / 4;
+      store_fp8_quad(fp8_out(), first_of_4_rows(), t, kTokens,
+                     {d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]}, shared.factor[t], true);
     }
   }
 
   // kStep tokens from `from` on, transposed through shared memory: the 16 rows of a token are 64
   // contiguous bytes of a store.
-  __device__ void store_rows(const float* d, int from) {
+  __device__ void store_rows(float* d, int from) {
     float* staging = shared.staging[warp];
     const int row = first_of_4_rows();
     __syncwarp();
@@ -260,7 +357,7 @@ struct TileEpilogue {
       float* to = args.rows + size_t(token) * args.stride + row;
       const float4 y = *reinterpret_cast<const float4*>(staged), r = residual[i];
       float4 sum = {r.x + y.x, r.y + y.y, r.z + y.z, r.w + y.w};
-      if (kChained<kTokens> && args.next_norm) store_normed(sum, in_tile, row);
+      if (kChained<kTokens> && args.next_norm) store_normed(sum, in_tile, row, d + 4 * i);
       if (token >= args.tokens) continue;
       if (args.softcap > 0) sum = {softcap(sum.x), softcap(sum.y), softcap(sum.z), softcap(sum.w)};
       if (has_4_rows()) {
@@ -277,27 +374,36 @@ struct TileEpilogue {
   }
 
   // Folded norm of the next GEMM: its input without the scale, and this warp's sums of squares.
-  // Hidden sizes are multiples of 4, so all four rows of a lane exist.
-  __device__ void store_normed(float4 r, int in_tile, int row) const {
+  // Hidden sizes are multiples of 4, so all four rows of a lane exist. For E4M3 the input is kept
+  // in `kept` until the largest of the tile is known.
+  __device__ void store_normed(float4 r, int in_tile, int row, float* kept) const {
     float squares = r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
     squares += __shfl_xor_sync(0xffffffffu, squares, 1);
     squares += __shfl_xor_sync(0xffffffffu, squares, 2);
     if (lane % 4 == 0) shared.squares[warp][in_tile] = squares;
+    if (kFp8Tokens && args.fp8_out) {
+      kept[0] = r.x * norm.x, kept[1] = r.y * norm.y;
+      kept[2] = r.z * norm.z, kept[3] = r.w * norm.w;
+      float most =
+          fmaxf(fmaxf(fabsf(kept[0]), fabsf(kept[1])), fmaxf(fabsf(kept[2]), fabsf(kept[3])));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+      if (lane % 4 == 0) shared.largest[warp][in_tile] = most;
+      return;
+    }
     *reinterpret_cast<uint2*>(args.out + wide_at(row, first + in_tile, args.padded)) = {
         pack_bf16(r.x * norm.x, r.y * norm.y), pack_bf16(r.z * norm.z, r.w * norm.w)};
   }
 
   // Sums of squares of the tile's 128 rows, over the warps.
   __device__ void store_squares() const {
-    ptx::bar_sync<1>(kMathThreads);
-    for (int t = offset + warp * 32 + lane; t < offset + kCount; t += kMathThreads) {
+    for (int t = offset + thread(); t < offset + kCount; t += kMathThreads) {
       float sum = 0;
       for (int w = 0; w < kTileBlocks; ++w) {
         if (row_tile * kTileBlocks + w < args.tiles.blocks) sum += shared.squares[w][t];
       }
       args.next_squares[row_tile * kTokens + t] = sum;
     }
-    ptx::bar_sync<1>(kMathThreads);
   }
 };
 

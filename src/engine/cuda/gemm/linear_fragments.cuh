@@ -28,4 +28,18 @@ __device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block,
   }
 }
 
+// Raw E4M3 of a warp's 16 rows x 32 kChunks columns as A of wgmma with k of 32. A word of a tile
+// has two columns of row g, then the same of row g + 8; an operand has four of one row. So the
+// columns of each 16 lie in the order of fp8_column(), and the activations do too.
+template <int kChunks>
+__device__ inline void load_fp8_fragments(uint32_t (&a)[kChunks][4], const uint8_t* block,
+                                          int lane) {
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const uint4 w = reinterpret_cast<const uint4*>(block + c * 512)[lane];
+    a[c][0] = __byte_perm(w.x, w.y, 0x5410), a[c][1] = __byte_perm(w.x, w.y, 0x7632);
+    a[c][2] = __byte_perm(w.z, w.w, 0x5410), a[c][3] = __byte_perm(w.z, w.w, 0x7632);
+  }
+}
+
 }  // namespace ridge::cuda

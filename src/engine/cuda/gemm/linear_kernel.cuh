@@ -1,7 +1,8 @@
 // The kernel of linear.cuh: y[rows x tokens] = W[rows x K] x[K x tokens], tiles of 128 x kTokens,
 // persistent, one block per SM.
 //
-//   warps 0-7    math: two warpgroups, 64 rows each, 16 per warp. Main loop and epilogue
+//   warps 0-7    math: two warpgroups, 64 rows each, 16 per warp. Main loop and epilogue. Before
+//                them, where a chain in E4M3 begins with activations in bf16, their quantization
 //   warp 8       one thread issues the weight loads (tensor copies)
 //   warp 9       one thread issues the token loads (bulk copies), and waits for the grid barrier
 //   warp 10      chains: the folded norm's scale of each token
@@ -13,8 +14,10 @@
 //                                  they are in registers, tokens when the wgmma that reads them is
 //                                  over
 //   scaled                         warp 10 -> math: the scales are in shared memory
-//   named barrier 1                the math warps: before the grid barrier, around `squares`
-//   grid barrier (global counter)  one arrival per block and GEMM of a chain. The token producer
+//   named barrier 1                the math warps: before the grid barrier, around `squares`,
+//                                  `largest` and `factor`
+//   grid barrier (global counter)  one arrival per block and GEMM of a chain, and one for the
+//                                  quantization before it. The token producer
 //                                  waits for it and sets barriers_passed, which warp 10 and the
 //                                  thread that arrives for the block poll
 //   ready[block][warp] (global)    partial sums, linear_epilogue.cuh
@@ -34,14 +37,15 @@ namespace ridge::cuda {
 #ifdef RIDGE_HOPPER
 
 // One warp: the scales of the folded norm, from the sums of squares that the previous GEMM left.
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 __device__ inline void compute_token_scales(const GemmChain& chain,
-                                            LinearShared<kFormat, kTokens>& shared, int lane) {
+                                            LinearShared<kFormat, kTokens, kFp8Tokens>& shared,
+                                            int lane) {
   ptx::griddepcontrol_wait();
   for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
     if (!args.squares) continue;
-    wait_grid_barriers(shared, op);
+    wait_grid_barriers(shared, op + chain.quantizes);
     // The loads of all lanes are in flight together: latency is long while weights stream in.
     float sum[kTokens / 32] = {};
 #pragma unroll(1024 / kTokens)
@@ -61,14 +65,17 @@ __device__ inline void compute_token_scales(const GemmChain& chain,
 }
 
 // One math warp.
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 struct LinearMath {
-  using Stage = LinearStage<kFormat, kTokens>;
+  using Stage = LinearStage<kFormat, kTokens, kFp8Tokens>;
   using Fragments = uint32_t[4][4];
   using Sums = float[kTokens / 2];
+  // Activations in E4M3: sums of a group of columns that are held at a time. More registers would
+  // spill.
+  static constexpr int kParts = kTokens <= 64 ? 2 : 1;
 
   const GemmChain& chain;
-  LinearShared<kFormat, kTokens>& shared;
+  LinearShared<kFormat, kTokens, kFp8Tokens>& shared;
   const int warp, lane, thread = warp * 32 + lane;
   PipelineState weights = {}, tokens = {};
   uint32_t scaled_parity = 0;
@@ -76,6 +83,9 @@ struct LinearMath {
 
   __device__ __forceinline__ void run() {
     ptx::griddepcontrol_wait();
+    if constexpr (kFp8Tokens) {
+      if (chain.quantizes) quantize_tokens();
+    }
 #pragma unroll 1
     for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
       const LinearArgs& args = chain.ops[op];
@@ -90,18 +100,60 @@ struct LinearMath {
           prefetch_residual<kTokens>(args, tile, thread);
         }
         Sums d;
-        main_loop(segment, d);
+        main_loop(args, segment, d);
         finish(scheduler, segment, tile, d);
       }
       if (!scaled) wait_scales();  // this block had no tile to finish
-      if (op + 1 < gemm_count<kTokens>(chain)) arrive_grid_barrier(op);
+      if (op + 1 < gemm_count<kTokens>(chain)) arrive_grid_barrier(op + chain.quantizes);
     }
   }
 
+  // The first GEMM's x from bf16 to E4M3, one warp for 8 tokens x 64 columns: a lane has 16 columns
+  // of a token.
+  __device__ __forceinline__ void quantize_tokens() {
+    const LinearArgs& args = chain.ops[0];
+    constexpr int kEights = kTokens / 8;
+    for (int item = blockIdx.x * kTileBlocks + warp; item < args.k_steps * kEights;
+         item += gridDim.x * kTileBlocks) {
+      const int column = item / kEights * kStepColumns + lane / 8 * 16;
+      const int token = item % kEights * 8 + lane % 8;
+      const auto load = [&](int k) {
+        return __ldcg(reinterpret_cast<const uint4*>(args.x + wide_at(k, token, kTokens)));
+      };
+      const uint4 low = load(column), high = load(column + 8);
+      uint32_t largest = max_u16x2(magnitudes(low), magnitudes(high));
+      largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 8));
+      largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 16));
+      const Quantization quantized =
+          quantization<KvFormat::fp8>(bf16_value(uint16_t(max(largest & 0xffffu, largest >> 16))));
+      *reinterpret_cast<uint4*>(args.quantized_x + fp8_group_at(column, token, kTokens)) =
+          quantize_16(low, high, quantized.factor);
+      if (lane < 8) {
+        *reinterpret_cast<float*>(args.quantized_x + fp8_group_scale_at(column, token, kTokens)) =
+            quantized.scale;
+      }
+    }
+    arrive_grid_barrier(0);
+  }
+
   // d = W x over the segment's K.
-  __device__ __forceinline__ void main_loop(const Segment& segment, Sums& d) {
+  __device__ __forceinline__ void main_loop(const LinearArgs& args, const Segment& segment,
+                                            Sums& d) {
 #pragma unroll
     for (float& each : d) each = 0;
+    if constexpr (kFp8Tokens) {
+      Sums parts[kParts] = {};
+      if (args.fp8_group == kStepColumns) {
+        for (int k = segment.begin; k < segment.end; k += Stage::kSteps) {
+          multiply_fp8_stage<1>(parts, d);
+        }
+      } else {
+        for (int k = segment.begin; k < segment.end; k += Stage::kSteps) {
+          multiply_fp8_stage<2>(parts, d);
+        }
+      }
+      return;
+    }
     int previous = -1;  // token slot whose wgmma may still be in flight
     // The fragments of a step are loaded while the wgmma of the previous one run, into `even` and
     // `odd` alternately.
@@ -152,6 +204,56 @@ struct LinearMath {
     tokens.advance(Stage::kTokenSlots);
   }
 
+  // Activations in E4M3, a stage of K. The columns of a scale have sums of their own, which are
+  // added to d with the scales of the tokens. kGroupSteps: steps of K with a common scale.
+  template <int kGroupSteps>
+  __device__ __forceinline__ void multiply_fp8_stage(Sums (&parts)[kParts], Sums& d) {
+    constexpr int kSteps = Stage::kSteps, kGroups = kSteps / kGroupSteps;
+    constexpr int kHeld = min_of(kGroups, kParts);
+    static_assert(kSteps == Stage::kBoxSteps);
+    ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
+    uint32_t a[kSteps * 2][4];
+    load_fp8_fragments(a, shared.weights[weights.stage] + warp * kSteps * Stage::kBlockBytes, lane);
+    // In registers before the wgmma are fenced and the stage is released.
+#pragma unroll
+    for (int i = 0; i < kSteps * 8; ++i) asm volatile("" : "+r"(a[i / 4][i % 4]));
+    const uint8_t* const x = shared.tokens[tokens.stage];
+    ptx::mbarrier_wait(&shared.tokens_full[tokens.stage], tokens.phase);
+    const auto multiply = [&](int group) {
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int c = 0; c < kGroupSteps * 2; ++c) {
+        const int step = group * kGroupSteps + c / 2;
+        const uint64_t columns =
+            ptx::wgmma_descriptor(x + step * Stage::kStepTokenBytes + c % 2 * 256, 128, 512);
+        ptx::wgmma_e4m3_rs<kTokens>(parts[group % kHeld], a[step * 2 + c % 2], columns, c > 0);
+      }
+      ptx::wgmma_commit();
+    };
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) multiply(i);
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      i + kHeld <= kGroups ? ptx::wgmma_wait<kHeld - 1>() : ptx::wgmma_wait<0>();
+      const float* const scale = reinterpret_cast<const float*>(
+          x + i * kGroupSteps * Stage::kStepTokenBytes + kTokens * kStepColumns);
+      const Sums& part = parts[i % kHeld];
+#pragma unroll
+      for (int j = 0; j < kTokens / 8; ++j) {
+        const float2 s = *reinterpret_cast<const float2*>(scale + j * 8 + lane % 4 * 2);
+        d[4 * j] += part[4 * j] * s.x, d[4 * j + 1] += part[4 * j + 1] * s.y;
+        d[4 * j + 2] += part[4 * j + 2] * s.x, d[4 * j + 3] += part[4 * j + 3] * s.y;
+      }
+      if (i + kHeld < kGroups) multiply(i + kHeld);
+    }
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[tokens.stage]);
+    weights.advance(Stage::kWeightSlots);
+    tokens.advance(Stage::kTokenSlots);
+  }
+
   // Exchanges partial sums where K is split; the block that has the whole sum runs the epilogue.
   __device__ __forceinline__ void finish(const GemmTileScheduler& scheduler, const Segment& segment,
                                          const TileCoord& tile, Sums& d) {
@@ -161,16 +263,18 @@ struct LinearMath {
       const int part = blockIdx.x % args.split_k;
       if (part >= kSlices) return;
       constexpr int kSlice = kTokens / kSlices;
-      run_epilogue(TileEpilogue<kFormat, kTokens, kSlice>(args, shared, warp, lane, part * kSlice),
+      run_epilogue(TileEpilogue<kFormat, kTokens, kFp8Tokens, kSlice>(args, shared, warp, lane,
+                                                                      part * kSlice),
                    tile, d, [&] { reduce_slice<kTokens>(args, d, thread); });
     } else if (segment.begin > 0) {
       publish_partials<kTokens>(args, d, thread);
     } else {
-      run_epilogue(TileEpilogue<kFormat, kTokens>(args, shared, warp, lane), tile, d, [&] {
-        if (segment.end < args.k_steps) {
-          reduce_partials<kTokens>(scheduler, segment.tile, d, thread);
-        }
-      });
+      run_epilogue(TileEpilogue<kFormat, kTokens, kFp8Tokens>(args, shared, warp, lane), tile, d,
+                   [&] {
+                     if (segment.end < args.k_steps) {
+                       reduce_partials<kTokens>(scheduler, segment.tile, d, thread);
+                     }
+                   });
     }
   }
 
@@ -191,12 +295,13 @@ struct LinearMath {
     scaled_parity ^= 1, scaled = true;
   }
 
-  __device__ __forceinline__ void arrive_grid_barrier(int op) {
+  // `over`: grid barriers of this launch before this one.
+  __device__ __forceinline__ void arrive_grid_barrier(int over) {
     ptx::fence_proxy_async();  // bulk copies of other SMs read these results next
     ptx::bar_sync<1>(kMathThreads);
     if (thread == 0) {
       // A block without tiles must not arrive twice before the previous barrier is over.
-      wait_grid_barriers(shared, op);
+      wait_grid_barriers(shared, over);
       grid_barrier_arrive(chain.grid_barrier);
     }
   }
@@ -204,13 +309,14 @@ struct LinearMath {
 
 #endif
 
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens = false>
 __global__ void __launch_bounds__(kLinearThreads, 1)
     linear_kernel(const __grid_constant__ GemmChain chain) {
 #ifdef RIDGE_HOPPER
-  using Stage = LinearStage<kFormat, kTokens>;
+  using Stage = LinearStage<kFormat, kTokens, kFp8Tokens>;
   extern __shared__ __align__(128) uint8_t memory[];
-  auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens>*>(memory);
+  auto& shared = *reinterpret_cast<LinearShared<kFormat, kTokens, kFp8Tokens>*>(memory);
+  static_assert(sizeof(shared) <= linear_shared_bytes<kFormat, kTokens, kFp8Tokens>());
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x < Stage::kWeightSlots) {
     ptx::mbarrier_init(&shared.weights_full[threadIdx.x], 1);
@@ -229,25 +335,23 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   ptx::griddepcontrol_launch_dependents();
   if (warp >= kTileBlocks) {
     ptx::setmaxnreg_dec<kProducerRegisters<kTokens>>();
-    if (threadIdx.x == kMathThreads) produce_weights<kFormat, kTokens>(chain, shared);
-    if (threadIdx.x == kMathThreads + 32) produce_tokens<kFormat, kTokens>(chain, shared);
-    if (kChained<kTokens> && warp == kTileBlocks + 2)
-      compute_token_scales<kFormat, kTokens>(chain, shared, lane);
+    if (threadIdx.x == kMathThreads) produce_weights(chain, shared);
+    if (threadIdx.x == kMathThreads + 32) produce_tokens(chain, shared);
+    if (kChained<kTokens> && warp == kTileBlocks + 2) compute_token_scales(chain, shared, lane);
   } else {
     ptx::setmaxnreg_inc<kMathRegisters<kTokens>>();
-    LinearMath<kFormat, kTokens>{chain, shared, warp, lane}.run();
+    LinearMath<kFormat, kTokens, kFp8Tokens>{chain, shared, warp, lane}.run();
   }
 #endif
 }
 
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens = false>
 void launch_linear(cudaStream_t stream, int grid, const GemmChain& chain) {
-  constexpr int kShared = linear_shared_bytes<kFormat, kTokens>();
+  constexpr int kShared = linear_shared_bytes<kFormat, kTokens, kFp8Tokens>();
   static_assert(kShared <= 227 * 1024);
-  [[maybe_unused]] static const bool ready =
-      allow_shared_memory(linear_kernel<kFormat, kTokens>, kShared);
-  launch_dependent(linear_kernel<kFormat, kTokens>, dim3(grid), kLinearThreads, kShared, stream,
-                   chain);
+  const auto kernel = linear_kernel<kFormat, kTokens, kFp8Tokens>;
+  [[maybe_unused]] static const bool ready = allow_shared_memory(kernel, kShared);
+  launch_dependent(kernel, dim3(grid), kLinearThreads, kShared, stream, chain);
 }
 
 template <WeightFormat kFormat>

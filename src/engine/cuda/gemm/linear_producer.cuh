@@ -8,8 +8,9 @@
 namespace ridge::cuda {
 
 // Waits until `count` grid barriers of this launch are over. The token producer counts them.
-template <WeightFormat kFormat, int kTokens>
-__device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens>& shared, int count) {
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
+__device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens, kFp8Tokens>& shared,
+                                          int count) {
   while (*reinterpret_cast<const volatile unsigned*>(&shared.barriers_passed) < unsigned(count)) {
   }
 }
@@ -17,10 +18,11 @@ __device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens>& 
 // Calls load(args, tile, first step of K, state of a ring of kSlots) for every stage of this block,
 // in order. Calls begin(op) before each GEMM: for experts it must wait for the kernel that routed
 // the tokens, since the number of tiles is read from device memory.
-template <WeightFormat kFormat, int kTokens, int kSlots, typename Begin, typename Load>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens, int kSlots, typename Begin,
+          typename Load>
 __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin,
                                       const Load& load) {
-  constexpr int kSteps = LinearStage<kFormat, kTokens>::kSteps;
+  constexpr int kSteps = LinearStage<kFormat, kTokens, kFp8Tokens>::kSteps;
   PipelineState state;
   for (int op = 0; op < gemm_count<kTokens>(chain); ++op) {
     const LinearArgs& args = chain.ops[op];
@@ -41,17 +43,17 @@ __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin
 // One thread: one tensor copy per box (eight copies per box, one for each block of rows, were
 // slower). Only the ring stops it: it runs ahead over grid barriers, and for dense GEMMs over the
 // end of the previous kernel. (Prefetching to L2 ahead of the ring cost 6 %.)
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 __device__ inline void produce_weights(const GemmChain& chain,
-                                       LinearShared<kFormat, kTokens>& shared) {
-  using Stage = LinearStage<kFormat, kTokens>;
+                                       LinearShared<kFormat, kTokens, kFp8Tokens>& shared) {
+  using Stage = LinearStage<kFormat, kTokens, kFp8Tokens>;
   // Weights that are read once must not evict sums and activations from L2 (7 % of a layer). Steps
   // of several token tiles read them again.
   const uint64_t policy =
       kChained<kTokens> ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_normal();
   PipelineState oldest;  // the oldest stage in flight
   int in_flight = 0;
-  for_each_stage<kFormat, kTokens, Stage::kWeightSlots>(
+  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kWeightSlots>(
       chain,
       [&](int op) {
         if (chain.ops[op].tile_count) ptx::griddepcontrol_wait();
@@ -78,33 +80,36 @@ __device__ inline void produce_weights(const GemmChain& chain,
 
 // One thread: bulk copies of the tokens. They are results of the previous GEMM of the chain, or of
 // the previous kernel, so this thread waits for the grid barrier and reports it to the block.
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 __device__ inline void produce_tokens(const GemmChain& chain,
-                                      LinearShared<kFormat, kTokens>& shared) {
-  using Stage = LinearStage<kFormat, kTokens>;
-  for_each_stage<kFormat, kTokens, Stage::kTokenSlots>(
+                                      LinearShared<kFormat, kTokens, kFp8Tokens>& shared) {
+  using Stage = LinearStage<kFormat, kTokens, kFp8Tokens>;
+  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kTokenSlots>(
       chain,
       [&](int op) {
-        if (op == 0) {
-          ptx::griddepcontrol_wait();
-        } else {
-          grid_barrier_wait(chain.grid_barrier,
-                            chain.barrier_base + static_cast<unsigned>(op) * gridDim.x);
+        if (op == 0) ptx::griddepcontrol_wait();
+        const unsigned barriers = static_cast<unsigned>(op + chain.quantizes);
+        if (barriers > 0) {
+          grid_barrier_wait(chain.grid_barrier, chain.barrier_base + barriers * gridDim.x);
           __threadfence();
           // Other SMs wrote the tokens with ordinary stores; bulk copies read them.
           ptx::fence_proxy_async();
-          *const_cast<volatile unsigned*>(&shared.barriers_passed) = op;
+          *const_cast<volatile unsigned*>(&shared.barriers_passed) = barriers;
         }
       },
       [&](const LinearArgs& args, const TileCoord& tile, int k, const PipelineState& state) {
         ptx::mbarrier_wait(&shared.tokens_empty[state.stage], state.phase ^ 1);
         ptx::mbarrier_arrive_expect_tx(&shared.tokens_full[state.stage], Stage::kTokenBytes);
+        const uint8_t* const x =
+            args.quantized_x ? args.quantized_x : reinterpret_cast<const uint8_t*>(args.x);
 #pragma unroll
         for (int i = 0; i < Stage::kSteps; ++i) {
           // Weights beyond K arrive as zeros, so any finite tokens will do there.
           const size_t step = min(k + i, args.k_steps - 1);
-          ptx::cp_async_bulk(shared.tokens[state.stage] + i * Stage::kStepTokenBytes,
-                             args.x + (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 512,
+          const size_t at = kFp8Tokens
+                                ? step * Stage::kStepTokenBytes
+                                : (step * (args.padded / 8) + tile.token * (kTokens / 8)) * 1024;
+          ptx::cp_async_bulk(shared.tokens[state.stage] + i * Stage::kStepTokenBytes, x + at,
                              Stage::kStepTokenBytes, &shared.tokens_full[state.stage]);
         }
       });

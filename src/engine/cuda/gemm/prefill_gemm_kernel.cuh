@@ -82,18 +82,6 @@ __device__ inline void produce_tokens(const PrefillGemmArgs& args,
   });
 }
 
-// Raw E4M3 of a warp's 16 rows x 128 columns as A of wgmma with k of 32. A word of a tile has two
-// columns of row g, then the same of row g + 8; an operand has four of one row. So the columns of
-// each 16 lie in the order of fp8_at(), and the activations do too.
-__device__ inline void load_fp8_fragments(uint32_t (&a)[4][4], const uint8_t* block, int lane) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    const uint4 w = reinterpret_cast<const uint4*>(block + c * 512)[lane];
-    a[c][0] = __byte_perm(w.x, w.y, 0x5410), a[c][1] = __byte_perm(w.x, w.y, 0x7632);
-    a[c][2] = __byte_perm(w.z, w.w, 0x5410), a[c][3] = __byte_perm(w.z, w.w, 0x7632);
-  }
-}
-
 // One math warp.
 template <WeightFormat kFormat, bool kFp8Tokens>
 struct Math {
@@ -160,7 +148,7 @@ struct Math {
     for (int c = 0; c < 4; ++c) {
       const uint64_t columns = ptx::wgmma_descriptor_at(x, c * 256);
       if constexpr (kFp8Tokens) {
-        ptx::wgmma_e4m3_rs_n256(d, a[c], columns, true);
+        ptx::wgmma_e4m3_rs<kTokens>(d, a[c], columns, true);
       } else {
         ptx::wgmma_bf16_rs<kTokens>(d, a[c], columns, true);
       }

@@ -64,12 +64,26 @@ __host__ __device__ constexpr size_t wide_at(int k, int token, int tokens) {
 }
 
 // Activations in E4M3 for wgmma with weights in fp8, one byte each: core matrices of 8 tokens x 16
-// columns, [k / 128][token / 8][k % 128 / 16][token % 8][16]. The 16 columns lie in the order in
-// which a lane's words of a weight tile hold them: 0, 1, 8, 9, 2, 3, 10, 11, ...
-__host__ __device__ constexpr size_t fp8_at(int k, int token, int tokens) {
+// columns. The 16 columns lie in the order in which a lane's words of a weight tile hold them:
+// 0, 1, 8, 9, 2, 3, 10, 11, ...
+__host__ __device__ constexpr int fp8_column(int k) {
   const int c = k % 16;
+  return c % 8 / 2 * 4 + c / 8 * 2 + c % 2;
+}
+// With a scale per token, elsewhere: [k / 128][token / 8][k % 128 / 16][token % 8][16].
+__host__ __device__ constexpr size_t fp8_at(int k, int token, int tokens) {
   return (size_t(k / 128) * (tokens / 8) + token / 8) * 1024 + k % 128 / 16 * 128 + token % 8 * 16 +
-         c % 8 / 2 * 4 + c / 8 * 2 + c % 2;
+         fp8_column(k);
+}
+// With a scale per token and 64 or 128 columns: 64 columns of all tokens as [token / 8][k % 64 /
+// 16] [token % 8][16], then their scales as float[token]. So 64 columns are one contiguous copy.
+__host__ __device__ constexpr int fp8_group_bytes(int tokens) { return tokens * (64 + 4); }
+__host__ __device__ constexpr size_t fp8_group_at(int k, int token, int tokens) {
+  return size_t(k / 64) * fp8_group_bytes(tokens) + token / 8 * 512 + k % 64 / 16 * 128 +
+         token % 8 * 16 + fp8_column(k);
+}
+__host__ __device__ constexpr size_t fp8_group_scale_at(int k, int token, int tokens) {
+  return size_t(k / 64) * fp8_group_bytes(tokens) + tokens * 64 + token * 4;
 }
 
 // A page of the KV cache, for one layer and KV head: K of 16 tokens, then V.

@@ -114,6 +114,8 @@ void Forward::prepare(StepInputs& inputs, const StepSlice* slices, int count, in
   step_.logit_tokens = logit_tokens.device;
   if (s.latent) return prepare_latents(inputs);
   attention_->plan(inputs, sequences_, pages.host);
+  step_.fp8_attended =
+      step_.fp8_products && step_.path == StepPath::fused_layer && attention_->can_write_fp8();
   if (chunked_attention_) {
     cut_into_chunks(sequences_, s.chunk(), chunks_);
     chunked_attention_->plan(inputs, chunks_, pages.host);
@@ -220,6 +222,7 @@ void Forward::fused_layers(cudaStream_t stream) {
     args.next_norm = w_.vector(norm, layer), args.next_squares = b_.squares, args.out = b_.x;
     return args;
   };
+  const bool fp8 = step_.fp8_products;
   timer_.mark(stream, "attn_norm");
   rms_norm(stream, norm_args(VectorKind::attn_norm, 0, {}));
   timer_.mark(stream, "qkv");
@@ -227,20 +230,30 @@ void Forward::fused_layers(cudaStream_t stream) {
   for (int layer = 0; layer < s.layers; ++layer) {
     attention(stream, layer);
     const bool last = layer + 1 == s.layers;
-    const LinearArgs out = prepare_norm(block_output_args(), VectorKind::mlp_norm, layer);
+    LinearArgs out = prepare_norm(block_output_args(), VectorKind::mlp_norm, layer);
     LinearArgs down = block_output_args();
     if (!last) down = prepare_norm(down, VectorKind::attn_norm, layer + 1);
     if (last && fuses_head()) down = prepare_norm(down, VectorKind::final_norm, 0);
+    LinearArgs gate = scaled_by_norm(gate_args());
+    out.fp8_out = gate.fp8_out = fp8, down.fp8_out = fp8 && !last;
+    if (fp8 && !step_.fp8_attended) out.quantized_x = reinterpret_cast<uint8_t*>(b_.qkv);
+    out.fp8_group = step_.fp8_attended ? std::min(128, s.head_dim) : 64;
     FusedGemms gemms;
     gemms.add("out", gemm_args(w_.out, layer, b_.attended, out));
-    gemms.add("gate_up", gemm_args(w_.gate_up, layer, b_.x, scaled_by_norm(gate_args())));
+    gemms.add("gate_up", gemm_args(w_.gate_up, layer, b_.x, gate));
+    down.fp8_group = 64;
     gemms.add("down", gemm_args(w_.down, layer, b_.activated, down));
     if (!last) {
       gemms.add("qkv", gemm_args(w_.qkv, layer + 1, b_.x, scaled_by_norm(qkv_args(layer + 1))));
-    } else if (fuses_head()) {
-      gemms.add("lm_head", gemm_args(w_.head, 0, b_.x, scaled_by_norm(head_args())));
     }
+    for (int i = 0; i < gemms.count; ++i) gemms.args[i].fp8_tokens = fp8;
+    const LinearArgs head = gemm_args(w_.head, 0, b_.x, scaled_by_norm(head_args()));
+    if (last && fuses_head() && !fp8) gemms.add("lm_head", head);
     launch(stream, gemms);
+    if (last && fuses_head() && fp8) {  // the logits' activations stay in bf16
+      timer_.mark(stream, "lm_head");
+      linear_->launch(stream, &head, 1, step_.tile);
+    }
   }
 }
 
@@ -292,7 +305,8 @@ void Forward::attention(cudaStream_t stream, int layer) {
                               step_.pages,
                               b_.attended,
                               step_.padded,
-                              w_.vector(VectorKind::sinks, layer)};
+                              w_.vector(VectorKind::sinks, layer),
+                              step_.fp8_attended};
   StepAttention& planned = chunked ? *chunked_attention_ : *attention_;
   if (planned.needs_rope()) {
     timer_.mark(stream, "rope_cache");
@@ -305,7 +319,8 @@ void Forward::attention(cudaStream_t stream, int layer) {
 void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint16_t* x,
                    LinearArgs args) {
   args = gemm_args(m, index, x, args);
-  if (step_.fp8_products && &m != &w_.head) return fp8_gemm(stream, args);
+  const bool fp8 = step_.fp8_products && step_.path == StepPath::per_operator;
+  if (fp8 && &m != &w_.head) return fp8_gemm(stream, args);
   const bool grouped = args.tile_count != nullptr;
   if (portable_gemm_) {
     const int portable_tile = grouped ? step_.slot_tile : PortableGemm::tile_tokens(args.tokens);

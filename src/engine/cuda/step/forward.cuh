@@ -59,6 +59,7 @@ class Forward {
     StepPath path = StepPath::per_operator;
     int tokens = 0, padded = 0, tile = 0;  // tile: tokens of a GEMM's tile
     bool fp8_products = false;
+    bool fp8_attended = false;  // attention writes E4M3; otherwise the GEMM quantizes its outputs
     bool skinny_experts = false;
     int slot_tile = 0, slots = 0;
     int logit_rows = 0, first_row = 0;

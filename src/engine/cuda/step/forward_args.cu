@@ -63,7 +63,7 @@ RmsNormArgs Forward::norm_args(VectorKind kind, int layer, const PendingAdd& pen
   args.norm = w_.vector(kind, layer);
   args.out = b_.x, args.hidden = w_.shape.hidden;
   args.count = step_.tokens, args.padded = step_.padded, args.eps = w_.shape.norm_eps;
-  if (step_.fp8_products) {
+  if (step_.fp8_products && step_.path == StepPath::per_operator) {
     args.fp8_out = reinterpret_cast<uint8_t*>(b_.x), args.token_scale = b_.token_scale;
   }
   return args;

@@ -81,12 +81,14 @@ inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightF
   return forward_path(s, device.kernels, tokens);
 }
 
-// Whether a step's dense GEMMs multiply in fp8: E4M3 weights by activations quantized to E4M3 with
-// a scale per token, at twice the rate of bf16 activations. That costs accuracy (about 3 % of a
-// GEMM's result, docs/batched-steps.md), as in every engine that runs fp8 checkpoints this way, so
-// only steps do it that gain by it: those above a chain of GEMMs whose narrowest GEMMs (out, down)
-// have tiles for a fifth of the SMs. Llama-3-8B on an H200: 256 tokens 9.0 -> 7.5 ms, 512 tokens
-// 14.9 -> 9.5.
+// Whether a step's dense GEMMs multiply in fp8: E4M3 weights by activations quantized to E4M3, at
+// twice the rate of bf16 activations. That costs accuracy (about 3 % of a GEMM's result,
+// docs/batched-steps.md), as in every engine that runs fp8 checkpoints this way, so only steps do
+// it that gain by it:
+//   - chains of GEMMs, with a scale per token and 64 columns
+//   - larger steps whose narrowest GEMMs (out, down) have tiles for a fifth of the SMs, with a
+//   scale
+//     per token. Llama-3-8B on an H200: 256 tokens 9.0 -> 7.5 ms, 512 tokens 14.9 -> 9.5.
 // RIDGE_CUDA_FP8_PRODUCTS=off in the environment keeps activations in bf16.
 inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSet kernels,
                               int tokens, int sms) {
@@ -95,11 +97,15 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
   const int q_columns = s.heads * s.head_dim, qkv_rows = q_columns + 2 * s.kv_heads * s.head_dim;
   const bool covered = kernels == KernelSet::hopper && format == WeightFormat::fp8 &&
                        s.experts == 0 && !s.needs_operators() && s.hidden % 128 == 0 &&
-                       q_columns % 128 == 0 && s.ffn % 128 == 0 && s.hidden <= kMaxFp8Hidden &&
-                       std::min({s.hidden, q_columns, s.ffn}) >= 1024 &&
-                       s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
+                       q_columns % 128 == 0 && s.ffn % 128 == 0;
+  if (!covered) return false;
+  if (tokens <= Linear::kMaxChainedTokens) {
+    return forward_path(s, kernels, tokens) == StepPath::fused_layer && tokens > kMaxRows;
+  }
   const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
-  return covered && tokens > Linear::kMaxChainedTokens && tiles >= 0.2 * sms;
+  return tiles >= 0.2 * sms && s.hidden <= kMaxFp8Hidden &&
+         std::min({s.hidden, q_columns, s.ffn}) >= 1024 &&
+         s.ffn <= int(sizeof(float)) * qkv_rows;  // E4M3 in the buffer of qkv
 }
 
 // Tokens per tile of the GEMMs by head of latent attention. A tile belongs to one head; a head with
