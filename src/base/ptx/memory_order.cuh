@@ -62,6 +62,10 @@ __device__ inline void st_release_system(unsigned* to, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
+// After a relaxed load that saw what another thread released: makes it an acquire. Cheaper than
+// __threadfence(), which is sequentially consistent.
+__device__ inline void fence_acquire_release() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 // Adds 1. Writes that precede it in this thread, or in its block before a barrier, are visible to
 // a thread that acquires the new value.
 __device__ inline void red_release_increment(unsigned* counter) {

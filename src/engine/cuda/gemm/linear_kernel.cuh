@@ -297,7 +297,6 @@ struct LinearMath {
 
   // `over`: grid barriers of this launch before this one.
   __device__ __forceinline__ void arrive_grid_barrier(int over) {
-    ptx::fence_proxy_async();  // bulk copies of other SMs read these results next
     ptx::bar_sync<1>(kMathThreads);
     if (thread == 0) {
       // A block without tiles must not arrive twice before the previous barrier is over.

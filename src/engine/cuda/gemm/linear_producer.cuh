@@ -91,8 +91,9 @@ __device__ inline void produce_tokens(const GemmChain& chain,
         const unsigned barriers = static_cast<unsigned>(op + chain.quantizes);
         if (barriers > 0) {
           grid_barrier_wait(chain.grid_barrier, chain.barrier_base + barriers * gridDim.x);
-          __threadfence();
-          // Other SMs wrote the tokens with ordinary stores; bulk copies read them.
+          ptx::fence_acquire_release();
+          // Other SMs wrote the tokens with ordinary stores; bulk copies read them. One fence
+          // between the proxies is enough, and here no math warp waits for it.
           ptx::fence_proxy_async();
           *const_cast<volatile unsigned*>(&shared.barriers_passed) = barriers;
         }
