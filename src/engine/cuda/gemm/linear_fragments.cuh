@@ -5,27 +5,46 @@
 
 namespace ridge::cuda {
 
-// Dequantizes a warp's 16 rows x 64 columns into A fragments.
+// A warp's 16 rows x 64 columns as they lie in a tile.
 template <WeightFormat kFormat>
-__device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block, int lane) {
-  constexpr FormatInfo kInfo = format_info(kFormat);
-  constexpr int kSteps = kInfo.columns / 16;
+struct PackedStep {
+  static constexpr FormatInfo kInfo = format_info(kFormat);
+  static constexpr int kChunks = 64 / kInfo.columns;
+  uint4 words[kChunks];
+  __half2 scale[kChunks];
+
+  __device__ void load(const uint8_t* block, int lane) {
 #pragma unroll
-  for (int c = 0; c < 4 / kSteps; ++c) {
-    const uint8_t* chunk = block + c * kInfo.chunk_bytes;
-    const uint4 words = reinterpret_cast<const uint4*>(chunk)[lane];
-    __half2 scale = {};
-    if (kInfo.chunk_bytes > 512) {
-      scale = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
-    }
-    uint32_t unpacked[kSteps][4];
-    dequantize_chunk<kFormat>(words, scale, unpacked);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) a[c * kSteps + k][r] = unpacked[k][r];
+    for (int c = 0; c < kChunks; ++c) {
+      const uint8_t* chunk = block + c * kInfo.chunk_bytes;
+      words[c] = reinterpret_cast<const uint4*>(chunk)[lane];
+      if (kInfo.chunk_bytes > 512) {
+        scale[c] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
+      }
     }
   }
+
+  // As A fragments.
+  __device__ void dequantize(uint32_t (&a)[4][4]) const {
+    constexpr int kSteps = kInfo.columns / 16;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      uint32_t unpacked[kSteps][4];
+      dequantize_chunk<kFormat>(words[c], scale[c], unpacked);
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) a[c * kSteps + k][r] = unpacked[k][r];
+      }
+    }
+  }
+};
+
+template <WeightFormat kFormat>
+__device__ inline void load_fragments(uint32_t (&a)[4][4], const uint8_t* block, int lane) {
+  PackedStep<kFormat> packed;
+  packed.load(block, lane);
+  packed.dequantize(a);
 }
 
 // Raw E4M3 of a warp's 16 rows x 32 kChunks columns as A of wgmma with k of 32. A word of a tile

@@ -177,12 +177,16 @@ struct LinearMath {
     ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
     const uint8_t* const stage = shared.weights[weights.stage];
     const uint64_t x = ptx::wgmma_descriptor(shared.tokens[tokens.stage], 128, 1024);
+    PackedStep<kFormat> packed[Stage::kSteps];  // all loads in flight together
+#pragma unroll
+    for (int i = 0; i < Stage::kSteps; ++i) {
+      const int box = i / Stage::kBoxSteps, in_box = warp * Stage::kBoxSteps + i % Stage::kBoxSteps;
+      packed[i].load(stage + box * Stage::kBoxBytes + in_box * Stage::kBlockBytes, lane);
+    }
 #pragma unroll
     for (int i = 0; i < Stage::kSteps; ++i) {
       Fragments& a = i % 2 ? odd : even;
-      const int box = i / Stage::kBoxSteps, in_box = warp * Stage::kBoxSteps + i % Stage::kBoxSteps;
-      load_fragments<kFormat>(a, stage + box * Stage::kBoxBytes + in_box * Stage::kBlockBytes,
-                              lane);
+      packed[i].dequantize(a);
       if (i == Stage::kSteps - 1) {
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);

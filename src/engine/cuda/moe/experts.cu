@@ -3,6 +3,7 @@
 //   route_tokens_fused  one kernel for small steps: RMSNorm, router GEMM, top k, slots
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
+#include "base/ptx/memory_order.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
@@ -267,14 +268,16 @@ __device__ __forceinline__ void store_logits(const ExpertRouting& r, int tokens,
 // Whether this block is the last of the grid to arrive. Its threads then see what all blocks wrote.
 __device__ __forceinline__ bool last_to_arrive(unsigned* arrived) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(arrived, 1) == gridDim.x * gridDim.y - 1;
+  if (threadIdx.x == 0) {
+    last = ptx::atom_release_increment(arrived) == gridDim.x * gridDim.y - 1;
+    if (last) {
+      ptx::fence_acquire_release();
+      *arrived = 0;
+    }
+  }
   __syncthreads();
-  if (!last) return false;
-  __threadfence();
-  if (threadIdx.x == 0) *arrived = 0;
-  return true;
+  return last;
 }
 
 template <bool kByRules>
