@@ -27,7 +27,6 @@ struct SkinnyGemmArgs : LinearArgs {
   // previous kernel. False: x holds the slots, and the lists are older than the previous kernel.
   bool gathers = false;
   int x_padded = 0;
-  int slots = 0;  // of each warp's ring; set by skinny_gemm()
 };
 
 // Queues a dependent launch (device.cuh).
