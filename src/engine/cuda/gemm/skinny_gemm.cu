@@ -25,7 +25,8 @@ void launch_format(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
   if (!args.tile_count && args.tokens > 8) {
     return launch<kFormat, 2, held_chunks(kFormat, 2, 32)>(stream, sms, args);
   }
-  // Registers that hold no tokens keep more weights in flight from shared memory.
+  // 32 registers of tokens leave enough to load four chunks ahead. A longer K range has fewer
+  // segments, and so fewer loads of tokens, with 64.
   if (args.tiles.chunks <= args.split_k * kShort) {
     return launch<kFormat, 1, kShort>(stream, sms, args);
   }

@@ -11,7 +11,7 @@
 namespace ridge::cuda {
 
 // Largest number of tokens of a dense GEMM. Tokens that do not fit in registers are loaded again
-// for every block of rows: the wgmma tiles of linear.cuh are faster from 17 tokens on.
+// for every few blocks of rows: the wgmma tiles of linear.cuh are faster from 17 tokens on.
 constexpr int kSkinnyDenseTokens = 16;
 
 // Routed experts. A tile has kSkinnyTile slots, the columns of one MMA.

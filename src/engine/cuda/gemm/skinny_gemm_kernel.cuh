@@ -1,29 +1,29 @@
 // The kernel of skinny_gemm.cuh: y[rows x tokens] = W[rows x K] x[K x tokens] for up to 8 kGroups
 // tokens, or for each tile of 8 slots of routed experts.
 //
-// Two blocks per SM, 8 warps each, no dedicated producer: every warp fills a ring of its own.
-//   - A unit is a row block (16 rows) of a token tile. A thread block has a contiguous run of
-//   units.
-//   - It computes them in passes of consecutive units of one tile, kPassUnits per warp group. The
-//     groups take the units of a pass in turn.
-//   - The split_k warps of a group have a range of K each. The tokens of a range, or of a segment
-//   of
-//     it, stay in registers while the rows pass.
-//   - When all warps have published their sums, one warp per unit adds the parts in order and runs
-//     the epilogue.
+// Two thread blocks per SM, 8 warps each, no dedicated producer: every warp fills a ring of its own
+// (skinny_gemm_producer.cuh).
+//   - A unit is one row block (16 rows) of one token tile. A thread block has a contiguous run of
+//     units and computes them in passes: consecutive units of one tile, kPassUnits per warp group.
+//   - A warp group has split_k warps, each with a range of K. The tokens of a range stay in
+//     registers while the units pass. A longer range is cut into segments of kHeld chunks: a warp
+//     computes one segment of all its units in a pass, then the next.
+//   - When all warps have published the sums of a pass, one warp per unit adds the K parts in order
+//     and runs the epilogue.
 //
 //   SkinnyShared
-//   +---------------------------------------------------------------------------------+
-//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)           |
-//   | partials[2 passes][kPassUnits][8 warps][kGroups][32 lanes]: sums of the K parts |
-//   | row_scale[2 passes][units of a pass][16]                                        |
-//   | full[8 warps][kSlots]: mbarriers                                                |
-//   | expert_of[tile], token_of[slot]: the routing lists                              |
-//   +---------------------------------------------------------------------------------+
+//   +--------------------------------------------------------------------------+
+//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)    |
+//   | partials[2][kPassUnits][8 warps][kGroups][32 lanes]: sums of the K parts |
+//   | row_scale[2][units of a pass][16]                                        |
+//   | full[8 warps][kSlots]: mbarriers                                         |
+//   | expert_of[tile], token_of[slot]: the routing lists                       |
+//   +--------------------------------------------------------------------------+
 //
 // Barriers: `full` counts the bytes of a copy; the warp that issued it waits for it. A slot needs
 // no `empty` barrier: __syncwarp() precedes its next copy. One __syncthreads() per pass makes the
-// sums visible; they alternate between two buffers, so no second one is needed.
+// sums visible; they alternate between two buffers, so no second one is needed. With
+// mbarriers instead, so that a warp may run ahead of the others, the GEMMs took up to 5 % longer.
 //
 // Copies of weights are issued before the previous kernel has ended. Of dense GEMMs nothing else is
 // read before that; of experts the routing lists, if they are old enough (SkinnyGemmArgs::gathers).
@@ -32,177 +32,12 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
-#include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/gemm/skinny_gemm_producer.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 
-constexpr int kSkinnyWarps = 8, kSkinnyThreads = kSkinnyWarps * 32;
-constexpr int kCopyChunks = 8;  // chunks of one bulk copy
-constexpr int kSkinnyBlocksPerSm = 2;
-
-// Chunks whose tokens fit `registers` of a lane.
-__host__ __device__ constexpr int held_chunks(WeightFormat format, int groups, int registers) {
-  const int held = registers / (format_info(format).columns / 8 * groups);
-  return held < 2 * kCopyChunks ? held : 2 * kCopyChunks;
-}
-
-// kGroups: token groups of 8.
-template <WeightFormat kFormat, int kGroups>
-struct SkinnyShared {
-  static constexpr int kSlots = 2;
-  static constexpr int kPassUnits = 4 / kGroups;  // of a warp group
-  // The first copy of a unit brings the scales of its rows: a load of their own would queue behind
-  // all copies in flight.
-  static constexpr int kScaleBytes = has_row_scale(kFormat) ? kBlockRows * 4 : 0;
-  static constexpr int kCopyBytes = kCopyChunks * format_info(kFormat).chunk_bytes;
-  uint8_t ring[kSkinnyWarps][kSlots][kCopyBytes + kScaleBytes];
-  float4 partials[2][kPassUnits][kSkinnyWarps][kGroups][32];
-  float row_scale[2][kPassUnits * kSkinnyWarps][kBlockRows];
-  uint64_t full[kSkinnyWarps][kSlots];
-  uint16_t expert_of[kSkinnyMaxTiles];
-  int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];
-};
-
 #ifdef RIDGE_HOPPER
-
-// Where a pass begins.
-struct SkinnyPosition {
-  int unit, tile, block;  // unit: of all; block: of the tile
-  __device__ __forceinline__ void advance(int units, int blocks) {
-    unit += units, block += units;
-    if (block == blocks) block = 0, ++tile;
-  }
-};
-
-// What a warp computes: its warp group, its K range, the run of units of its thread block.
-template <WeightFormat kFormat, int kGroups>
-struct SkinnyWork {
-  static constexpr int kColumns = format_info(kFormat).columns;
-  static constexpr int kStepChunks = 64 / kColumns;  // K ranges are multiples of 64 columns
-  const SkinnyGemmArgs& a;
-  SkinnyShared<kFormat, kGroups>& shared;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int group_shift = __ffs(kSkinnyWarps) - __ffs(a.split_k);  // log2 of the warp groups
-  const int group = warp / a.split_k, part = warp % a.split_k;
-  const int chunks = a.tiles.chunks, blocks = a.tiles.blocks;
-  const int range =
-      (chunks + a.split_k * kStepChunks - 1) / (a.split_k * kStepChunks) * kStepChunks;
-  const int first_chunk = part * range, chunk_count = min(range, chunks - first_chunk);
-  const bool grouped = a.tile_count != nullptr;
-  int begin = 0, end = 0;  // units of this thread block
-
-  // Copies the routing lists to shared memory; returns the number of token tiles. All loads are in
-  // flight together: none waits for the count.
-  __device__ __forceinline__ int load_lists() const {
-    if (!grouped) return 1;
-    static_assert(kSkinnyMaxTiles == kSkinnyThreads);
-    const int tiles = __ldcg(a.tile_count);  // bypasses L1, which may hold an earlier layer's
-    const int max_tiles = a.padded / kSkinnyTile, thread = threadIdx.x;
-    int expert = 0, source[kSkinnyTile];
-    if (thread < max_tiles) expert = __ldcg(a.tile_matrix + thread);
-#pragma unroll
-    for (int i = 0; i < kSkinnyTile; ++i) {
-      if (i * max_tiles + thread < max_tiles * kSkinnyTile && thread < max_tiles) {
-        source[i] = __ldcg(a.source + i * max_tiles + thread);
-      }
-    }
-    if (thread < max_tiles) {
-      shared.expert_of[thread] = expert;
-#pragma unroll
-      for (int i = 0; i < kSkinnyTile; ++i) shared.token_of[i * max_tiles + thread] = source[i];
-    }
-    __syncthreads();
-    return tiles;
-  }
-  __device__ __forceinline__ SkinnyPosition set_run(int tiles) {
-    begin = tiles * blocks * blockIdx.x / gridDim.x;
-    end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
-    return {begin, begin / blocks, begin % blocks};
-  }
-  // Units of the pass that begins at `at`; of these, units of this warp's group.
-  __device__ __forceinline__ int pass_units(const SkinnyPosition& at) const {
-    constexpr int kPassUnits = SkinnyShared<kFormat, kGroups>::kPassUnits;
-    return min(min(kPassUnits << group_shift, end - at.unit), blocks - at.block);
-  }
-  __device__ __forceinline__ int group_units(int pass_units) const {
-    return (pass_units - group + (1 << group_shift) - 1) >> group_shift;
-  }
-  __device__ __forceinline__ int matrix_of(int tile) const {
-    return a.matrix + (grouped ? shared.expert_of[tile] : 0);
-  }
-  __device__ __forceinline__ bool used(int slot) const {
-    return grouped ? shared.token_of[slot] >= 0 : slot < a.tokens;
-  }
-};
-
-// The producer side of a warp: issues its copies in the order in which main_loop() reads them: by
-// pass, segment of K, unit, chunk.
-template <WeightFormat kFormat, int kGroups, int kHeld>
-struct WeightLoader {
-  using Shared = SkinnyShared<kFormat, kGroups>;
-  static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
-  const SkinnyWork<kFormat, kGroups>& work;
-  SkinnyPosition next;        // where the next pass begins
-  int units = 0, unit = 0;    // of this warp in the present pass, and the one being loaded
-  int segment = 0, left = 0;  // first chunk of the segment; chunks of the unit still to load
-  const uint8_t* from = nullptr;
-  int scale_row = 0;  // of the unit's first row in Tiles::row_scale
-  const uint64_t policy = ptx::createpolicy_evict_first();
-
-  __device__ __forceinline__ int segment_chunks() const {
-    return min(kHeld, work.chunk_count - segment);
-  }
-  // Bytes from one unit of this warp to the next.
-  __device__ __forceinline__ int stride() const {
-    return (work.chunks << work.group_shift) * kChunkBytes;
-  }
-  __device__ __forceinline__ void start_pass() {
-    if (work.chunk_count <= 0) return;
-    units = 0;
-    while (units == 0) {  // a short pass may have no unit of this warp
-      if (next.unit >= work.end) return;
-      const int pass_units = work.pass_units(next);
-      units = work.group_units(pass_units);
-      const int matrix = work.matrix_of(next.tile), block = next.block + work.group;
-      from = work.a.tiles.data + work.a.tiles.stride * matrix +
-             (size_t(block) * work.chunks + work.first_chunk) * kChunkBytes;
-      scale_row = (matrix * work.blocks + block) * kBlockRows;
-      next.advance(pass_units, work.blocks);
-    }
-    unit = segment = 0, left = segment_chunks();
-  }
-
-  // Issues the next copy into `slot`, which all lanes have read.
-  __device__ __forceinline__ void issue(int slot) {
-    if (left <= 0) return;
-    const int chunks = min(left, kCopyChunks), bytes = chunks * kChunkBytes;
-    if (work.lane == 0) {
-      const bool scaled =
-          has_row_scale(kFormat) && work.part == 0 && segment == 0 && left == segment_chunks();
-      uint8_t* to = work.shared.ring[work.warp][slot];
-      uint64_t* full = &work.shared.full[work.warp][slot];
-      ptx::mbarrier_arrive_expect_tx(full, bytes + (scaled ? Shared::kScaleBytes : 0));
-      ptx::cp_async_bulk(to, from, bytes, full, policy);
-      if (scaled)
-        ptx::cp_async_bulk(to + Shared::kCopyBytes, work.a.tiles.row_scale + scale_row,
-                           Shared::kScaleBytes, full, policy);
-    }
-    from += bytes, left -= chunks;
-    if (left == 0) next_unit();
-  }
-  __device__ __forceinline__ void next_unit() {
-    from += stride() - segment_chunks() * kChunkBytes;
-    scale_row += kBlockRows << work.group_shift;
-    if (++unit == units) {
-      from -= units * stride() - segment_chunks() * kChunkBytes;
-      segment += kHeld, unit = 0;
-      if (segment >= work.chunk_count) return start_pass();
-    }
-    left = segment_chunks();
-  }
-};
 
 // The math side of a warp. kHeld: chunks of a segment, whose tokens a lane holds in registers.
 template <WeightFormat kFormat, int kGroups, int kHeld>
@@ -218,8 +53,8 @@ struct SkinnyMath {
   WeightLoader<kFormat, kGroups, kHeld>& loader;
   Fragments (&tokens)[kHeld];
   PipelineState state = {};
-  int held_tile = -1, held_segment = 0;  // whose tokens are in registers, or on their way
-  bool raw = false;                      // they are not scaled yet
+  int held = -1;     // tile << 16 | segment: whose tokens are in registers, or on their way
+  bool raw = false;  // scale_tokens() is still to be called
 
   // Where this lane's column of the MMA begins in x, at the first chunk of the K range. A column
   // without a token reads another token's.
@@ -236,8 +71,8 @@ struct SkinnyMath {
   }
 
   __device__ __forceinline__ void load_tokens(int tile, int segment) {
-    if (tile == held_tile && segment == held_segment) return;
-    held_tile = tile, held_segment = segment, raw = true;
+    if (held == (tile << 16 | segment)) return;
+    held = tile << 16 | segment, raw = true;
     const int stride = work.a.x_padded * 64;  // elements from 64 columns to the next 64
     const int count = work.chunk_count - segment;
     const uint16_t* x = tokens_of(tile) + segment / kStepChunks * stride;
@@ -257,7 +92,8 @@ struct SkinnyMath {
       }
     }
   }
-  // fp8: times 2^60, as dequantize_unscaled() wants it; row scales too.
+  // fp8: times 2^60, as dequantize_unscaled() wants it; row scales too. Not part of load_tokens(),
+  // which would wait for the loads.
   __device__ __forceinline__ void scale_tokens() {
     if (kFormat != WeightFormat::fp8 || !raw) return;
     raw = false;
@@ -294,12 +130,12 @@ struct SkinnyMath {
     }
   }
 
-  // Multiplies up to kCopyChunks of the `count` chunks that remain of a segment, whose tokens are
-  // tokens[kFirst], tokens[kFirst + 1], ...
+  // Multiplies the next copy: up to kCopyChunks of the `count` chunks that remain of a segment.
+  // Their tokens are tokens[kFirst], tokens[kFirst + 1], ...
   template <int kFirst>
   __device__ __forceinline__ void multiply_copy(int count, Sums& d) {
     constexpr int kChunks = kHeld - kFirst < kCopyChunks ? kHeld - kFirst : kCopyChunks;
-    constexpr int kTogether = kChunks < 4 ? kChunks : 4;
+    constexpr int kTogether = kChunks < 4 ? kChunks : 4;  // loaded from shared memory together
     ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
     const uint8_t* slot = work.shared.ring[work.warp][state.stage];
 #pragma unroll
@@ -327,36 +163,7 @@ struct SkinnyMath {
     state.advance(Shared::kSlots);
   }
 
-  // The sums over this warp's K range of a pass that begins at `tile`, into partials[buffer].
-  __device__ __forceinline__ void main_loop(int tile, int units, int buffer) {
-#pragma unroll 1
-    for (int segment = 0; segment == 0 || segment < work.chunk_count; segment += kHeld) {
-      const int count = min(kHeld, work.chunk_count - segment);  // not positive: nothing to add
-      load_tokens(tile, segment);
-      scale_tokens();
-#pragma unroll 1
-      for (int i = 0; i < units; ++i) {
-        float4* partial = work.shared.partials[buffer][i][work.warp][0] + work.lane;
-        Sums d = {};
-        if (segment > 0) {
-#pragma unroll
-          for (int g = 0; g < kGroups; ++g) {
-            *reinterpret_cast<float4*>(d[g]) = partial[g * 32];
-          }
-        } else if (has_row_scale(kFormat) && work.part == 0) {
-          copy_scales(work.shared.row_scale[buffer][(i << work.group_shift) + work.group]);
-        }
-        if (count > 0) multiply_copy<0>(count, d);
-        if constexpr (kHeld > kCopyChunks) {
-          if (count > kCopyChunks) multiply_copy<kCopyChunks>(count - kCopyChunks, d);
-        }
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          partial[g * 32] = {d[g][0], d[g][1], d[g][2], d[g][3]};
-        }
-      }
-    }
-  }
+  // Row scales of the unit whose first copy comes next.
   __device__ __forceinline__ void copy_scales(float* to) const {
     ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
     const uint8_t* slot = work.shared.ring[work.warp][state.stage];
@@ -365,13 +172,40 @@ struct SkinnyMath {
     }
   }
 
-  // Adds the parts of unit `unit` of a pass, in order, and finishes it.
+  // The sums of a pass over this warp's K range, into partials[buffer]. The sums of a unit run
+  // through all segments, so the bits do not depend on kHeld.
+  __device__ __forceinline__ void main_loop(int tile, int units, int buffer) {
+#pragma unroll 1
+    for (int segment = 0; segment == 0 || segment < work.chunk_count; segment += kHeld) {
+      const int count = min(kHeld, work.chunk_count - segment);  // not positive: the sums are zero
+      load_tokens(tile, segment);
+      scale_tokens();
+#pragma unroll 1
+      for (int i = 0; i < units; ++i) {
+        float4* partial = work.shared.partials[buffer][i][work.warp][0] + work.lane;
+        Sums d = {};
+        if (segment > 0) {
+#pragma unroll
+          for (int g = 0; g < kGroups; ++g) *reinterpret_cast<float4*>(d[g]) = partial[g * 32];
+        } else if (has_row_scale(kFormat) && work.part == 0) {
+          copy_scales(work.shared.row_scale[buffer][(i << work.group_shift) + work.group]);
+        }
+        if (count > 0) multiply_copy<0>(count, d);
+        if constexpr (kHeld > kCopyChunks) {
+          if (count > kCopyChunks) multiply_copy<kCopyChunks>(count - kCopyChunks, d);
+        }
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) partial[g * 32] = {d[g][0], d[g][1], d[g][2], d[g][3]};
+      }
+    }
+  }
+
+  // Adds the K parts of a unit, in order. `unit`: of the pass.
   __device__ __forceinline__ void finish_unit(int tile, int first_block, int unit,
                                               int buffer) const {
-    const int group = unit & (1 << work.group_shift) - 1;
+    const int group = unit & ((1 << work.group_shift) - 1), index = unit >> work.group_shift;
     const float4* partial =
-        work.shared.partials[buffer][unit >> work.group_shift][group * work.a.split_k][0] +
-        work.lane;
+        work.shared.partials[buffer][index][group * work.a.split_k][0] + work.lane;
     Sums d = {};
 #pragma unroll
     for (int p = 0; p < kSkinnyWarps; ++p) {
@@ -445,8 +279,8 @@ __global__ void __launch_bounds__(kSkinnyThreads, kSkinnyBlocksPerSm)
   WeightLoader<kFormat, kGroups, kHeld> loader{work, at};
   typename Math::Fragments tokens[kHeld];
   Math math{work, loader, tokens};
-  const bool any = work.begin < work.end;
-  if (a.gathers && any) math.load_tokens(at.tile, 0);  // before the copies, which would delay it
+  // Before the copies, behind which the loads would queue.
+  if (a.gathers && at.unit < work.end) math.load_tokens(at.tile, 0);
   loader.start_pass();
   for (int slot = 0; slot < Shared::kSlots; ++slot) loader.issue(slot);
   ptx::griddepcontrol_wait();
@@ -457,6 +291,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, kSkinnyBlocksPerSm)
     at.advance(units, work.blocks);
     if (at.unit < work.end) math.load_tokens(at.tile, 0);  // in flight while this pass is finished
     __syncthreads();  // one per pass: every warp has read the sums of the pass before
+    // Warps 0, 1, ... finish the units of one pass, warps 4, 5, ... those of the next.
     for (int unit = (work.warp + buffer * 4) % kSkinnyWarps; unit < units; unit += kSkinnyWarps) {
       math.finish_unit(tile, block, unit, buffer);
     }
