@@ -309,6 +309,14 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     check(cudaDeviceSynchronize(), "multiplying");
     const std::vector<uint16_t> given = gate ? x.host() : of_slots.host(), activated = out.host();
     const std::vector<float> found = to.host();
+    // On 3 SMs the runs of the thread blocks cross tiles. The bits must not depend on it.
+    skinny_gemm(nullptr, format, 3, args);
+    check(cudaDeviceSynchronize(), "multiplying again");
+    int changed = 0;
+    const std::vector<uint16_t> activated_again = out.host();
+    const std::vector<float> found_again = to.host();
+    for (size_t i = 0; i < activated.size(); ++i) changed += activated_again[i] != activated[i];
+    changed += std::memcmp(found.data(), found_again.data(), found.size() * sizeof(float)) != 0;
     double difference = 0, size = 0;
     int touched = 0;
     std::vector<float> weights;  // of the tile's expert
@@ -341,10 +349,12 @@ void check_experts(WeightFormat format, const char* name, int rows, int columns)
     }
     const double error = std::sqrt(difference / size);
     const double limit = has_group_scale(format) ? (gate ? 8e-3 : 5e-3) : gate ? 4e-3 : 1e-5;
-    const bool passed = error < limit && touched == 0;
+    const bool passed = error < limit && touched == 0 && changed == 0;
     if (!passed) ++failures;
-    std::printf("experts %-5s %5d x %5d gate %d: error %.2e (limit %.0e), padding touched %d %s\n",
-                name, rows, columns, gate, error, limit, touched, passed ? "ok" : "WRONG");
+    std::printf(
+        "experts %-5s %5d x %5d gate %d: error %.2e (limit %.0e), padding touched %d, changed %d "
+        "%s\n",
+        name, rows, columns, gate, error, limit, touched, changed, passed ? "ok" : "WRONG");
   }
 }
 
@@ -445,7 +455,8 @@ void check_all() {
       }
     }
     check_grouped(format, name, 784, 576);
-    for (const auto& [rows, columns] : {std::pair(512, 512), {784, 144}, {4096, 768}}) {
+    for (const auto& [rows, columns] :
+         {std::pair(512, 512), {784, 144}, {4096, 768}, {272, 4672}}) {
       check_experts(format, name, rows, columns);
     }
   }

@@ -7,28 +7,30 @@
 namespace ridge::cuda {
 namespace {
 
-template <WeightFormat kFormat, int kGroups>
-void launch(cudaStream_t stream, int sms, SkinnyGemmArgs args) {
-  // Two copies in flight per warp: a third cost the expert GEMMs of qwen3-30b-a3b in fp8 3 to 7 %.
-  // But where a unit is two copies, the next unit's first must be in flight too: without it
-  // mixtral-8x7b's gate_up lost 13 %.
-  const bool two_copies = args.tiles.chunks == args.split_k * 2 * kCopyChunks;
-  args.slots = std::min(two_copies ? 3 : 2, SkinnyShared<kFormat, kGroups>::kSlots);
+template <WeightFormat kFormat, int kGroups, int kHeld>
+void launch(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
+  const auto kernel = skinny_gemm_kernel<kFormat, kGroups, kHeld>;
   const int warp_groups = kSkinnyWarps / args.split_k;
   const int tiles = args.tile_count ? args.padded / kSkinnyTile : 1;  // at most
   const int rounds = (tiles * args.tiles.blocks + warp_groups - 1) / warp_groups;
   constexpr int kShared = sizeof(SkinnyShared<kFormat, kGroups>);
-  [[maybe_unused]] static const bool ready =
-      allow_shared_memory(skinny_gemm_kernel<kFormat, kGroups>, kShared);
-  launch_dependent(skinny_gemm_kernel<kFormat, kGroups>,
-                   dim3(std::min(rounds, sms * kSkinnyBlocksPerSm)), kSkinnyThreads, kShared,
-                   stream, args);
+  [[maybe_unused]] static const bool ready = allow_shared_memory(kernel, kShared);
+  launch_dependent(kernel, dim3(std::min(rounds, sms * kSkinnyBlocksPerSm)), kSkinnyThreads,
+                   kShared, stream, args);
 }
 
 template <WeightFormat kFormat>
 void launch_format(cudaStream_t stream, int sms, const SkinnyGemmArgs& args) {
-  if (args.tile_count || args.tokens <= 8) return launch<kFormat, 1>(stream, sms, args);
-  launch<kFormat, 2>(stream, sms, args);
+  constexpr int kShort = held_chunks(kFormat, 1, 32), kLong = held_chunks(kFormat, 1, 64);
+  if (!args.tile_count && args.tokens > 8) {
+    return launch<kFormat, 2, held_chunks(kFormat, 2, 32)>(stream, sms, args);
+  }
+  // 32 registers of tokens leave enough to load four chunks ahead. A longer K range has fewer
+  // segments, and so fewer loads of tokens, with 64.
+  if (args.tiles.chunks <= args.split_k * kShort) {
+    return launch<kFormat, 1, kShort>(stream, sms, args);
+  }
+  launch<kFormat, 1, kLong>(stream, sms, args);
 }
 
 }  // namespace
@@ -39,7 +41,7 @@ void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmAr
   args.split_k = kSkinnyWarps;
   const int chunks = args.tiles.chunks;
   while (args.split_k > 1 && chunks < args.split_k * kCopyChunks &&
-         2 * chunks <= args.split_k * held_chunks(format, 1)) {
+         2 * chunks <= args.split_k * held_chunks(format, 1, 32)) {
     args.split_k /= 2;
   }
   if (!args.gathers) args.x_padded = args.padded;

@@ -11,7 +11,7 @@
 namespace ridge::cuda {
 
 // Largest number of tokens of a dense GEMM. Tokens that do not fit in registers are loaded again
-// for every block of rows: the wgmma tiles of linear.cuh are faster from 17 tokens on.
+// for every few blocks of rows: the wgmma tiles of linear.cuh are faster from 17 tokens on.
 constexpr int kSkinnyDenseTokens = 16;
 
 // Routed experts. A tile has kSkinnyTile slots, the columns of one MMA.
@@ -27,7 +27,6 @@ struct SkinnyGemmArgs : LinearArgs {
   // previous kernel. False: x holds the slots, and the lists are older than the previous kernel.
   bool gathers = false;
   int x_padded = 0;
-  int slots = 0;  // of each warp's ring; set by skinny_gemm()
 };
 
 // Queues a dependent launch (device.cuh).

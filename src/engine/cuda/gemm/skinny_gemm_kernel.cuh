@@ -1,23 +1,29 @@
 // The kernel of skinny_gemm.cuh: y[rows x tokens] = W[rows x K] x[K x tokens] for up to 8 kGroups
 // tokens, or for each tile of 8 slots of routed experts.
 //
-// Two blocks per SM, 8 warps each, no dedicated producer: every warp fills a ring of its own.
-//   - The warps of a block form warp groups of split_k warps. A group computes one unit at a time:
-//     16 rows of one token tile. Warp `part` of the group has the part-th range of K.
-//   - A block has a contiguous run of units; its groups take them round by round.
-//   - Part 0 adds the other parts' sums and runs the epilogue.
+// Two thread blocks per SM, 8 warps each, no dedicated producer: every warp fills a ring of its own
+// (skinny_gemm_producer.cuh).
+//   - A unit is one row block (16 rows) of one token tile. A thread block has a contiguous run of
+//     units and computes them in passes: consecutive units of one tile, kPassUnits per warp group.
+//   - A warp group has split_k warps, each with a range of K. The tokens of a range stay in
+//     registers while the units pass. A longer range is cut into segments of kHeld chunks: a warp
+//     computes one segment of all its units in a pass, then the next.
+//   - When all warps have published the sums of a pass, one warp per unit adds the K parts in order
+//     and runs the epilogue.
 //
 //   SkinnyShared
-//   +-------------------------------------------------------------------------+
-//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)   |
-//   | partials[2 rounds][7 warps][kGroups][32 lanes]: sums of parts 1, 2, ... |
-//   | full[8 warps][kSlots]: mbarriers                                        |
-//   | expert_of[tile], token_of[slot]: the routing lists                      |
-//   +-------------------------------------------------------------------------+
+//   +--------------------------------------------------------------------------+
+//   | ring[8 warps][kSlots]: kCopyChunks chunks | 16 row scales (fp8, int8)    |
+//   | partials[2][kPassUnits][8 warps][kGroups][32 lanes]: sums of the K parts |
+//   | row_scale[2][units of a pass][16]                                        |
+//   | full[8 warps][kSlots]: mbarriers                                         |
+//   | expert_of[tile], token_of[slot]: the routing lists                       |
+//   +--------------------------------------------------------------------------+
 //
 // Barriers: `full` counts the bytes of a copy; the warp that issued it waits for it. A slot needs
-// no `empty` barrier: __syncwarp() precedes its next copy. One __syncthreads() per round makes the
-// partial sums visible; they alternate between two buffers, so no second one is needed.
+// no `empty` barrier: __syncwarp() precedes its next copy. One __syncthreads() per pass makes the
+// sums visible; they alternate between two buffers, so no second one is needed. With
+// mbarriers instead, so that a warp may run ahead of the others, the GEMMs took up to 5 % longer.
 //
 // Copies of weights are issued before the previous kernel has ended. Of dense GEMMs nothing else is
 // read before that; of experts the routing lists, if they are old enough (SkinnyGemmArgs::gathers).
@@ -26,168 +32,29 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
-#include "engine/cuda/gemm/skinny_gemm.cuh"
+#include "engine/cuda/gemm/skinny_gemm_producer.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 
-constexpr int kSkinnyWarps = 8, kSkinnyThreads = kSkinnyWarps * 32;
-constexpr int kCopyChunks = 8;  // chunks of one bulk copy
-constexpr int kSkinnyBlocksPerSm = 2;
-
-// Chunks whose tokens a lane holds in registers. Where a K range has no more, the tokens of a tile
-// are loaded once for all its blocks of rows.
-__host__ __device__ constexpr int held_chunks(WeightFormat format, int groups) {
-  const int held = (groups > 1 ? 32 : 64) / (format_info(format).columns / 8 * groups);
-  return held < 16 ? held : 16;
-}
-
-// fp8: times 2^60, as dequantize_unscaled() wants it; row scales too.
-template <WeightFormat kFormat>
-__device__ inline uint32_t load_pair(const uint16_t* x) {
-  const uint32_t pair = *reinterpret_cast<const uint32_t*>(x);
-  if (kFormat != WeightFormat::fp8) return pair;
-  return bits_of(__hmul2(pair_of(pair), pair_of(0x5d805d80u)));  // 2^60
-}
-
-// kGroups: token groups of 8.
-template <WeightFormat kFormat, int kGroups>
-struct SkinnyShared {
-  static constexpr int kSlots = kGroups > 1 ? 2 : 3;  // what fits twice on an SM
-  // The first copy of a unit brings the scales of its rows: a load of their own would queue behind
-  // all copies in flight.
-  static constexpr int kScaleBytes = has_row_scale(kFormat) ? kBlockRows * 4 : 0;
-  static constexpr int kChunkBytes = kCopyChunks * format_info(kFormat).chunk_bytes;
-  uint8_t ring[kSkinnyWarps][kSlots][kChunkBytes + kScaleBytes];
-  float4 partials[2][kSkinnyWarps - 1][kGroups][32];
-  uint64_t full[kSkinnyWarps][kSlots];
-  uint16_t expert_of[kSkinnyMaxTiles];
-  int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];
-};
-
 #ifdef RIDGE_HOPPER
 
-// 16 rows of a token tile.
-struct SkinnyUnit {
-  int tile, block;
-  __device__ void advance(int by, int blocks) {
-    for (block += by; block >= blocks; block -= blocks) ++tile;
-  }
-};
-
-// What a warp computes: its warp group, its K range, the run of units of its block.
-template <WeightFormat kFormat, int kGroups>
-struct SkinnyWork {
-  static constexpr int kColumns = format_info(kFormat).columns;
-  static constexpr int kStepChunks = 64 / kColumns;  // K ranges are multiples of 64 columns
-  const SkinnyGemmArgs& a;
-  SkinnyShared<kFormat, kGroups>& shared;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int warp_groups = kSkinnyWarps / a.split_k, group = warp / a.split_k,
-            part = warp % a.split_k;
-  const int chunks = a.tiles.chunks, blocks = a.tiles.blocks;
-  const int range =
-      (chunks + a.split_k * kStepChunks - 1) / (a.split_k * kStepChunks) * kStepChunks;
-  const int first_chunk = part * range, chunk_count = min(range, chunks - first_chunk);
-  const bool grouped = a.tile_count != nullptr;
-  int begin = 0, end = 0;  // units of this block
-
-  // Copies the routing lists to shared memory; returns the number of token tiles.
-  __device__ __forceinline__ int load_lists() const {
-    int tiles = 1;
-    if (!grouped) return tiles;
-    tiles = __ldcg(a.tile_count);                  // bypasses L1, which may hold an earlier layer's
-    const int max_tiles = a.padded / kSkinnyTile;  // an upper bound: does not wait for the count
-    for (int i = threadIdx.x; i < max_tiles; i += kSkinnyThreads) {
-      shared.expert_of[i] = __ldcg(a.tile_matrix + i);
-    }
-    for (int i = threadIdx.x; i < max_tiles * kSkinnyTile; i += kSkinnyThreads) {
-      shared.token_of[i] = __ldcg(a.source + i);
-    }
-    __syncthreads();
-    return tiles;
-  }
-  __device__ __forceinline__ void set_run(int tiles) {
-    begin = tiles * blocks * blockIdx.x / gridDim.x;
-    end = tiles * blocks * (blockIdx.x + 1) / gridDim.x;
-  }
-  __device__ __forceinline__ int matrix_of(int tile) const {
-    return a.matrix + (grouped ? shared.expert_of[tile] : 0);
-  }
-  __device__ __forceinline__ bool used(int slot) const {
-    return grouped ? shared.token_of[slot] >= 0 : slot < a.tokens;
-  }
-};
-
-// The producer side of a warp: issues the copies of its units' chunks, in order.
-template <WeightFormat kFormat, int kGroups>
-struct WeightLoader {
-  using Shared = SkinnyShared<kFormat, kGroups>;
-  static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
-  const SkinnyWork<kFormat, kGroups>& work;
-  SkinnyUnit unit;      // the unit being loaded
-  int ahead, left = 0;  // its distance from the block's first unit; chunks still to load
-  const uint8_t *from = nullptr, *unit_data = nullptr;
-  const float* unit_scales = nullptr;
-  const size_t block_bytes = size_t(work.chunks) * kChunkBytes;
-  const uint64_t policy = ptx::createpolicy_evict_first();
-
-  __device__ __forceinline__ void start_unit() {
-    if (work.begin + ahead >= work.end) return;
-    const Tiles& tiles = work.a.tiles;
-    const size_t matrix = work.matrix_of(unit.tile);
-    unit_data = tiles.data + tiles.stride * matrix + unit.block * block_bytes +
-                work.first_chunk * kChunkBytes;
-    unit_scales = tiles.row_scale + (matrix * work.blocks + unit.block) * kBlockRows;
-    from = unit_data, left = work.chunk_count;
-  }
-
-  // Issues the next copy into `slot`, which all lanes have read.
-  __device__ __forceinline__ void issue(int slot) {
-    if (left <= 0) return;
-    const int bytes = min(left, kCopyChunks) * kChunkBytes;
-    const bool scaled = has_row_scale(kFormat) && work.part == 0 && left == work.chunk_count;
-    if (work.lane == 0) {
-      uint8_t* to = work.shared.ring[work.warp][slot];
-      uint64_t* full = &work.shared.full[work.warp][slot];
-      ptx::mbarrier_arrive_expect_tx(full, bytes + (scaled ? Shared::kScaleBytes : 0));
-      ptx::cp_async_bulk(to, from, bytes, full, policy);
-      if (scaled)
-        ptx::cp_async_bulk(to + Shared::kChunkBytes, unit_scales, Shared::kScaleBytes, full,
-                           policy);
-    }
-    from += bytes, left -= kCopyChunks;
-    if (left > 0) return;
-    unit.block += work.warp_groups, ahead += work.warp_groups;
-    if (unit.block < work.blocks && work.begin + ahead < work.end) {  // the same matrix
-      unit_data += work.warp_groups * block_bytes, unit_scales += work.warp_groups * kBlockRows;
-      from = unit_data, left = work.chunk_count;
-    } else {
-      unit.advance(0, work.blocks);
-      start_unit();
-    }
-  }
-};
-
-// The math side of a warp.
-template <WeightFormat kFormat, int kGroups>
+// The math side of a warp. kHeld: chunks of a segment, whose tokens a lane holds in registers.
+template <WeightFormat kFormat, int kGroups, int kHeld>
 struct SkinnyMath {
   using Shared = SkinnyShared<kFormat, kGroups>;
   using Work = SkinnyWork<kFormat, kGroups>;
   static constexpr int kColumns = Work::kColumns, kStepChunks = Work::kStepChunks;
   static constexpr int kChunkBytes = format_info(kFormat).chunk_bytes;
-  static constexpr int kHeld = held_chunks(kFormat, kGroups);
-  // Chunks whose tokens are loaded together, and chunks of one iteration of the main loop.
-  static constexpr int kTogether = kHeld < kCopyChunks ? kHeld : kCopyChunks;
-  static constexpr int kIteration = kHeld < kCopyChunks ? kCopyChunks : kHeld;
-  using Tokens = uint2[kHeld][kColumns / 16][kGroups];  // B fragments
+  using Fragments = uint2[kColumns / 16][kGroups];  // B of a chunk
   using Sums = float[kGroups][4];
 
   const Work& work;
-  WeightLoader<kFormat, kGroups>& loader;
+  WeightLoader<kFormat, kGroups, kHeld>& loader;
+  Fragments (&tokens)[kHeld];
   PipelineState state = {};
-  int held_tile = -1;  // the tile whose tokens are all in registers
+  int held = -1;     // tile << 16 | segment: whose tokens are in registers, or on their way
+  bool raw = false;  // scale_tokens() is still to be called
 
   // Where this lane's column of the MMA begins in x, at the first chunk of the K range. A column
   // without a token reads another token's.
@@ -203,34 +70,59 @@ struct SkinnyMath {
     return a.x + wide_at(work.first_chunk * kColumns, column, a.x_padded) + work.lane % 4 * 2;
   }
 
-  // Tokens of chunks [from, from + kTogether) of this iteration; `left` chunks remain.
-  __device__ __forceinline__ void load_tokens(Tokens& b, const uint16_t* x, int from,
-                                              int left) const {
+  __device__ __forceinline__ void load_tokens(int tile, int segment) {
+    if (held == (tile << 16 | segment)) return;
+    held = tile << 16 | segment, raw = true;
     const int stride = work.a.x_padded * 64;  // elements from 64 columns to the next 64
+    const int count = work.chunk_count - segment;
+    const uint16_t* x = tokens_of(tile) + segment / kStepChunks * stride;
 #pragma unroll
-    for (int j = from; j < from + kTogether; ++j) {
+    for (int j = 0; j < kHeld; ++j) {
       const uint16_t* at = x + j / kStepChunks * stride + j % kStepChunks * kColumns * 8;
 #pragma unroll
-      for (int s = 0; s < kColumns / 16 && j < left; ++s) {
+      for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           const uint16_t* pair = at + s * 128 + g * 512;
-          b[j % kHeld][s][g] = {load_pair<kFormat>(pair), load_pair<kFormat>(pair + 64)};
+          if (j < count) {
+            tokens[j][s][g] = {*reinterpret_cast<const uint32_t*>(pair),
+                               *reinterpret_cast<const uint32_t*>(pair + 64)};
+          }
+        }
+      }
+    }
+  }
+  // fp8: times 2^60, as dequantize_unscaled() wants it; row scales too. Not part of load_tokens(),
+  // which would wait for the loads.
+  __device__ __forceinline__ void scale_tokens() {
+    if (kFormat != WeightFormat::fp8 || !raw) return;
+    raw = false;
+    const __nv_bfloat162 factor = pair_of(0x5d805d80u);
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+#pragma unroll
+      for (int s = 0; s < kColumns / 16; ++s) {
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          uint2& pairs = tokens[j][s][g];
+          pairs.x = bits_of(__hmul2(pair_of(pairs.x), factor));
+          pairs.y = bits_of(__hmul2(pair_of(pairs.y), factor));
         }
       }
     }
   }
 
-  __device__ __forceinline__ void multiply_chunk(const uint8_t* chunk,
-                                                 const uint2 (&b)[kColumns / 16][kGroups],
-                                                 Sums& d) const {
+  __device__ __forceinline__ uint4 load_words(const uint8_t* chunk) const {
+    return *reinterpret_cast<const uint4*>(chunk + work.lane * 16);
+  }
+  __device__ __forceinline__ void multiply_chunk(const uint4& words, const uint8_t* chunk,
+                                                 const Fragments& b, Sums& d) const {
     __half2 scales = {};
     if (has_group_scale(kFormat)) {
       scales = *reinterpret_cast<const __half2*>(chunk + 512 + work.lane / 4 * 4);
     }
     uint32_t w[kColumns / 16][4];
-    dequantize_unscaled<kFormat>(*reinterpret_cast<const uint4*>(chunk + work.lane * 16), scales,
-                                 w);
+    dequantize_unscaled<kFormat>(words, scales, w);
 #pragma unroll
     for (int s = 0; s < kColumns / 16; ++s) {
 #pragma unroll
@@ -238,63 +130,99 @@ struct SkinnyMath {
     }
   }
 
-  // d = the sums of a unit over this warp's K range; `scale`: of its rows (part 0).
-  __device__ __forceinline__ void main_loop(int tile, bool in_run, Tokens& b, Sums& d,
-                                            float (&scale)[2]) {
-    const int stride = work.a.x_padded * 64;
-    const bool load = tile != held_tile;
-    const uint16_t* x = nullptr;
-    if (load && in_run) x = tokens_of(tile);
-#pragma unroll 1
-    for (int left = in_run ? work.chunk_count : 0; left > 0; left -= kIteration) {
+  // Multiplies the next copy: up to kCopyChunks of the `count` chunks that remain of a segment.
+  // Their tokens are tokens[kFirst], tokens[kFirst + 1], ...
+  template <int kFirst>
+  __device__ __forceinline__ void multiply_copy(int count, Sums& d) {
+    constexpr int kChunks = kHeld - kFirst < kCopyChunks ? kHeld - kFirst : kCopyChunks;
+    constexpr int kTogether = kChunks < 4 ? kChunks : 4;  // loaded from shared memory together
+    ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
+    const uint8_t* slot = work.shared.ring[work.warp][state.stage];
 #pragma unroll
-      for (int from = 0; from < kIteration; from += kTogether) {
-        if (from >= left) break;
-        if (load) load_tokens(b, x, from, left);
-        const uint8_t* slot = work.shared.ring[work.warp][state.stage];
-        if (from % kCopyChunks == 0) {
-          ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
-        }
-        if (has_row_scale(kFormat) && work.part == 0 && from == 0 && left == work.chunk_count) {
-          const float* scales = reinterpret_cast<const float*>(slot + Shared::kChunkBytes);
-          constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
-          scale[0] = scales[work.lane / 4] * kBack, scale[1] = scales[work.lane / 4 + 8] * kBack;
-        }
+    for (int from = 0; from < kChunks; from += kTogether) {
+      const uint8_t* chunk = slot + from * kChunkBytes;
+      if (count >= from + kTogether) {
+        uint4 words[kTogether];
 #pragma unroll
-        for (int j = from; j < from + kTogether; ++j) {
-          if (j >= left) break;
-          multiply_chunk(slot + j % kCopyChunks * kChunkBytes, b[j % kHeld], d);
+        for (int j = 0; j < kTogether; ++j) words[j] = load_words(chunk + j * kChunkBytes);
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          multiply_chunk(words[j], chunk + j * kChunkBytes, tokens[kFirst + from + j], d);
         }
-        if ((from + kTogether) % kCopyChunks == 0 || from + kTogether >= left) {
-          __syncwarp();  // all lanes have read the slot
-          loader.issue(state.stage);
-          state.advance(work.a.slots);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kTogether - 1; ++j) {
+          if (from + j >= count) break;
+          multiply_chunk(load_words(chunk + j * kChunkBytes), chunk + j * kChunkBytes,
+                         tokens[kFirst + from + j], d);
         }
       }
-      x += kIteration / kStepChunks * stride;
     }
-    if (work.chunk_count <= kHeld) held_tile = tile;
+    __syncwarp();  // all lanes have read the slot
+    loader.issue(state.stage);
+    state.advance(Shared::kSlots);
   }
 
-  // Parts 1, 2, ... of a warp group: publish their sums for part 0.
-  __device__ __forceinline__ void publish_part(const Sums& d, int buffer) const {
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      work.shared.partials[buffer][work.warp - 1][g][work.lane] = {d[g][0], d[g][1], d[g][2],
-                                                                   d[g][3]};
+  // Row scales of the unit whose first copy comes next.
+  __device__ __forceinline__ void copy_scales(float* to) const {
+    ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
+    const uint8_t* slot = work.shared.ring[work.warp][state.stage];
+    if (work.lane < kBlockRows) {
+      to[work.lane] = reinterpret_cast<const float*>(slot + Shared::kCopyBytes)[work.lane];
     }
   }
-  // Part 0: adds the sums of the other parts, in order.
-  __device__ __forceinline__ void reduce_parts(Sums& d, int buffer) const {
+
+  // The sums of a pass over this warp's K range, into partials[buffer]. The sums of a unit run
+  // through all segments, so the bits do not depend on kHeld.
+  __device__ __forceinline__ void main_loop(int tile, int units, int buffer) {
+#pragma unroll 1
+    for (int segment = 0; segment == 0 || segment < work.chunk_count; segment += kHeld) {
+      const int count = min(kHeld, work.chunk_count - segment);  // not positive: the sums are zero
+      load_tokens(tile, segment);
+      scale_tokens();
+#pragma unroll 1
+      for (int i = 0; i < units; ++i) {
+        float4* partial = work.shared.partials[buffer][i][work.warp][0] + work.lane;
+        Sums d = {};
+        if (segment > 0) {
 #pragma unroll
-    for (int p = 1; p < kSkinnyWarps; ++p) {
+          for (int g = 0; g < kGroups; ++g) *reinterpret_cast<float4*>(d[g]) = partial[g * 32];
+        } else if (has_row_scale(kFormat) && work.part == 0) {
+          copy_scales(work.shared.row_scale[buffer][(i << work.group_shift) + work.group]);
+        }
+        if (count > 0) multiply_copy<0>(count, d);
+        if constexpr (kHeld > kCopyChunks) {
+          if (count > kCopyChunks) multiply_copy<kCopyChunks>(count - kCopyChunks, d);
+        }
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) partial[g * 32] = {d[g][0], d[g][1], d[g][2], d[g][3]};
+      }
+    }
+  }
+
+  // Adds the K parts of a unit, in order. `unit`: of the pass.
+  __device__ __forceinline__ void finish_unit(int tile, int first_block, int unit,
+                                              int buffer) const {
+    const int group = unit & ((1 << work.group_shift) - 1), index = unit >> work.group_shift;
+    const float4* partial =
+        work.shared.partials[buffer][index][group * work.a.split_k][0] + work.lane;
+    Sums d = {};
+#pragma unroll
+    for (int p = 0; p < kSkinnyWarps; ++p) {
       if (p >= work.a.split_k) break;
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        const float4 other = work.shared.partials[buffer][work.warp - 1 + p][g][work.lane];
-        d[g][0] += other.x, d[g][1] += other.y, d[g][2] += other.z, d[g][3] += other.w;
+        const float4 v = partial[(p * kGroups + g) * 32];
+        d[g][0] += v.x, d[g][1] += v.y, d[g][2] += v.z, d[g][3] += v.w;
       }
     }
+    float scale[2] = {1, 1};
+    if (has_row_scale(kFormat)) {
+      constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
+      const float* scales = work.shared.row_scale[buffer][unit] + work.lane / 4;
+      scale[0] = scales[0] * kBack, scale[1] = scales[8] * kBack;
+    }
+    epilogue(tile, first_block + unit, d, scale);
   }
 
   __device__ __forceinline__ void epilogue(int tile, int block, const Sums& d,
@@ -330,12 +258,12 @@ struct SkinnyMath {
 
 #endif
 
-template <WeightFormat kFormat, int kGroups>
+template <WeightFormat kFormat, int kGroups, int kHeld>
 __global__ void __launch_bounds__(kSkinnyThreads, kSkinnyBlocksPerSm)
     skinny_gemm_kernel(const __grid_constant__ SkinnyGemmArgs a) {
 #ifdef RIDGE_HOPPER
   using Shared = SkinnyShared<kFormat, kGroups>;
-  using Math = SkinnyMath<kFormat, kGroups>;
+  using Math = SkinnyMath<kFormat, kGroups, kHeld>;
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   SkinnyWork<kFormat, kGroups> work{a, shared};
@@ -347,32 +275,26 @@ __global__ void __launch_bounds__(kSkinnyThreads, kSkinnyBlocksPerSm)
 
   if (a.gathers) ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();  // from here on the lists are old
-  work.set_run(work.load_lists());
-  SkinnyUnit unit = {work.begin / work.blocks, work.begin % work.blocks};
-  unit.advance(work.group, work.blocks);
-  WeightLoader<kFormat, kGroups> loader{work, unit, work.group};
-  loader.start_unit();
-  for (int slot = 0; slot < a.slots; ++slot) loader.issue(slot);
+  SkinnyPosition at = work.set_run(work.load_lists());
+  WeightLoader<kFormat, kGroups, kHeld> loader{work, at};
+  typename Math::Fragments tokens[kHeld];
+  Math math{work, loader, tokens};
+  // Before the copies, behind which the loads would queue.
+  if (a.gathers && at.unit < work.end) math.load_tokens(at.tile, 0);
+  loader.start_pass();
+  for (int slot = 0; slot < Shared::kSlots; ++slot) loader.issue(slot);
   ptx::griddepcontrol_wait();
 
-  Math math{work, loader};
-  typename Math::Tokens b;
-  int buffer = 0;
-  for (int base = work.begin; base < work.end; base += work.warp_groups, buffer ^= 1) {
-    const auto [tile, block] = unit;
-    const bool in_run = base + work.group < work.end;
-    unit.advance(work.warp_groups, work.blocks);
-    typename Math::Sums d = {};
-    float scale[2] = {1, 1};
-    math.main_loop(tile, in_run, b, d, scale);
-    if (a.split_k > 1) {
-      if (work.part > 0) math.publish_part(d, buffer);
-      __syncthreads();  // one per round: every warp has read the sums of the round before
-      if (work.part > 0) continue;
-      math.reduce_parts(d, buffer);
+  for (int buffer = 0; at.unit < work.end; buffer ^= 1) {
+    const int units = work.pass_units(at), tile = at.tile, block = at.block;
+    math.main_loop(tile, work.group_units(units), buffer);
+    at.advance(units, work.blocks);
+    if (at.unit < work.end) math.load_tokens(at.tile, 0);  // in flight while this pass is finished
+    __syncthreads();  // one per pass: every warp has read the sums of the pass before
+    // Warps 0, 1, ... finish the units of one pass, warps 4, 5, ... those of the next.
+    for (int unit = (work.warp + buffer * 4) % kSkinnyWarps; unit < units; unit += kSkinnyWarps) {
+      math.finish_unit(tile, block, unit, buffer);
     }
-    if (!in_run) continue;
-    math.epilogue(tile, block, d, scale);
   }
 #endif
 }
