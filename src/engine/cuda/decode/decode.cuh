@@ -112,6 +112,7 @@ struct DecodeArgs {
   long long* timestamps;            // [operator][3] clocks of SM 0 (stamp()); null: none
 
   // Set by launch_decode.
+  int group;  // query heads of a KV head
   int stages, copies_in_flight, activation_bytes, max_splits, max_run_splits;
   int stages_prefetched;      // into L2 while the ring is full, at most
   unsigned clocks_per_stage;  // the memory's rate: clocks until each SM could have a stage

@@ -132,6 +132,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
                            level_bytes(kFormat) + int(partial_bytes(kRows)) +
                            rope_bytes(args, kRows) + head_norm_bytes(args);
   constexpr int kStage = stage_bytes(kFormat);
+  args.group = args.heads / args.kv_heads;
   args.stages = std::min((device.shared_bytes - besides_ring) / kStage, kMaxStages);
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   args.max_run_splits = args.activation_bytes / least;

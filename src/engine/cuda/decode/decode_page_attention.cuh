@@ -2,14 +2,16 @@
 //
 // An item is one row, one KV head with the query heads that share it, and a run of adjacent splits
 // of the row's pages (AttentionRun). Pages arrive in the ring, the last one first:
-//   1. Math warp 7 writes this step's keys and values into the last page, in shared memory and in
-//      the cache. So a token attends to whole pages however its sequence was cut into steps.
+//   1. Warp 7 writes this step's keys and values into the last page, in shared memory and in the
+//      cache. So a token attends to whole pages however its sequence was cut into steps.
 //   2. Warp w attends to pages w, w + 8, ... of each split with its own online softmax
 //      (page_attention.cuh), and leaves its state of the split in shared memory.
 //   3. The states of the warps are combined, split by split.
-//   4. The states of the splits are published, and merged in the order of the splits. Each SM with
-//      a run of the row merges a part of the outputs. So bits do not depend on how splits form
-//      runs.
+//   4. The states of the splits are published, and merged in their order: by each SM with a run of
+//      the row for a part of the outputs. So bits do not depend on how splits form runs.
+//
+// Queries, keys and values are polled in qkv_out, and the states of splits where they are published
+// (decode_sync.cuh): every wait for a fence or a grid barrier would be 0.7 to 2 us.
 #pragma once
 
 #include "engine/cuda/attention/page_attention.cuh"
@@ -50,7 +52,7 @@ __device__ inline uint32_t load_polled_value(float (&to)[kPerLane], const float*
 }
 
 // Copies the weights of the layer's norms of queries and keys to shared memory, before the queries
-// are ready.
+// are ready. All math warps; a barrier must follow.
 __device__ inline void load_head_norms(const DecodeArgs& args, const DecodeShared& shared,
                                        int layer, int thread) {
   const int offset = thread * 4, of_keys = offset - args.head_dim;
@@ -60,7 +62,6 @@ __device__ inline void load_head_norms(const DecodeArgs& args, const DecodeShare
     ptx::cp_async_16(shared.head_norms + offset, from);
     ptx::cp_async_wait_all();
   }
-  ptx::bar_sync<kMathBarrier>(kMathWarps * 32);
 }
 
 // Writes the step's tokens of the row's sequence, up to the row's own, into the page in shared
@@ -110,7 +111,7 @@ __device__ inline int padded_head(int head_dim) {
 __device__ inline float* warp_states(const DecodeArgs& args, const DecodeShared& shared,
                                      int split_of_run) {
   return reinterpret_cast<float*>(shared.activations) +
-         split_of_run * kMathWarps * (args.heads / args.kv_heads) * padded_head(args.head_dim);
+         split_of_run * kMathWarps * args.group * padded_head(args.head_dim);
 }
 
 // Steps 1 and 2. One long function on purpose: with its parts as members of a struct, nvcc 13 does
@@ -124,7 +125,7 @@ __device__ __forceinline__ void attend_pages(const DecodeArgs& args, DecodeShare
   asm volatile("" : "+r"(warp), "+r"(lane));
   constexpr int kHeadDim = 16 * kD, kPage = page_bytes(kKv, kHeadDim);
   DecodeControl& control = shared.control;
-  const int group = args.heads / args.kv_heads;
+  const int group = args.group;
   const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
   const int per_stage = min(32, ring_stage_bytes / kPage);
   const int g = lane / 4, t = lane % 4;
@@ -153,24 +154,26 @@ __device__ __forceinline__ void attend_pages(const DecodeArgs& args, DecodeShare
   }
   if (has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(64);
 
-    // 2. This warp's pages. Every warp passes through every stage.
+    // 2. This warp's pages.
 #pragma unroll 1
   for (int split = run.end_split - 1; split >= run.first_split; --split) {
     const int end = run.page_end(split), count = end - run.page_begin(split);
+    const int stages = (count + per_stage - 1) / per_stage;
     SoftmaxState<kD> state;
+    int passed = 0;  // stages of the split
 #pragma unroll 1
-    for (int p = 0; p < count; p += per_stage) {
-      ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
-#pragma unroll 1
-      for (int i = p; i < min(p + per_stage, count); ++i) {
-        if (i % kMathWarps != warp) continue;
-        attend_page<kD, kKv>(
-            state, q, scale, args.attention_softcap, (end - 1 - i) * kPageTokens,
-            [&](int token, int) { return token >= run.first_key && token <= run.position; }, lane,
-            shared.ring + stage.stage * ring_stage_bytes + (i - p) * kPage);
-      }
-      release_stage(args, shared, stage, lane);
+    for (int i = warp; passed < stages; i += kMathWarps) {
+      const bool has_page = i < count;
+      const int next = has_page ? i / per_stage : stages - 1;
+      pass_stages(args, shared, stage, next - passed, lane);
+      passed = next;
+      if (!has_page) break;
+      attend_page<kD, kKv>(
+          state, q, scale, args.attention_softcap, (end - 1 - i) * kPageTokens,
+          [&](int token, int) { return token >= run.first_key && token <= run.position; }, lane,
+          shared.ring + stage.stage * ring_stage_bytes + (i - next * per_stage) * kPage);
     }
+    if (stages > 0) release_stages(args, shared, stage, 1, lane);
     finish_softmax<kD, kKv>(state);
     float* to =
         warp_states(args, shared, split - run.first_split) + warp * group * padded_head(kHeadDim);
@@ -192,16 +195,17 @@ __device__ __forceinline__ void attend_pages(const DecodeArgs& args, DecodeShare
 // of all heads, then the maximum and the sum of each head.
 struct SplitStates {
   int group, head_dim, outputs, size;
-  TaggedFloat* first;  // of the item's row and KV head
+  TaggedFloat* first;  // of the run's row and KV head
   unsigned tag;
 
-  __device__ SplitStates(const DecodeArgs& args, const DecodeOp& op, int item)
-      : group(args.heads / args.kv_heads),
+  __device__ SplitStates(const DecodeArgs& args, const DecodeOp& op, const SplitRun& run)
+      : group(args.group),
         head_dim(args.head_dim),
         outputs(group * head_dim),
         size(outputs + 2 * group),
-        first(args.split_states + size_t(item / op.runs) * op.splits * size),
+        first(args.split_states + size_t(run.row * args.kv_heads + run.kv_head) * op.splits * size),
         tag(op_tag(args, op.index)) {}
+  __device__ int head_of(int o) const { return o >> (31 - __clz(head_dim)); }  // a power of two
   __device__ TaggedFloat* of(int split) const { return first + split * size; }
 };
 
@@ -223,7 +227,7 @@ __device__ __forceinline__ void combine_warps(const DecodeArgs& args, const Deco
     const float* of_split = warp_states(args, shared, split - run.first_split);
 #pragma unroll 1
     for (int o = thread * 2; o < states.outputs; o += kMathWarps * 32 * 2) {
-      const int head = o / states.head_dim, element = o - head * states.head_dim;
+      const int head = states.head_of(o), element = o - head * states.head_dim;
       const float* of_head = of_split + head * padded;
       float2 max_sum[kMathWarps];
       float most = kMaskedScore, sum = 0;
@@ -322,6 +326,7 @@ __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& 
 
   if (args.q_norm) load_head_norms(args, shared, op.layer, warp * 32 + lane);
   wait_ops_completed(shared.control, ops_before_input(op), lane);
+  ptx::bar_sync<kMathBarrier>(kMathThreads);  // no warp multiplies activations of qkv any more
   if (warp == 0 && lane == 0) stamp(args, op, 0);
 #pragma unroll 1
   for (int item = op.first; item < op.items; item += gridDim.x) {
@@ -343,9 +348,10 @@ __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& 
         attend(run, std::integral_constant<KvFormat, KvFormat::int8>());
         break;
     }
+    // Before results are written (invariant 5).
     if (warp == 0) wait_ops_completed(shared.control, ops_before_epilogue(op), lane);
     ptx::bar_sync<kMathBarrier>(kMathThreads);
-    const SplitStates states(args, op, item);
+    const SplitStates states(args, op, shared.control.run);
     combine_warps<kFormat, kRows>(args, shared, shared.control.run, states, warp * 32 + lane);
     // The states in shared memory have been read.
     ptx::bar_sync<kMathBarrier>(kMathThreads);
@@ -356,12 +362,12 @@ __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& 
   for (int item = op.first; op.splits > 1 && item < op.items; item += gridDim.x) {
     const AttentionRun run = attention_run(args, shared.control.rows, op, item);
     if (run.splits == 1 || run.first_split >= run.end_split) continue;
-    const SplitStates states(args, op, item);
+    const SplitStates states(args, op, run);
     const int runs = (run.splits + op.run_splits - 1) / op.run_splits;
 #pragma unroll 1
     for (int at = item % op.runs + warp * runs; at < states.outputs / 32; at += kMathWarps * runs) {
       const int o = at * 32 + lane;
-      const float out = merge_splits(states, run.splits, o, o / states.head_dim);
+      const float out = merge_splits(states, run.splits, o, states.head_of(o));
       *attention_output<kRows>(args, run, states.outputs, o) =
           bf16_bits(out * activation_scale(kFormat));
     }

@@ -114,8 +114,8 @@ __device__ inline float router_sum(const DecodeArgs& args, int layer, int expert
     for (int i = 0; i < kInFlight; ++i) {
       const int chunk = first + 8 * i;
       const auto* at = reinterpret_cast<const uint32_t*>(weights + size_t(chunk) * 512);
-      w[i][0] = chunk < args.hidden / 16 ? __ldg(at) : 0;
-      w[i][1] = chunk < args.hidden / 16 ? __ldg(at + 2) : 0;
+      w[i][0] = w[i][1] = 0;
+      if (chunk < args.hidden / 16) w[i][0] = __ldg(at), w[i][1] = __ldg(at + 2);
     }
     bool again = true;
     while (again) {
