@@ -53,7 +53,7 @@ int decode_rows(WeightFormat format, const DecodeArgs& args) {
     activations = std::max(activations, attention_state_bytes(args));
     return int(sizeof(DecodeControl)) + 256 + activations +
                group_scale_bytes(format, rows, activations) + level_bytes(format) +
-               int(partial_bytes(rows)) + rows * args.head_dim / 2 * 8 +
+               int(partial_bytes(rows)) + rope_bytes(args, rows) + head_norm_bytes(args) +
                stages * stage_bytes(format) <=
            decode_device().shared_bytes;
   };

@@ -42,9 +42,10 @@ struct RowContext {
   int pages;  // index in DecodeArgs::pages of the sequence's first page number
 };
 
-// The router's sum of an expert (decode_router.cuh). It is written and read as one word of 64 bits,
-// and its tag says in which operator of which launch (route_tag), so it needs no reset.
-struct alignas(8) RouterSum {
+// A result that other SMs poll: a sum of the router, or a part of the softmax state of a split. It
+// is written and read as one word of 64 bits, and its tag says in which operator of which launch
+// (op_tag), so it needs no reset.
+struct alignas(8) TaggedFloat {
   float value;
   unsigned tag;
 };
@@ -98,12 +99,11 @@ struct DecodeArgs {
   float* sums_of_squares;  // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
   // gemma: the same of the outputs of out and of down, [copy][2][hidden / 16][row].
   float* output_squares;
-  float* qkv_out;                   // [row][qkv columns]
+  float* qkv_out;                   // [row][qkv columns]; not ready: all ones
   uint16_t* attention_out;          // [heads * head_dim]
   uint16_t* mlp_hidden;             // [ffn]; experts: [choice][choice_stride]
-  RouterSum* router_sums;           // [expert]
-  float* split_partials;            // [row][kv head][split][group * (head_dim + 2)]
-  unsigned* split_arrivals;         // [row][kv head], zero between launches
+  TaggedFloat* router_sums;         // [expert]
+  TaggedFloat* split_states;        // [row][kv head][split][group * (head_dim + 2)]
   float* logits;                    // [row][vocab]
   unsigned long long* argmax_keys;  // [row][SM][3], logit_key of each epilogue warp's best token
   int* next_tokens;                 // [step][row], the argmax
@@ -112,6 +112,7 @@ struct DecodeArgs {
   long long* timestamps;            // [operator][3] clocks of SM 0 (stamp()); null: none
 
   // Set by launch_decode.
+  int group;  // query heads of a KV head
   int stages, copies_in_flight, activation_bytes, max_splits, max_run_splits;
   int stages_prefetched;      // into L2 while the ring is full, at most
   unsigned clocks_per_stage;  // the memory's rate: clocks until each SM could have a stage

@@ -66,7 +66,7 @@ struct EpilogueWarp {
         for (int i = 0; i < kInFlight; ++i) {
 #pragma unroll
           for (int n = 0; n < kRows; ++n) {
-            again |= __float_as_uint(square[i][n]) == kNotReadySum;
+            again |= __float_as_uint(square[i][n]) == kNotReadyFloat;
             sum[n] += square[i][n];
           }
         }
@@ -152,7 +152,7 @@ struct EpilogueWarp {
         for (int i = 0; i < kInFlight; ++i) {
 #pragma unroll
           for (int n = 0; n < kRows; ++n) {
-            again |= n < args.row_count && __float_as_uint(square[i][n]) == kNotReadySum;
+            again |= n < args.row_count && __float_as_uint(square[i][n]) == kNotReadyFloat;
             sum[n] += square[i][n];
           }
         }
@@ -319,7 +319,7 @@ struct EpilogueWarp {
     for (int expert = op.first; expert < op.items; expert += gridDim.x, ++turn) {
       if (turn % kEpilogueWarps != warp) continue;
       const float sum = router_sum(args, op.layer, expert, lane);
-      if (lane == 0) store_router_sum(args.router_sums + expert, {sum, route_tag(args, op)});
+      if (lane == 0) store_tagged(args.router_sums + expert, {sum, route_tag(args, op)});
     }
   }
 

@@ -21,6 +21,7 @@
 //   | nf4 levels     | 32 KB, nf4 only                                         |
 //   | partials       | [3 buffers][8 warps][rows][16] floats                   |
 //   | rope           | [table][rows][head_dim / 2] cos, sin                    |
+//   | head norms     | [2][head_dim] weights of the norms of queries and keys  |
 //   +----------------+---------------------------------------------------------+
 //
 // Who waits for whom (rules and invariants: decode_sync.cuh):
@@ -61,9 +62,10 @@ template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKe
 __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   extern __shared__ __align__(128) uint8_t raw[];
   DecodeControl& control = *reinterpret_cast<DecodeControl*>(raw);
-  DecodeShared shared{
-      control, raw + (sizeof(DecodeControl) + 127) / 128 * 128, nullptr, nullptr, nullptr, nullptr,
-      nullptr};
+  DecodeShared shared{control, raw + (sizeof(DecodeControl) + 127) / 128 * 128,
+                      nullptr, nullptr,
+                      nullptr, nullptr,
+                      nullptr, nullptr};
   shared.activations = shared.ring + args.stages * stage_bytes(kFormat);
   shared.group_scales = reinterpret_cast<GroupScale*>(shared.activations + args.activation_bytes);
   shared.levels =
@@ -72,6 +74,8 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
   shared.rope =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
+  shared.head_norms =
+      reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(shared.rope) + rope_bytes(args, kRows));
   if (threadIdx.x == 0) init_barriers(args, control);
   if (threadIdx.x < args.row_count) {
     control.rows[threadIdx.x] = args.rows[threadIdx.x];
@@ -126,8 +130,9 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   const int besides_ring = (int(sizeof(DecodeControl)) + 127) / 128 * 128 + args.activation_bytes +
                            group_scale_bytes(kFormat, kRows, args.activation_bytes) +
                            level_bytes(kFormat) + int(partial_bytes(kRows)) +
-                           args.ropes * kRows * args.head_dim / 2 * 8;
+                           rope_bytes(args, kRows) + head_norm_bytes(args);
   constexpr int kStage = stage_bytes(kFormat);
+  args.group = args.heads / args.kv_heads;
   args.stages = std::min((device.shared_bytes - besides_ring) / kStage, kMaxStages);
   args.max_splits = sms / args.kv_heads > 1 ? sms / args.kv_heads : 1;
   args.max_run_splits = args.activation_bytes / least;

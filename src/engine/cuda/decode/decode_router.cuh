@@ -24,37 +24,28 @@ struct Choice {
   float weight;
 };
 
-__device__ inline void store_router_sum(RouterSum* to, RouterSum sum) {
-  ptx::st_relaxed(reinterpret_cast<unsigned long long*>(to),
-                  static_cast<unsigned long long>(sum.tag) << 32 | __float_as_uint(sum.value));
-}
-
 // Waits for the sums with this tag; `scale` makes logits of them. One warp.
 __device__ inline Choice choose_experts(const DecodeArgs& args, unsigned tag, float scale,
                                         int lane) {
   constexpr int kPerLane = kMaxRoutedExperts / 32;
-  unsigned long long word[kPerLane];
+  TaggedFloat published[kPerLane];
   bool again = true;
-  while (again) {  // all of a lane's words in one round trip
+  while (again) {  // all of a lane's sums in one round trip
     again = false;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int expert = lane + 32 * i;
-      word[i] = static_cast<unsigned long long>(tag) << 32;
-      if (expert < args.experts) {
-        word[i] =
-            ptx::ld_relaxed(reinterpret_cast<const unsigned long long*>(args.router_sums + expert));
-      }
+      published[i] = {0, tag};
+      if (expert < args.experts) published[i] = load_tagged(args.router_sums + expert);
     }
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) again |= static_cast<unsigned>(word[i] >> 32) != tag;
+    for (int i = 0; i < kPerLane; ++i) again |= published[i].tag != tag;
   }
   uint32_t key[kPerLane];  // ordered as the sums are; 0: no expert, or one already chosen
   uint32_t best = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    const float sum = __uint_as_float(static_cast<unsigned>(word[i]));
-    key[i] = lane + 32 * i < args.experts ? logit_key(sum, 0) >> 32 : 0;
+    key[i] = lane + 32 * i < args.experts ? logit_key(published[i].value, 0) >> 32 : 0;
     best = max(best, key[i]);
   }
   const auto value = [](uint32_t k) { return key_logit(static_cast<unsigned long long>(k) << 32); };
@@ -123,8 +114,8 @@ __device__ inline float router_sum(const DecodeArgs& args, int layer, int expert
     for (int i = 0; i < kInFlight; ++i) {
       const int chunk = first + 8 * i;
       const auto* at = reinterpret_cast<const uint32_t*>(weights + size_t(chunk) * 512);
-      w[i][0] = chunk < args.hidden / 16 ? __ldg(at) : 0;
-      w[i][1] = chunk < args.hidden / 16 ? __ldg(at + 2) : 0;
+      w[i][0] = w[i][1] = 0;
+      if (chunk < args.hidden / 16) w[i][0] = __ldg(at), w[i][1] = __ldg(at + 2);
     }
     bool again = true;
     while (again) {

@@ -153,11 +153,8 @@ __device__ inline int resident_chunks(const DecodeArgs& args, int chunks) {
   return args.activation_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }
 
-// One attention item: a row, a KV head, and a run of the splits of the row's KV pages.
-struct AttentionRun {
-  int row, kv_head;
-  int first_split, end_split;         // of this run; first_split >= end_split: no work
-  int splits;                         // of the row
+// One attention item: a run of splits, and the KV pages of the row.
+struct AttentionRun : SplitRun {
   int position, first_key;            // of the row's token, and of the first key that it sees
   int begin, pages, pages_per_split;  // pages of the sequence from `begin` on
 
@@ -189,11 +186,14 @@ __device__ inline AttentionRun attention_run(const DecodeArgs& args, const RowCo
   return r;
 }
 
-// The tag of a layer's router sums, in the operators that read them too. The counter grows by
-// more than a launch has operators.
+// The tag of what operator `index` of this launch publishes. The counter grows by more than a
+// launch has operators.
+__device__ inline unsigned op_tag(const DecodeArgs& args, int index) {
+  return args.grid_barrier_base[0] + index;
+}
+// The tag of a layer's router sums, in the operators that read them too.
 __device__ inline unsigned route_tag(const DecodeArgs& args, const DecodeOp& op) {
-  const int after = int(op.kind) - int(OpKind::route);
-  return args.grid_barrier_base[0] + op.index - after;
+  return op_tag(args, op.index - (int(op.kind) - int(OpKind::route)));
 }
 
 // Timestamps of SM 0 per operator: 0 activations are ready, 1 last math done, 2 results written.

@@ -105,13 +105,28 @@ __host__ __device__ constexpr int attention_state_bytes(const DecodeArgs& args) 
   return args.heads / args.kv_heads * (args.head_dim + 8) * 4 * kMathWarps;
 }
 
+// Cosines and sines, and the weights of the norms of queries and keys where the model has them.
+__host__ __device__ constexpr int rope_bytes(const DecodeArgs& args, int rows) {
+  return args.ropes * rows * args.head_dim / 2 * 8;
+}
+__host__ __device__ constexpr int head_norm_bytes(const DecodeArgs& args) {
+  return args.q_norm ? 2 * args.head_dim * 4 : 0;
+}
+
+// Adjacent splits of a row and KV head, which one SM computes (decode_schedule.cuh).
+struct SplitRun {
+  int row, kv_head;
+  int first_split, end_split;  // first_split >= end_split: no work
+  int splits;                  // of the row
+};
+
 // The part of fixed size: barriers and small tables.
 struct DecodeControl {
   uint64_t full[kMaxStages], empty[kMaxStages];
   uint64_t partials_full[kPartialBuffers], partials_empty[kPartialBuffers];
   uint64_t attention_done;
   unsigned ops_completed;  // operators of this launch that all SMs have completed
-  int merges_splits;       // attention: whether this SM arrived last and merges the splits
+  SplitRun run;            // attention: this SM's current item
   float norm_scale[kEpilogueWarps][kMaxRows];  // of the norm before this operator
   int token[kMaxRows];
   RowContext rows[kMaxRows];
@@ -130,6 +145,7 @@ struct DecodeShared {
   uint32_t* levels;          // nf4: [byte][lane]
   float* partials;           // [kPartialBuffers][warp][row][16]
   float2* rope;              // [row][head_dim / 2]: cos, sin
+  float* head_norms;         // [2][head_dim]: weights of the norms of queries and keys
 };
 
 #endif

@@ -13,33 +13,45 @@
 //
 // Between SMs. Let i be the index of an operator in the launch.
 //   Grid barrier: epilogue warp 0 arrives for operator i when this SM has written all results of i.
-//   Not-ready sentinel: the inputs of GEMMs (bf16 activations: kNotReady; sums of squares: all
-//   ones) hold a NaN that is never computed until their value is written. Readers poll the data and
-//   need no barrier, which saves 0.7 us in 4 of 5 operators.
+//   Not-ready sentinel: the inputs of GEMMs and of attention (bf16 activations: kNotReady; sums of
+//   squares and qkv_out: all ones) hold a NaN that is never computed until their value is written.
+//   Readers poll the data and need no barrier, which saves 0.7 us in every operator.
+//   Tag: what is published and read within an operator, or the next one, carries the operator's
+//   number in the launch (TaggedFloat).
 //
 // Invariants
 //   1. An SM writes results of operator i only when all SMs have completed operators 0 .. i-2.
-//      Attention and embed wait for 0 .. i-1: their inputs (qkv_out, argmax_keys) have no sentinel.
+//      embed waits for 0 .. i-1: its input (argmax_keys) has no sentinel.
 //   2. So an SM arrives for i only when the barrier of i-2 is complete. At any time arrivals for at
 //      most two consecutive operators are counted. Even and odd operators have a counter each: on a
 //      single one, an SM without work in i could stand in for one that is late in i-1.
-//   3. A GEMM input is reset to not-ready when all SMs have completed its reader r: by the epilogue
-//      of operator r+2, and after the head for the inputs of the last two GEMMs. Its next writer is
-//      at the earliest operator r+4, which by 1 writes after all SMs have completed r+2.
+//   3. An input is reset to not-ready when all SMs have completed its reader r: by the epilogue of
+//      operator r+2 (of attention with experts: r+3), and after the head for the inputs of the last
+//      two GEMMs. Its next writer is at the earliest operator r+4 (r+5), which by 1 writes after
+//      all SMs have completed r+2 (r+3).
 //   4. The math warps poll the input of operator i after all SMs have completed 0 .. i-3. The reset
 //      of that input happened in i-3 or before, so what they find is not-ready or this step's
 //      value.
-//   5. Polls use relaxed loads past L1 (cp.async.cg, ld.relaxed): an acquire would invalidate L1 in
+//   5. The math warps themselves write the results of attention. So they wait as 1 demands before
+//      they write: what they polled was written when 0 .. i-3 were complete, but attention_out is
+//      reset in i-2, by SMs without a block of i-2 as late as they like. An SM whose items are
+//      empty waits as 4 demands: otherwise it could signal attention_done twice before its epilogue
+//      warp waits.
+//   6. Polls use relaxed loads past L1 (cp.async.cg, ld.relaxed): an acquire would invalidate L1 in
 //      each iteration. A bf16 value or a float is one store, so readers see the value or the
 //      sentinel. What a grid barrier publishes is read past L1 too (__ldcg, bulk copies).
-//   6. Router sums carry a tag instead of a sentinel (route_tag). They are overwritten when all
-//      SMs have completed the gate_up that read them, or the down of an SM without a part of it. So
-//      a warp waits for them only where this SM's part of the operator needs them.
-//   7. Where a norm follows out or down, an epilogue warp publishes its block's sum of squares, and
+//   7. Router sums are overwritten when all SMs have completed the gate_up that read them, or the
+//      down of an SM without a part of it. So a warp waits for them only where this SM's part of
+//      the operator needs them.
+//   8. The SMs with splits of a row and KV head publish the states of the splits and poll those of
+//      each other. An SM publishes the states of all its items before it polls any, and nothing
+//      before that waits for attention of another SM. States are overwritten in the next layer, by
+//      SMs that have read its qkv_out: by 1 it was written when all had completed this attention.
+//   9. Where a norm follows out or down, an epilogue warp publishes its block's sum of squares, and
 //      then the three poll those of all blocks. So each has at most one block: a second one would
 //      be published only after the wait. Readers and writers are in one operator i; the sums are
 //      reset with the inputs of i, and polled again in operator i+5.
-//   8. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
+//   10. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
 //      until all SMs have completed the attention that wrote it; writer and reader fence the
 //      asynchronous proxy.
 #pragma once
@@ -83,8 +95,7 @@ __device__ inline void wait_ops_completed(const DecodeControl& control, unsigned
 
 // Operators that all SMs must have completed before results of `op` are written (invariant 1).
 __device__ inline int ops_before_epilogue(const DecodeOp& op) {
-  const bool needs_previous = op.kind == OpKind::attention || op.kind == OpKind::embed;
-  return max(0, needs_previous ? op.index : op.index - 1);
+  return max(0, op.kind == OpKind::embed ? op.index : op.index - 1);
 }
 // The same, before the inputs of `op` are polled (invariant 4).
 __device__ inline int ops_before_input(const DecodeOp& op) { return max(0, op.index - 2); }
@@ -99,8 +110,8 @@ __device__ inline bool not_ready(const uint4& v) {
   }
   return largest >> 16 == kNotReady || (largest & 0xffff) == kNotReady;
 }
-// The bits of a sum of squares that is not ready.
-constexpr uint32_t kNotReadySum = ~0u;
+// The bits of a float that is not ready: a sum of squares, or an element of qkv_out.
+constexpr uint32_t kNotReadyFloat = ~0u;
 
 // Resets the inputs of operator `kind` to not-ready: this SM's share, by one warp (invariant 3).
 template <int kRows, DecodeVariant kVariant>
@@ -123,7 +134,7 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
       for (int copy = 0; copy < kSquareCopies; ++copy) {
         float* squares = output_squares_of<kRows>(args, kind, copy);
         for (int i = blockIdx.x * 32 + lane; i < count; i += gridDim.x * 32) {
-          __stcg(squares + i, __uint_as_float(kNotReadySum));
+          __stcg(squares + i, __uint_as_float(kNotReadyFloat));
         }
       }
     }
@@ -131,12 +142,21 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
   }
   for (int n = 0; n < args.row_count; ++n) {
     for (int i = blockIdx.x * 32 + lane; i < args.hidden / kBlockRows; i += gridDim.x * 32) {
-      __stcg(sums_of_squares_of(args, kind, n) + i, __uint_as_float(kNotReadySum));
+      __stcg(sums_of_squares_of(args, kind, n) + i, __uint_as_float(kNotReadyFloat));
     }
   }
 }
 
-// Resets, in the epilogue of `op`, the inputs of the GEMM two operators before; with experts those
+// The same for the input of attention.
+__device__ inline void reset_qkv(const DecodeArgs& args, int lane) {
+  uint4* at = reinterpret_cast<uint4*>(args.qkv_out);
+  const int count = args.row_count * args.qkv.blocks * kBlockRows / 4;
+  for (int i = blockIdx.x * 32 + lane; i < count; i += gridDim.x * 32) {
+    __stcg(at + i, uint4{kNotReadyFloat, kNotReadyFloat, kNotReadyFloat, kNotReadyFloat});
+  }
+}
+
+// Resets, in the epilogue of `op`, the inputs of the operator two before; with experts those
 // of out three before, and those of gate_up are the router's too, which reads them first.
 template <int kRows, DecodeVariant kVariant>
 __device__ inline void reset_completed_inputs(const DecodeArgs& args, const DecodeOp& op,
@@ -147,6 +167,19 @@ __device__ inline void reset_completed_inputs(const DecodeArgs& args, const Deco
     reset_inputs<kRows, kVariant>(args, OpKind::gate_up, lane);
   }
   if (op.kind == OpKind::attention) reset_inputs<kRows, kVariant>(args, OpKind::down, lane);
+  if (op.kind == OpKind::gate_up) reset_qkv(args, lane);
+}
+
+// ---- tagged results
+
+__device__ inline void store_tagged(TaggedFloat* to, TaggedFloat result) {
+  ptx::st_relaxed(
+      reinterpret_cast<unsigned long long*>(to),
+      static_cast<unsigned long long>(result.tag) << 32 | __float_as_uint(result.value));
+}
+__device__ inline TaggedFloat load_tagged(const TaggedFloat* from) {
+  const auto word = ptx::ld_relaxed(reinterpret_cast<const unsigned long long*>(from));
+  return {__uint_as_float(static_cast<unsigned>(word)), static_cast<unsigned>(word >> 32)};
 }
 
 // ---- split-K partial sums: math warps to an epilogue warp
@@ -180,6 +213,29 @@ __device__ inline void release_stage(const DecodeArgs& args, DecodeShared& share
   __syncwarp();
   if (lane == 0) ptx::mbarrier_arrive(&shared.control.empty[stage.stage]);
   stage.advance(args.stages);
+}
+// The same for `count` stages, fewer than the ring has, one lane each. All of them must have been
+// filled, or be about to be.
+__device__ inline void release_stages(const DecodeArgs& args, DecodeShared& shared,
+                                      PipelineState& stage, int count, int lane) {
+  __syncwarp();
+  if (lane < count) {
+    ptx::mbarrier_arrive(&shared.control.empty[stage.ahead(lane, args.stages).stage]);
+  }
+  stage = stage.ahead(count, args.stages);
+}
+// Math warp in attention: releases `count` stages that have no page for it, and waits for the one
+// after them. When that one is full, the producer has acquired those before it, so releasing them
+// is in order although nobody waited for them here. Stage by stage, each took 0.2 us.
+__device__ inline void pass_stages(const DecodeArgs& args, DecodeShared& shared,
+                                   PipelineState& stage, int count, int lane) {
+  for (; count >= args.stages; --count) {  // a ring that does not hold them all
+    ptx::mbarrier_wait(&shared.control.full[stage.stage], stage.phase);
+    release_stage(args, shared, stage, lane);
+  }
+  const PipelineState next = stage.ahead(count, args.stages);
+  ptx::mbarrier_wait(&shared.control.full[next.stage], next.phase);
+  release_stages(args, shared, stage, count, lane);
 }
 
 }  // namespace ridge::cuda

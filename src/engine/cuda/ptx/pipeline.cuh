@@ -21,6 +21,11 @@ struct PipelineState {
   __device__ void advance(int stages) {
     if (++stage == stages) stage = 0, phase ^= 1;
   }
+  // `count` stages further; at most `stages`.
+  __device__ PipelineState ahead(int count, int stages) const {
+    const int to = stage + count;
+    return to < stages ? PipelineState{to, phase} : PipelineState{to - stages, phase ^ 1};
+  }
 };
 
 }  // namespace ridge::cuda

@@ -23,15 +23,15 @@ DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms,
   residual = workspace.take<float>(rows * s.hidden);
   sums_of_squares = workspace.take<float>(square_count);
   output_squares = workspace.take<float>(output_square_count);
-  qkv_out = workspace.take<float>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim);
-  split_partials =
-      workspace.take<float>(rows * std::max(sms, s.kv_heads) * group * size_t(s.head_dim + 2));
+  qkv_count = rows * (s.heads + 2 * s.kv_heads) * s.head_dim;
+  qkv_out = workspace.take<float>(qkv_count);
+  split_states = workspace.take<TaggedFloat>(rows * std::max(sms, s.kv_heads) * group *
+                                             size_t(s.head_dim + 2));
   logits = workspace.take<float>(rows * s.vocab);
   normed = workspace.take<uint16_t>(3 * activation_count(s.hidden));
   attention_out = workspace.take<uint16_t>(activation_count(s.heads * s.head_dim));
   mlp_hidden = workspace.take<uint16_t>(mlp_count(s));
-  router_sums = workspace.take<RouterSum>(s.experts);
-  split_arrivals = workspace.take<unsigned>(rows * s.kv_heads);
+  router_sums = workspace.take<TaggedFloat>(s.experts);
   grid_barrier = workspace.take<unsigned>(2);
   argmax_keys = workspace.take<unsigned long long>(rows * sms * 3);
   next_tokens = workspace.take<int>(rows * max_steps);
@@ -46,6 +46,7 @@ DecodeStep::DecodeStep(const DeviceWeights& weights, KernelSet kernels, int sms,
   most_rows_ = decode_rows(w_.format, args_);
   check(cudaMemset(buffers_.sums_of_squares, 0xff, buffers_.square_count * sizeof(float)),
         "filling");
+  check(cudaMemset(buffers_.qkv_out, 0xff, buffers_.qkv_count * sizeof(float)), "filling");
   check(cudaMemset(buffers_.output_squares, 0xff, buffers_.output_square_count * sizeof(float)),
         "filling");
 }
@@ -91,10 +92,8 @@ DecodeArgs DecodeStep::model_args() const {
   a.qkv_out = b.qkv_out;
   a.output_squares = b.output_squares;
   a.normed_stride = int(activation_count(s.hidden));
-  a.attention_out = b.attention_out, a.mlp_hidden = b.mlp_hidden,
-  a.split_partials = b.split_partials;
-  a.split_arrivals = b.split_arrivals, a.logits = b.logits, a.argmax_keys = b.argmax_keys,
-  a.next_tokens = b.next_tokens;
+  a.attention_out = b.attention_out, a.mlp_hidden = b.mlp_hidden, a.split_states = b.split_states;
+  a.logits = b.logits, a.argmax_keys = b.argmax_keys, a.next_tokens = b.next_tokens;
   a.grid_barrier = b.grid_barrier, a.router_sums = b.router_sums;
   return a;
 }
