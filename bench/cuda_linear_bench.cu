@@ -84,9 +84,30 @@ float group_value(const std::vector<uint8_t>& bytes, int column, int token, int 
   return scale * e4m3_value(bytes[fp8_group_at(column, token, tokens)]);
 }
 
-// prefill_fp8, chain_fp8: activations in E4M3, with a scale per token and with one per 64 columns.
-enum class Kernel { wgmma, skinny, prefill, prefill_fp8, chain_fp8 };
-constexpr const char* kKernelNames[] = {"wgmma", "skinny", "prefill", "e4m3", "chain"};
+// In E4M3: prefill_fp8 with a scale per token, chain_fp8 with one per 64 columns, which the kernel
+// makes from bf16, chain_fp8_wide with one per 128 columns.
+enum class Kernel { wgmma, skinny, prefill, prefill_fp8, chain_fp8, chain_fp8_wide };
+constexpr const char* kKernelNames[] = {"wgmma", "skinny", "prefill", "e4m3", "chain", "wide"};
+
+// Activations in E4M3 at fp8_group_at(), of sizes 1/4 to 4, with a scale per 128 columns.
+std::vector<uint8_t> random_groups(int columns, int tokens) {
+  std::vector<uint8_t> bytes(size_t(columns / 64) * fp8_group_bytes(tokens));
+  uint32_t state = 77;
+  const auto random = [&] { return (state = state * 1664525 + 1013904223) >> 8; };
+  for (int token = 0; token < tokens; ++token) {
+    for (int k = 0; k < columns; ++k) {
+      const uint32_t sign = random() % 2, exponent = 5 + random() % 4, mantissa = random() % 8;
+      bytes[fp8_group_at(k, token, tokens)] = uint8_t(sign << 7 | exponent << 3 | mantissa);
+    }
+    for (int k = 0; k < columns; k += 128) {
+      const float scale = float(1 + random() % 1000) / 500;
+      for (int half = 0; half < 128; half += 64) {
+        std::memcpy(&bytes[fp8_group_scale_at(k + half, token, tokens)], &scale, 4);
+      }
+    }
+  }
+  return bytes;
+}
 
 // The largest error of a correct GEMM, of the root mean square of the results.
 double error_limit(Kernel kernel, const Weights& w, Epilogue epilogue) {
@@ -98,9 +119,13 @@ double error_limit(Kernel kernel, const Weights& w, Epilogue epilogue) {
   if (kernel == Kernel::prefill_fp8) {
     return (gate ? 2 : 1) * (w.columns / 32.0 / 16384 * 2 / 3) + (gate ? 4e-3 : 1e-5);
   }
-  // In a chain every 64 columns are summed apart: two steps, the first of which adds to nothing.
+  // In a chain every 64 columns are summed apart: two steps, the first of which adds to nothing;
+  // or every 128, which are four steps.
   // Such errors are a random walk over the groups of columns, as the sums are.
-  if (kernel == Kernel::chain_fp8) return gate ? 2.0 / 16384 + 4e-3 : 1.0 / 16384;
+  if (kernel >= Kernel::chain_fp8) {
+    const double sums = (kernel == Kernel::chain_fp8 ? 1.0 : 2.0) / 16384;
+    return gate ? 2 * sums + 4e-3 : sums;
+  }
   // Weights with group scales are rounded to bf16 after scaling: up to 2^-8 each, a random walk
   // over the columns.
   if (has_group_scale(w.format)) return gate ? 8e-3 : 5e-3;
@@ -126,10 +151,16 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
   args.tokens = tokens, args.padded = padded, args.epilogue = epilogue;
   args.bias = epilogue == Epilogue::store ? bias.data() : nullptr;
   args.rows = rows.data(), args.stride = w.rows, args.out = out.data();
-  const bool chain = kernel == Kernel::chain_fp8, quantized = kernel == Kernel::prefill_fp8;
+  const bool chain = kernel >= Kernel::chain_fp8, quantized = kernel == Kernel::prefill_fp8;
   DeviceBuffer<uint8_t> bytes(quantized || chain ? 2 * x.size() : 1);
   DeviceBuffer<float> scales(padded);
   if (chain) args.fp8_tokens = true, args.quantized_x = bytes.data(), args.fp8_group = 64;
+  if (kernel == Kernel::chain_fp8_wide) {
+    const std::vector<uint8_t> groups = random_groups(w.columns, padded);
+    bytes.copy_from(groups.data(), groups.size());
+    args.x = reinterpret_cast<const uint16_t*>(bytes.data());
+    args.quantized_x = nullptr, args.fp8_group = 128;
+  }
   if (quantized) {
     quantize_tokens(nullptr, {x.data(), bytes.data(), scales.data(), w.columns, padded});
     args.x = reinterpret_cast<const uint16_t*>(bytes.data());
@@ -138,6 +169,7 @@ void check_case(Kernel kernel, Linear& linear, Weights& w, const char* name, int
     switch (kernel) {
       case Kernel::wgmma:
       case Kernel::chain_fp8:
+      case Kernel::chain_fp8_wide:
         return linear.launch(nullptr, {args}, tile);
       case Kernel::skinny:
         return skinny_gemm(nullptr, w.format, sms(), {args});
@@ -430,11 +462,12 @@ void check_all() {
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
       Weights w(format, 2, rows, columns, false), pairs(format, 2, rows, columns, true);
       for (const int tokens : {1, 9, 16, 17, 32, 64, 100, 200, 520}) {
-        for (const Kernel kernel : {Kernel::wgmma, Kernel::skinny, Kernel::prefill,
-                                    Kernel::prefill_fp8, Kernel::chain_fp8}) {
+        for (const Kernel kernel :
+             {Kernel::wgmma, Kernel::skinny, Kernel::prefill, Kernel::prefill_fp8,
+              Kernel::chain_fp8, Kernel::chain_fp8_wide}) {
           if (kernel == Kernel::skinny && tokens > kSkinnyDenseTokens) continue;
-          if (kernel == Kernel::chain_fp8 &&
-              (format != WeightFormat::fp8 || tokens > 128 || columns % 64 || rows % 128)) {
+          if (kernel >= Kernel::chain_fp8 &&
+              (format != WeightFormat::fp8 || tokens > 128 || columns % 128 || rows % 128)) {
             continue;
           }
           if ((kernel == Kernel::prefill || kernel == Kernel::prefill_fp8) && tokens <= 128) {
@@ -547,7 +580,7 @@ void time_all(const std::string& only_format, int only_tokens) {
           args.rows = c.w == &qkv ? rows.data() + size_t(tokens) * 4096 : rows.data();
           args.stride = c.w->rows, args.out = activated.data();
           args.fp8_tokens = fp8, args.fp8_out = fp8 && c.w != &qkv;
-          args.fp8_group = c.w == &down ? 64 : 128;
+          args.fp8_group = c.w == &down || c.w == &out ? 64 : 128;
           if (fp8 && c.w == &out) args.quantized_x = reinterpret_cast<uint8_t*>(quantized.data());
           if (c.epilogue == Epilogue::add) {
             args.next_norm = norm.data(), args.next_squares = squares.data();

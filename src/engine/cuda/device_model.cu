@@ -232,7 +232,10 @@ class CudaModel final : public DeviceModel {
   }
   int sms() const override { return properties_.multiProcessorCount; }
   bool has_fp8_products(int tokens) const override {
-    return uses_fp8_products(w_.shape, w_.format, kernels_, tokens, sms());
+    const auto uses = [&](int count) {
+      return uses_fp8_products(w_.shape, w_.format, kernels_, count, sms());
+    };
+    return uses(tokens) || uses(std::min(tokens, Linear::kMaxChainedTokens));
   }
 
  private:

@@ -307,7 +307,7 @@ struct ProducerWarp {
       if (op.kind == OpKind::embed || op.kind == OpKind::route) return;
       if (op.kind == OpKind::attention) {
         if (op.step > 0) {
-          // The same operator of the previous step wrote to these pages (invariant 8).
+          // The same operator of the previous step wrote to these pages (invariant 10).
           wait_ops_completed(shared.control, op.index - ops_per_step(args.layers, kExperts) + 1,
                              lane);
           ptx::fence_proxy_async();

@@ -196,7 +196,8 @@ __device__ inline unsigned route_tag(const DecodeArgs& args, const DecodeOp& op)
   return op_tag(args, op.index - (int(op.kind) - int(OpKind::route)));
 }
 
-// Timestamps of SM 0 per operator: 0 activations are ready, 1 last math done, 2 results written.
+// Timestamps of SM 0 per operator: 0 activations are ready (attention: it begins to poll them), 1
+// last math done, 2 results written.
 // An operator in which SM 0 has no item leaves 0 and 1 as they were.
 __device__ inline void stamp(const DecodeArgs& args, const DecodeOp& op, int event) {
   if (args.timestamps && blockIdx.x == 0) args.timestamps[op.index * 3 + event] = clock64();

@@ -15,8 +15,8 @@
 //   Grid barrier: epilogue warp 0 arrives for operator i when this SM has written all results of i.
 //   Not-ready sentinel: the inputs of GEMMs and of attention (bf16 activations: kNotReady; sums of
 //   squares and qkv_out: all ones) hold a NaN that is never computed until their value is written.
-//   Readers poll the data and need no barrier, which saves 0.7 us in every operator.
-//   Tag: what is published and read within an operator, or the next one, carries the operator's
+//   Readers poll the data and need no barrier, which saves 0.7 us in every operator but embed.
+//   Tag: what is published and read within an operator, or the next two, carries the operator's
 //   number in the launch (TaggedFloat).
 //
 // Invariants
@@ -34,9 +34,9 @@
 //      value.
 //   5. The math warps themselves write the results of attention. So they wait as 1 demands before
 //      they write: what they polled was written when 0 .. i-3 were complete, but attention_out is
-//      reset in i-2, by SMs without a block of i-2 as late as they like. An SM whose items are
-//      empty waits as 4 demands: otherwise it could signal attention_done twice before its epilogue
-//      warp waits.
+//      reset in i-2, by SMs without a block of i-2 at any time before they arrive. An SM whose
+//      items are empty waits as 4 demands: otherwise it could signal attention_done twice before
+//      its epilogue warp waits.
 //   6. Polls use relaxed loads past L1 (cp.async.cg, ld.relaxed): an acquire would invalidate L1 in
 //      each iteration. A bf16 value or a float is one store, so readers see the value or the
 //      sentinel. What a grid barrier publishes is read past L1 too (__ldcg, bulk copies).
@@ -227,9 +227,14 @@ __device__ inline void release_stages(const DecodeArgs& args, DecodeShared& shar
 // Math warp in attention: releases `count` stages that have no page for it, and waits for the one
 // after them. When that one is full, the producer has acquired those before it, so releasing them
 // is in order although nobody waited for them here. Stage by stage, each took 0.2 us.
+//
+// The wait is for the parity of a phase, so the slot's stage of the lap before must be full. This
+// warp may have passed over that one too. The stage that it waited for last is full, so all those
+// before it but the latest copies_in_flight - 1 are: no jump may reach further back. Rings that are
+// too short for the jump are waited for stage by stage.
 __device__ inline void pass_stages(const DecodeArgs& args, DecodeShared& shared,
                                    PipelineState& stage, int count, int lane) {
-  for (; count >= args.stages; --count) {  // a ring that does not hold them all
+  for (; count >= max(1, args.stages - args.copies_in_flight); --count) {
     ptx::mbarrier_wait(&shared.control.full[stage.stage], stage.phase);
     release_stage(args, shared, stage, lane);
   }

@@ -50,6 +50,18 @@ void choose_split(LinearArgs& args, int token_tiles, int tile_tokens, int sms) {
   args.split_k = even && split >= kSlices ? split : 0;
 }
 
+// What the kernel for activations in E4M3 relies on.
+void check_fp8_tokens(WeightFormat format, const LinearArgs& args, int tile_tokens, bool first) {
+  const bool one_tile = tile_tokens <= Linear::kMaxChainedTokens && args.padded == tile_tokens;
+  const bool groups = args.k_steps % (args.fp8_group / kStepColumns) == 0 &&
+                      (!args.quantized_x || (first && args.fp8_group == kStepColumns));
+  const bool whole_tiles = !args.fp8_out || args.tiles.blocks % kTileBlocks == 0;
+  if (format != WeightFormat::fp8 || !one_tile || !groups || !whole_tiles || args.tile_count) {
+    throw Error("no GEMM in E4M3 for {} tokens in tiles of {}, {} rows and {} columns", args.tokens,
+                tile_tokens, args.row_count, args.k_steps * kStepColumns);
+  }
+}
+
 }  // namespace
 
 Linear::Linear(WeightFormat format, int sms)
@@ -86,6 +98,10 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     args.k_steps = (columns + kStepColumns - 1) / kStepColumns;
     args.weights = weight_map(format_, args.tiles, args.matrix, args.matrices, kTileBlocks,
                               box_steps(format_, tile_tokens, fp8_tokens) * kStepColumns);
+    if (fp8_tokens) check_fp8_tokens(format_, args, tile_tokens, i == 0);
+    if (args.fp8_tokens != fp8_tokens || (!fp8_tokens && (args.quantized_x || args.fp8_out))) {
+      throw Error("a chain of GEMMs with activations in E4M3 and in bf16");
+    }
     args.partials = partials_.data();
     args.ready = ready_.data();
     args.epoch = ++epoch_;

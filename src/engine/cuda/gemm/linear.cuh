@@ -10,8 +10,8 @@
 // No float atomics: repeated launches give the same bits.
 //
 // With weights in fp8, a chain may multiply activations in E4M3, at twice the rate and with half of
-// their bytes. Each 128 columns of a token have a scale, or 64 where a tile of gate and up gives
-// 64; the epilogue that writes them computes it. The sums of these columns are scaled and added up
+// their bytes. Each 64 or 128 columns of a token have a scale: what a tile of the GEMM before gives
+// (of gate and up 64), or attention for a head. The sums of these columns are scaled and added up
 // in f32. A scale for the whole token would save that, but a block knows the columns of its tile
 // only.
 //

@@ -299,12 +299,11 @@ struct LinearMath {
     scaled_parity ^= 1, scaled = true;
   }
 
-  // `over`: grid barriers of this launch before this one.
-  __device__ __forceinline__ void arrive_grid_barrier(int over) {
+  __device__ __forceinline__ void arrive_grid_barrier(int barriers_before) {
     ptx::bar_sync<1>(kMathThreads);
     if (thread == 0) {
       // A block without tiles must not arrive twice before the previous barrier is over.
-      wait_grid_barriers(shared, over);
+      wait_grid_barriers(shared, barriers_before);
       grid_barrier_arrive(chain.grid_barrier);
     }
   }

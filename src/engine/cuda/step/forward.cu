@@ -223,6 +223,7 @@ void Forward::fused_layers(cudaStream_t stream) {
     return args;
   };
   const bool fp8 = step_.fp8_products;
+  const LinearArgs head = gemm_args(w_.head, 0, b_.x, scaled_by_norm(head_args()));
   timer_.mark(stream, "attn_norm");
   rms_norm(stream, norm_args(VectorKind::attn_norm, 0, {}));
   timer_.mark(stream, "qkv");
@@ -247,10 +248,10 @@ void Forward::fused_layers(cudaStream_t stream) {
       gemms.add("qkv", gemm_args(w_.qkv, layer + 1, b_.x, scaled_by_norm(qkv_args(layer + 1))));
     }
     for (int i = 0; i < gemms.count; ++i) gemms.args[i].fp8_tokens = fp8;
-    const LinearArgs head = gemm_args(w_.head, 0, b_.x, scaled_by_norm(head_args()));
-    if (last && fuses_head() && !fp8) gemms.add("lm_head", head);
+    const bool with_head = last && fuses_head();
+    if (with_head && !fp8) gemms.add("lm_head", head);
     launch(stream, gemms);
-    if (last && fuses_head() && fp8) {  // the logits' activations stay in bf16
+    if (with_head && fp8) {  // the logits' activations stay in bf16
       timer_.mark(stream, "lm_head");
       linear_->launch(stream, &head, 1, step_.tile);
     }

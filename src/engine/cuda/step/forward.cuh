@@ -87,7 +87,7 @@ class Forward {
   std::unique_ptr<StepAttention> make_attention(std::vector<int> windows,
                                                 const AttentionBounds& bounds) const;
   void fused_layers(cudaStream_t stream);
-  // The last layer's kernel of fused_layers() computes the logits too, where all tokens have some.
+  // fused_layers() computes the logits too, where all tokens have some.
   bool fuses_head() const { return step_.logit_rows == step_.tokens; }
   void launch(cudaStream_t stream, const FusedGemms& gemms);
   PendingAdd separate_layers(cudaStream_t stream);

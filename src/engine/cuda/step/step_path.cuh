@@ -88,8 +88,7 @@ inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightF
 //   - chains of GEMMs, with a scale per token and 64 or 128 columns. Llama-3-8B on an H200, context
 //     1024: 32 sequences 4.02 -> 3.79 ms, 128 9.63 -> 9.08
 //   - larger steps, with a scale per token, whose narrowest GEMMs (out, down) have tiles for a
-//   fifth
-//     of the SMs: 256 tokens 9.0 -> 7.5 ms, 512 tokens 14.9 -> 9.5
+//     fifth of the SMs: 256 tokens 9.0 -> 7.5 ms, 512 tokens 14.9 -> 9.5
 // RIDGE_CUDA_FP8_PRODUCTS=off in the environment keeps activations in bf16.
 inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSet kernels,
                               int tokens, int sms) {
