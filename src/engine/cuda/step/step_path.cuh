@@ -86,7 +86,8 @@ inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightF
 // docs/batched-steps.md), as in every engine that runs fp8 checkpoints this way, so only steps do
 // it that gain by it:
 //   - chains of GEMMs, with a scale per token and 64 or 128 columns. Llama-3-8B on an H200, context
-//     1024: 32 sequences 4.02 -> 3.79 ms, 128 9.63 -> 9.08
+//     1024: 32 sequences 4.02 -> 3.79 ms, 128 9.63 -> 9.08. Llama-3.2-1B (hidden size 2048) gains
+//     nothing at 32 tokens, 2 % at 64 and 128
 //   - larger steps, with a scale per token, whose narrowest GEMMs (out, down) have tiles for a
 //     fifth of the SMs: 256 tokens 9.0 -> 7.5 ms, 512 tokens 14.9 -> 9.5
 // RIDGE_CUDA_FP8_PRODUCTS=off in the environment keeps activations in bf16.
@@ -101,7 +102,8 @@ inline bool uses_fp8_products(const ModelShape& s, WeightFormat format, KernelSe
                        std::min({s.hidden, q_columns, s.ffn}) >= 1024;
   if (!covered) return false;
   if (tokens <= Linear::kMaxChainedTokens) {
-    return forward_path(s, kernels, tokens) == StepPath::fused_layer && tokens > kMaxRows;
+    const bool gains = tokens > 32 || (tokens > kMaxRows && s.hidden > 2048);
+    return gains && forward_path(s, kernels, tokens) == StepPath::fused_layer;
   }
   const int tiles = s.hidden / 128 * ((tokens + 255) / 256);
   return tiles >= 0.2 * sms && s.hidden <= kMaxFp8Hidden &&
