@@ -163,17 +163,22 @@ void derive_batch(Request& r, const RequestOptions& o) {
   }
 }
 
+void set_stack(Request& r, const Stack& stack) {
+  r.stack = stack;
+  r.plan.quantizes_head = stack.quantizes_head;
+}
+
 // The stack `name`, or for kAuto the machine's default. Stacks are read once per list of requests.
 std::function<void(Request&)> stack_choice(const std::string& name) {
   if (name != kAuto) {
-    return [stack = find_stack(name)](Request& r) { r.stack = stack; };
+    return [stack = find_stack(name)](Request& r) { set_stack(r, stack); };
   }
   auto known = std::make_shared<std::map<std::string, Stack>>();
   return [known](Request& r) {
     const std::string chosen = default_stack(r.system.device);
     auto it = known->find(chosen);
     if (it == known->end()) it = known->emplace(chosen, find_stack(chosen)).first;
-    r.stack = it->second;
+    set_stack(r, it->second);
     r.default_stack = true;
   };
 }

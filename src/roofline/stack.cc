@@ -146,6 +146,7 @@ Stack stack_from_json(const nlohmann::json& json, const std::string& where) {
   stack.cpu_tile_compute = share(json, "cpu_tile_compute", where);
   stack.hosts = read_hosts(json.value("host", nlohmann::json::object()), where + ": host");
   stack.fused_quantization = bool_field(json, "fused_quantization", where).value_or(false);
+  stack.quantizes_head = bool_field(json, "quantizes_head", where).value_or(false);
   stack.whole_experts_kernel = string_field(json, "whole_experts_kernel", where).value_or("");
   stack.few_tokens_experts_kernel =
       string_field(json, "few_tokens_experts_kernel", where).value_or("");

@@ -104,6 +104,7 @@ struct Stack {
   double cpu_tile_compute = 1;  // share of the tiles' peak, with CpuTiles::bf16_gemms
   std::array<HostCosts, kHostKinds> hosts;
   bool fused_quantization = false;  // activations are quantized by the kernel before a GEMM
+  bool quantizes_head = false;      // the head is kept in the format of the layers' matrices
   // On Blackwell: of fp8 experts that are not spread over ranks, and of fp4 experts of few tokens.
   std::string whole_experts_kernel, few_tokens_experts_kernel;
   double chunk = 8192;  // prompt tokens a step takes at most

@@ -11,6 +11,7 @@ namespace ridge {
 struct Plan {
   // Precisions. Unset: as the model's files say.
   std::optional<Format> weights;     // layer matrices; of GGUF formats also embedding and head
+  bool quantizes_head = false;       // the head is kept in `weights` too (Stack)
   std::optional<DType> activations;  // unset: as the weights where matrix units take both
   std::optional<Format> kv;
 

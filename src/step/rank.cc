@@ -222,6 +222,7 @@ Format embed_format(const Model& model, const Plan& plan) {
 }
 
 Format head_format(const Model& model, const Plan& plan) {
+  if (plan.weights && plan.quantizes_head) return *plan.weights;
   if (!plan.weights || !is_gguf(*plan.weights)) return model.head.format;
   const Format least = format_from_name("q6_k");
   return plan.weights->bits > least.bits ? *plan.weights : least;

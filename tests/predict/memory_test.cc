@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "predict/request.h"
 #include "predict/support.h"
 
 namespace ridge {
@@ -61,6 +62,19 @@ TEST(EngineMemory, StacksStateTheirDefaults) {
     EXPECT_GT(find_stack(stack).memory.share, 0.8) << stack;
     EXPECT_LT(find_stack(stack).memory.share, 1) << stack;
   }
+}
+
+TEST(EngineMemory, TheHeadIsKeptAsTheStackDoes) {
+  const auto weights = [](const char* stack) {
+    RequestOptions options;
+    options.model = "llama-3-8b";
+    options.machine = "h200";
+    options.weights = "fp8";
+    options.stack = stack;
+    return predict(make_request(options)).memory.weights;
+  };
+  const double head = 128256.0 * 4096;  // a byte each instead of two
+  EXPECT_NEAR(weights("vllm") - weights("ridge-cuda"), head, 0.01 * head);
 }
 
 TEST(EngineMemory, UnknownPartsAreRefused) {
