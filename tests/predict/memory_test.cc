@@ -80,6 +80,7 @@ TEST(EngineMemory, TheHeadIsKeptAsTheStackDoes) {
 TEST(EngineMemory, UnknownPartsAreRefused) {
   EXPECT_THROW(stack_from_text(R"({"memory": {"of": "half"}})", "test"), Error);
   EXPECT_THROW(stack_from_text(R"({"memory": {"share": 1.2}})", "test"), Error);
+  EXPECT_THROW(stack_from_text(R"({"quantizes_head": "yes"})", "test"), Error);
 }
 
 }  // namespace

@@ -76,50 +76,38 @@ __device__ inline uint64_t wgmma_descriptor_at(uint64_t descriptor, int bytes) {
                : RIDGE_REGISTERS_##count(c, 0)                                          \
                : __VA_ARGS__, "l"(b_descriptor), "r"(int{add}))
 
-// bf16, f32 accumulators, A in registers. D = A B, plus D if `add`.
+// A in registers, f32 accumulators, N by the template parameter kColumns. `types`: K and the types.
+#define RIDGE_WGMMA_RS(types, flags)                                                           \
+  if constexpr (kColumns == 32) {                                                              \
+    RIDGE_WGMMA("n32" types, 16, "+f", "{%16, %17, %18, %19}", "%20", "%21", flags, RIDGE_A);  \
+  } else if constexpr (kColumns == 64) {                                                       \
+    RIDGE_WGMMA("n64" types, 32, "+f", "{%32, %33, %34, %35}", "%36", "%37", flags, RIDGE_A);  \
+  } else if constexpr (kColumns == 128) {                                                      \
+    RIDGE_WGMMA("n128" types, 64, "+f", "{%64, %65, %66, %67}", "%68", "%69", flags, RIDGE_A); \
+  } else {                                                                                     \
+    static_assert(kColumns == 256);                                                            \
+    RIDGE_WGMMA("n256" types, 128, "+f", "{%128, %129, %130, %131}", "%132", "%133", flags,    \
+                RIDGE_A);                                                                      \
+  }
+#define RIDGE_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+
+// bf16: D = A B, plus D if `add`.
 template <int kColumns>
 __device__ inline void wgmma_bf16_rs(float (&d)[kColumns / 2], const uint32_t (&a)[4],
                                      uint64_t b_descriptor, bool add) {
-#define RIDGE_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-  if constexpr (kColumns == 32) {
-    RIDGE_WGMMA("n32k16.f32.bf16.bf16", 16, "+f", "{%16, %17, %18, %19}", "%20", "%21", ", 1, 1, 0",
-                RIDGE_A);
-  } else if constexpr (kColumns == 64) {
-    RIDGE_WGMMA("n64k16.f32.bf16.bf16", 32, "+f", "{%32, %33, %34, %35}", "%36", "%37", ", 1, 1, 0",
-                RIDGE_A);
-  } else if constexpr (kColumns == 128) {
-    RIDGE_WGMMA("n128k16.f32.bf16.bf16", 64, "+f", "{%64, %65, %66, %67}", "%68", "%69",
-                ", 1, 1, 0", RIDGE_A);
-  } else {
-    static_assert(kColumns == 256);
-    RIDGE_WGMMA("n256k16.f32.bf16.bf16", 128, "+f", "{%128, %129, %130, %131}", "%132", "%133",
-                ", 1, 1, 0", RIDGE_A);
-  }
-#undef RIDGE_A
+  RIDGE_WGMMA_RS("k16.f32.bf16.bf16", ", 1, 1, 0")
 }
 
-// E4M3, A in registers. Each register holds four consecutive k: 4 t .. 4 t + 3, and 16 more in
+// The same for E4M3. Each register of A holds four consecutive k: 4 t .. 4 t + 3, and 16 more in
 // a[2], a[3].
 template <int kColumns>
 __device__ inline void wgmma_e4m3_rs(float (&d)[kColumns / 2], const uint32_t (&a)[4],
                                      uint64_t b_descriptor, bool add) {
-#define RIDGE_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-  if constexpr (kColumns == 32) {
-    RIDGE_WGMMA("n32k32.f32.e4m3.e4m3", 16, "+f", "{%16, %17, %18, %19}", "%20", "%21", ", 1, 1",
-                RIDGE_A);
-  } else if constexpr (kColumns == 64) {
-    RIDGE_WGMMA("n64k32.f32.e4m3.e4m3", 32, "+f", "{%32, %33, %34, %35}", "%36", "%37", ", 1, 1",
-                RIDGE_A);
-  } else if constexpr (kColumns == 128) {
-    RIDGE_WGMMA("n128k32.f32.e4m3.e4m3", 64, "+f", "{%64, %65, %66, %67}", "%68", "%69", ", 1, 1",
-                RIDGE_A);
-  } else {
-    static_assert(kColumns == 256);
-    RIDGE_WGMMA("n256k32.f32.e4m3.e4m3", 128, "+f", "{%128, %129, %130, %131}", "%132", "%133",
-                ", 1, 1", RIDGE_A);
-  }
-#undef RIDGE_A
+  RIDGE_WGMMA_RS("k32.f32.e4m3.e4m3", ", 1, 1")
 }
+
+#undef RIDGE_WGMMA_RS
+#undef RIDGE_A
 
 // bf16 with A in shared memory.
 template <int kColumns>

@@ -144,12 +144,12 @@ struct DecodeAttention : DecodeProducers<kD, kFormat> {
 
   // The same in E4M3. The lanes of a head, at most a warp, share a scale.
   __device__ void write_fp8(int column, int row, const float4& out, bool valid) const {
-    float most = fmaxf(fmaxf(fabsf(out.x), fabsf(out.y)), fmaxf(fabsf(out.z), fabsf(out.w)));
+    float largest = fmaxf(fmaxf(fabsf(out.x), fabsf(out.y)), fmaxf(fabsf(out.z), fabsf(out.w)));
 #pragma unroll
     for (int i = 1; i < (kQuads < 32 ? kQuads : 32); i *= 2) {
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, i));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, i));
     }
-    const Quantization quantized = quantization<KvFormat::fp8>(most);
+    const Quantization quantized = quantization<KvFormat::fp8>(largest);
     uint8_t* const to = reinterpret_cast<uint8_t*>(launch.args.out);
     const int tokens = launch.args.out_tokens;
     store_fp8_quad(to, column, row, tokens, out, quantized.factor, valid);

@@ -271,12 +271,12 @@ struct TileEpilogue {
 #pragma unroll
     for (int j = 0; j < kCount / 8; ++j) {
       pairs[j] = gated_pair(d, j);
-      uint32_t most = pairs[j] & 0x7fff7fffu;
-      most = max_u16x2(most, __shfl_xor_sync(0xffffffffu, most, 1));
-      most = max_u16x2(most, __shfl_xor_sync(0xffffffffu, most, 2));
+      uint32_t largest = pairs[j] & 0x7fff7fffu;
+      largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
       if (lane % 4 == 0) {
         shared.largest[warp][offset + j * 8 + lane / 4] =
-            bf16_value(uint16_t(max(most & 0xffffu, most >> 16)));
+            bf16_value(uint16_t(max(largest & 0xffffu, largest >> 16)));
       }
     }
     ptx::bar_sync<1>(kMathThreads);
@@ -307,10 +307,10 @@ struct TileEpilogue {
   template <int kSteps>
   __device__ void compute_factors() const {
     for (int t = offset + thread(); t < offset + kCount; t += kMathThreads) {
-      float most = 0;
+      float largest = 0;
 #pragma unroll
-      for (int w = 0; w < kTileBlocks; ++w) most = fmaxf(most, shared.largest[w][t]);
-      const Quantization quantized = quantization<KvFormat::fp8>(most);
+      for (int w = 0; w < kTileBlocks; ++w) largest = fmaxf(largest, shared.largest[w][t]);
+      const Quantization quantized = quantization<KvFormat::fp8>(largest);
       shared.factor[t] = quantized.factor;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
@@ -384,11 +384,11 @@ struct TileEpilogue {
     if (kFp8Tokens && args.fp8_out) {
       kept[0] = r.x * norm.x, kept[1] = r.y * norm.y;
       kept[2] = r.z * norm.z, kept[3] = r.w * norm.w;
-      float most =
+      float largest =
           fmaxf(fmaxf(fabsf(kept[0]), fabsf(kept[1])), fmaxf(fabsf(kept[2]), fabsf(kept[3])));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      if (lane % 4 == 0) shared.largest[warp][in_tile] = most;
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      if (lane % 4 == 0) shared.largest[warp][in_tile] = largest;
       return;
     }
     *reinterpret_cast<uint2*>(args.out + wide_at(row, first + in_tile, args.padded)) = {

@@ -82,6 +82,7 @@ struct LinearStage {
   static constexpr int kTokenBytes = kSteps * kStepTokenBytes;
   // Tokens come from L2: their ring covers its latency, which is the time of 64 KB of weights. The
   // weights get the rest: their ring bridges the grid barrier between two GEMMs.
+  // 4 bytes per token more than that: room for the barriers.
   static constexpr int kRoom =
       226 * 1024 - kStagingBytes - token_numbers_bytes(kTokens, kFp8Tokens) - 4 * kTokens;
   static constexpr int kTokenSlots =
