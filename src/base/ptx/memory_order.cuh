@@ -44,6 +44,12 @@ __device__ inline void ld_relaxed(const float* from, float (&to)[8]) {
 __device__ inline void st_relaxed(unsigned long long* to, unsigned long long value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
+// Two adjacent words, each written as a whole.
+__device__ inline void st_relaxed(unsigned long long* to, unsigned long long first,
+                                  unsigned long long second) {
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second)
+               : "memory");
+}
 __device__ inline unsigned ld_acquire(const unsigned* from) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");

@@ -142,11 +142,11 @@ __device__ __forceinline__ void update_softmax(SoftmaxState<kD>& state, const fl
       max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, offset));
     }
     max = fmaxf(max, state.max[c]);
-    rescale[c] = exp2f(state.max[c] - max);
+    rescale[c] = fast_exp2(state.max[c] - max);
     state.max[c] = max;
     max -= kExponent;
-    p[c] = s[c] > kMaskedScore ? exp2f(s[c] - max) : 0.0f;
-    p[c + 2] = s[c + 2] > kMaskedScore ? exp2f(s[c + 2] - max) : 0.0f;
+    p[c] = s[c] > kMaskedScore ? fast_exp2(s[c] - max) : 0.0f;
+    p[c + 2] = s[c + 2] > kMaskedScore ? fast_exp2(s[c + 2] - max) : 0.0f;
     state.sum[c] = state.sum[c] * rescale[c] + p[c] + p[c + 2];
   }
 }

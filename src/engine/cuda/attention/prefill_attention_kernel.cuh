@@ -28,12 +28,6 @@ namespace ridge::cuda {
 
 #ifdef RIDGE_HOPPER
 
-__device__ inline float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // A value that is equal in all lanes, in a form that the compiler knows to be: wgmma takes its
 // descriptors from uniform registers.
 __device__ inline int uniform(int value) { return __reduce_or_sync(0xffffffffu, value); }

@@ -2,8 +2,8 @@
 //
 // An item is one row, one KV head with the query heads that share it, and a run of adjacent splits
 // of the row's pages (AttentionRun). Pages arrive in the ring, the last one first:
-//   1. Warp 7 writes this step's keys and values into the last page, in shared memory and in the
-//      cache. So a token attends to whole pages however its sequence was cut into steps.
+//   1. Warps 6 and 7 write this step's values and keys into the last page, in shared memory and in
+//      the cache. So a token attends to whole pages however its sequence was cut into steps.
 //   2. Warp w attends to pages w, w + 8, ... of each split with its own online softmax
 //      (page_attention.cuh), and leaves its state of the split in shared memory.
 //   3. The states of the warps are combined, split by split.
@@ -64,44 +64,56 @@ __device__ inline void load_head_norms(const DecodeArgs& args, const DecodeShare
   }
 }
 
-// Writes the step's tokens of the row's sequence, up to the row's own, into the page in shared
-// memory, and the row's own token into the cache.
+// The step's tokens of the row's sequence, up to the row's own. They are written into the page in
+// shared memory, and the row's own into the cache.
 template <int kRows, int kD, KvFormat kKv>
-__device__ inline void append_step_tokens(const DecodeArgs& args, const DecodeShared& shared,
-                                          const DecodeOp& op, const AttentionRun& run,
-                                          const float2* rope, uint8_t* page, int lane) {
-  const RowContext& row = shared.control.rows[run.row];
-  constexpr int kHeadDim = 16 * kD;
+struct StepTokens {
+  static constexpr int kHeadDim = 16 * kD;
   static_assert(kRows <= 8, "a warp rotates one key per quad");
-  const int columns = (args.heads + 2 * args.kv_heads) * kHeadDim;
-  const int own = kRows == 1 ? 0 : run.row - row.first;
-  const float* keys =
-      args.qkv_out + size_t(row.first) * columns + (args.heads + run.kv_head) * kHeadDim;
-  const float* values = keys + args.kv_heads * kHeadDim;
-  const int slot = run.position % kPageTokens - own;  // of the step's first token
-  const int number = args.pages[row.pages + run.position / kPageTokens];
-  uint8_t* cached =
-      args.kv + ((size_t(op.layer) * args.cache_pages + number) * args.kv_heads + run.kv_head) *
-                    page_bytes(kKv, kHeadDim);
-  // Keys: one per quad. Values: one after the other; the first is polled together with the keys.
-  const int g = lane / 4, t = lane % 4;
-  HeadVector<kD> key;
-  float value[kD / 2];
-  while (max(load_polled_head<kD>(key, keys + size_t(g) * columns, g <= own, t),
-             load_polled_value(value, values, lane)) == kNotReadyFloat) {
+  const int columns;  // of qkv_out
+  const int first;    // the row of the first token
+  const int own;      // the row's own token is `own` tokens after the first
+  const int slot;     // of the first token in the page
+  const float* keys;  // of the first token
+  uint8_t* const page;
+  uint8_t* const cached;  // the page in the cache
+
+  __device__ StepTokens(const DecodeArgs& args, const RowContext& row, int layer,
+                        const AttentionRun& run, uint8_t* page_in_ring)
+      : columns((args.heads + 2 * args.kv_heads) * kHeadDim),
+        first(kRows == 1 ? 0 : row.first),
+        own(kRows == 1 ? 0 : run.row - row.first),
+        slot(run.position % kPageTokens - own),
+        keys(args.qkv_out + size_t(first) * columns + (args.heads + run.kv_head) * kHeadDim),
+        page(page_in_ring),
+        cached(args.kv + ((size_t(layer) * args.cache_pages +
+                           args.pages[row.pages + run.position / kPageTokens]) *
+                              args.kv_heads +
+                          run.kv_head) *
+                             page_bytes(kKv, kHeadDim)) {}
+
+  // One warp: one key per quad.
+  __device__ void append_keys(const float* norm, float norm_eps, const float2* rope, int lane) {
+    const int token = lane / 4, t = lane % 4;
+    const bool valid = token <= own;
+    HeadVector<kD> key;
+    while (load_polled_head<kD>(key, keys + size_t(token) * columns, valid, t) == kNotReadyFloat) {
+    }
+    norm_and_rope<kD>(key, norm, norm_eps, rope + (valid ? first + token : 0) * 8 * kD, t);
+    write_key<kD, kKv>(key, valid, slot + token, t, page, token == own ? cached : nullptr);
   }
+  // One warp: one value after the other.
+  __device__ void append_values(int kv_heads, int lane) {
+    const float* from = keys + kv_heads * kHeadDim;
 #pragma unroll 1
-  for (int token = 0;;) {
-    write_value<kD, kKv>(value, slot + token, lane, page, token == own ? cached : nullptr);
-    if (++token > own) break;
-    while (load_polled_value(value, values + size_t(token) * columns, lane) == kNotReadyFloat) {
+    for (int token = 0; token <= own; ++token, from += columns) {
+      float value[kD / 2];
+      while (load_polled_value(value, from, lane) == kNotReadyFloat) {
+      }
+      write_value<kD, kKv>(value, slot + token, lane, page, token == own ? cached : nullptr);
     }
   }
-  norm_and_rope<kD>(key, args.k_norm ? shared.head_norms + kHeadDim : nullptr, args.norm_eps,
-                    rope + (g <= own ? row.first + g : 0) * 8 * kD, t);
-  write_key<kD, kKv>(key, g <= own, slot + g, t, page, g == own ? cached : nullptr);
-  __syncwarp();
-}
+};
 
 // The states of the warps in shared memory: [split of the run][warp][head][padded head], where
 // GEMMs have their activations. A head has its outputs, then the maximum and the sum.
@@ -131,13 +143,20 @@ __device__ __forceinline__ void attend_pages(const DecodeArgs& args, DecodeShare
   const int g = lane / 4, t = lane % 4;
   const bool has_step_page = run.has_step_page();
 
-  // 1. The last page comes first. Warp 7 completes it while warp 0 loads the queries.
-  if (has_step_page && warp == kMathWarps - 1) {
+  // 1. The last page comes first. Warps 6 and 7 complete it while warp 0 loads the queries.
+  if (has_step_page && warp >= kMathWarps - 2) {
+    StepTokens<kRows, kD, kKv> tokens(args, control.rows[run.row], op.layer, run,
+                                      shared.ring + stage.stage * ring_stage_bytes);
     ptx::mbarrier_wait(&control.full[stage.stage], stage.phase);
-    append_step_tokens<kRows, kD, kKv>(args, shared, op, run, rope,
-                                       shared.ring + stage.stage * ring_stage_bytes, lane);
+    if (warp == kMathWarps - 1) {
+      tokens.append_keys(args.k_norm ? shared.head_norms + kHeadDim : nullptr, args.norm_eps, rope,
+                         lane);
+    } else {
+      tokens.append_values(args.kv_heads, lane);
+    }
+    __syncwarp();
     ptx::fence_proxy_async_shared();  // a later bulk copy writes to the same stage
-    ptx::bar_sync<kStepPageBarrier>(64);
+    ptx::bar_arrive<kStepPageBarrier>(kStepPageThreads);
     ptx::fence_proxy_async();  // the next step's bulk copies read the cache (invariant 10)
   }
   HeadFragment<kD> q = {};
@@ -152,7 +171,7 @@ __device__ __forceinline__ void attend_pages(const DecodeArgs& args, DecodeShare
                       rope + run.row * 8 * kD, t);
     score_scale<kKv>(scale, args.query_scale, pack_query<kD, kKv>(q, query), t);
   }
-  if (has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(64);
+  if (has_step_page && warp == 0) ptx::bar_sync<kStepPageBarrier>(kStepPageThreads);
 
     // 2. This warp's pages.
 #pragma unroll 1
@@ -239,7 +258,7 @@ __device__ __forceinline__ void combine_warps(const DecodeArgs& args, const Deco
       }
 #pragma unroll
       for (int w = 0; w < kMathWarps; ++w) {
-        const float share = exp2f(max_sum[w].x - most);
+        const float share = fast_exp2(max_sum[w].x - most);
         const float2 pair = load_pair(of_head + w * warp_stride + element);
         sum += share * max_sum[w].y;
         out.x += share * pair.x, out.y += share * pair.y;
@@ -251,11 +270,9 @@ __device__ __forceinline__ void combine_warps(const DecodeArgs& args, const Deco
         continue;
       }
       TaggedFloat* const to = states.of(split);
-      store_tagged(to + o, {out.x, states.tag});
-      store_tagged(to + o + 1, {out.y, states.tag});
+      store_tagged(to + o, {out.x, states.tag}, {out.y, states.tag});
       if (element == 0) {
-        store_tagged(to + states.outputs + head * 2, {most, states.tag});
-        store_tagged(to + states.outputs + head * 2 + 1, {sum, states.tag});
+        store_tagged(to + states.outputs + head * 2, {most, states.tag}, {sum, states.tag});
       }
     }
   }
@@ -291,11 +308,11 @@ __device__ inline float merge_splits(const SplitStates& states, int splits, int 
     float both = most;
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) both = fmaxf(both, split_max[i].value);
-    const float keep = exp2f(most - both);
+    const float keep = fast_exp2(most - both);
     sum *= keep, out *= keep, most = both;
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      const float share = exp2f(split_max[i].value - most);
+      const float share = fast_exp2(split_max[i].value - most);
       sum += share * split_sum[i].value, out += share * split_out[i].value;
     }
   }

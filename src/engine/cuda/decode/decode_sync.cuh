@@ -66,7 +66,8 @@ namespace ridge::cuda {
 
 // Named barriers; 0 is __syncthreads.
 constexpr int kMathBarrier = 1;      // the 8 math warps
-constexpr int kStepPageBarrier = 2;  // math warps 0 and 7: the page of this step's tokens
+constexpr int kStepPageBarrier = 2;  // math warps 6 and 7 to 0: the page of this step's tokens
+constexpr int kStepPageThreads = 96;
 constexpr int kEpilogueBarrier = 3;  // the 3 epilogue warps
 
 // ---- grid barrier
@@ -172,10 +173,15 @@ __device__ inline void reset_completed_inputs(const DecodeArgs& args, const Deco
 
 // ---- tagged results
 
+__device__ inline unsigned long long word_of(TaggedFloat result) {
+  return static_cast<unsigned long long>(result.tag) << 32 | __float_as_uint(result.value);
+}
 __device__ inline void store_tagged(TaggedFloat* to, TaggedFloat result) {
-  ptx::st_relaxed(
-      reinterpret_cast<unsigned long long*>(to),
-      static_cast<unsigned long long>(result.tag) << 32 | __float_as_uint(result.value));
+  ptx::st_relaxed(reinterpret_cast<unsigned long long*>(to), word_of(result));
+}
+// Two adjacent results, the first at an even index.
+__device__ inline void store_tagged(TaggedFloat* to, TaggedFloat first, TaggedFloat second) {
+  ptx::st_relaxed(reinterpret_cast<unsigned long long*>(to), word_of(first), word_of(second));
 }
 __device__ inline TaggedFloat load_tagged(const TaggedFloat* from) {
   const auto word = ptx::ld_relaxed(reinterpret_cast<const unsigned long long*>(from));

@@ -20,12 +20,6 @@ namespace ridge::cuda {
 
 constexpr int kPortablePrefillThreads = kPrefillTileRows / 16 * 32;
 
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <int kHeadDim>
 struct PortablePrefill {
   static constexpr int kKeys = kHeadDim == 256 ? 32 : 64, kPages = kKeys / kPageTokens;
@@ -156,7 +150,7 @@ struct PortablePrefill {
     for (int g = 0; g < kKeys / 8; ++g) {
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
-        s[g][v] = c - __fdividef(2 * c, exp2_approx(fminf(s[g][v] * in, 80.0f)) + 1);
+        s[g][v] = c - __fdividef(2 * c, fast_exp2(fminf(s[g][v] * in, 80.0f)) + 1);
       }
     }
   }
@@ -172,7 +166,7 @@ struct PortablePrefill {
       for (int g = 0; g < kKeys / 8; ++g) most = fmaxf(most, fmaxf(s[g][r * 2], s[g][r * 2 + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      rescale[r] = exp2_approx((max[r] - most) * factor);
+      rescale[r] = fast_exp2((max[r] - most) * factor);
       max[r] = most;
       const float base = most == kMaskedScore ? 0.0f : most * factor;  // all masked: weights are 0
       sum[r] *= rescale[r];
@@ -181,7 +175,7 @@ struct PortablePrefill {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[g][r * 2 + e];
-          x = exp2_approx(__fmaf_rn(x, factor, -base));
+          x = fast_exp2(__fmaf_rn(x, factor, -base));
           sum[r] += x;
         }
       }
