@@ -249,7 +249,7 @@ class ModelCheck {
     expect(same, "5 steps in a launch equal 5 launches", !same, 0.5);
   }
 
-  // A row alone, and the same batch again, must give the same bits. Integer weights take another
+  // A row alone, and the same batch again, must give the same bits. int8, int4 and nf4 take another
   // way for a single row (decode_shared_memory.cuh): there a row and one other, the next of the
   // batch.
   void determinism(const std::vector<DecodeRow>& rows, int repeats) {
@@ -258,7 +258,7 @@ class ModelCheck {
     double apart = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       std::vector<DecodeRow> few = {rows[i]};
-      const bool integer = format_ == WeightFormat::int8 || format_ == WeightFormat::int4;
+      const bool integer = format_ == WeightFormat::int8 || has_group_scale(format_);
       if (integer && rows.size() > 1) few.push_back(rows[(i + 1) % rows.size()]);
       for (size_t row = 0; row < few.size(); ++row) few[row].first = int(row);
       model_->decode(few, 1);

@@ -52,7 +52,7 @@ int decode_rows(WeightFormat format, const DecodeArgs& args) {
   const auto fits = [&](int rows, int activations, int stages) {
     activations = std::max(activations, attention_state_bytes(args));
     return int(sizeof(DecodeControl)) + 256 + activations +
-               group_scale_bytes(format, rows, activations) + level_bytes(format) +
+               group_scale_bytes(format, rows, activations) + level_bytes(format, rows) +
                int(partial_bytes(rows)) + rope_bytes(args, rows) + head_norm_bytes(args) +
                stages * stage_bytes(format) <=
            decode_device().shared_bytes;

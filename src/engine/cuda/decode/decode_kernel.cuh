@@ -18,7 +18,7 @@
 //   | ring           | stages x 32 chunks of weights or KV pages, 16 KB each   |
 //   | activations    | K x rows as MMA operands, or a slice of K               |
 //   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
-//   | nf4 levels     | 32 KB, nf4 only                                         |
+//   | nf4 levels     | 32 KB, nf4 with 2 rows or more                          |
 //   | partials       | [3 buffers][8 warps][rows][16] floats                   |
 //   | rope           | [table][rows][head_dim / 2] cos, sin                    |
 //   | head norms     | [2][head_dim] weights of the norms of queries and keys  |
@@ -71,7 +71,7 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   shared.levels =
       reinterpret_cast<uint32_t*>(shared.activations + args.activation_bytes +
                                   group_scale_bytes(kFormat, kRows, args.activation_bytes));
-  shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat) / 4);
+  shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat, kRows) / 4);
   shared.rope =
       reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
   shared.head_norms =
@@ -81,7 +81,7 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
     control.rows[threadIdx.x] = args.rows[threadIdx.x];
     control.token[threadIdx.x] = args.tokens[threadIdx.x];
   }
-  if (kFormat == WeightFormat::nf4) {
+  if (level_bytes(kFormat, kRows) > 0) {
     constexpr Nf4 kLevels = kNf4;
     for (int i = threadIdx.x; i < kLevelBytes / 4; i += kThreads) {
       shared.levels[i] = kLevels.f16[i / 32 % 16] | uint32_t{kLevels.f16[i / 512]} << 16;
@@ -129,7 +129,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   args.activation_bytes = (args.activation_bytes + 127) / 128 * 128;
   const int besides_ring = (int(sizeof(DecodeControl)) + 127) / 128 * 128 + args.activation_bytes +
                            group_scale_bytes(kFormat, kRows, args.activation_bytes) +
-                           level_bytes(kFormat) + int(partial_bytes(kRows)) +
+                           level_bytes(kFormat, kRows) + int(partial_bytes(kRows)) +
                            rope_bytes(args, kRows) + head_norm_bytes(args);
   constexpr int kStage = stage_bytes(kFormat);
   args.group = args.heads / args.kv_heads;

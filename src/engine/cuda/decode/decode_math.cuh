@@ -153,26 +153,28 @@ struct MathWarp {
     }
   }
 
-  // One int4 row and full stages: the weights of the next stage are waited for and loaded while the
-  // MMAs of this one run. With kStagesHeld, K has that many stages, and the activations stay in
-  // registers: a warp's columns are the same for every block.
+  // One row of int4 or nf4 and full stages: the weights of the next stage are waited for and loaded
+  // while the MMAs of this one run. With kStagesHeld, K has that many stages, and the activations
+  // stay in registers: a warp's columns are the same for every block.
   template <int kStagesHeld>
   __device__ void gemm_one_row(const DecodeOp& op, int stages) {
+    using Row = OneRow<kFormat>;
     constexpr int kHeld = kStagesHeld ? kStagesHeld : 1;
     const typename Ops::LaneActivations first(shared, warp, lane);
-    typename Ops::WeightFragment weights;
-    typename Ops::ActivationFragment activations[kHeld];
+    const Nf4Tables tables;
+    typename Row::WeightFragment weights;
+    typename Row::ActivationFragment activations[kHeld];
     PipelineState next = stage;
     const auto load_weights = [&] {
       ptx::mbarrier_wait(&shared.control.full[next.stage], next.phase);
-      Ops::load(weights, shared.ring + next.stage * kStage + warp * kChunk, lane);
+      Row::load(weights, shared.ring + next.stage * kStage + warp * kChunk, lane);
       next.advance(args.stages);
     };
     load_weights();
     typename Ops::LaneActivations at = first;
 #pragma unroll
     for (auto& held : activations) {
-      Ops::load(held, at);
+      Row::load(held, at.x, at.scales);
       at.advance();
     }
 #pragma unroll 1
@@ -180,19 +182,19 @@ struct MathWarp {
       const bool last_block = item + gridDim.x >= op.items;
       Accumulators acc;
       clear(acc);
-      const auto multiply = [&](typename Ops::ActivationFragment& x, bool last_stage) {
-        typename Ops::StageSums sums;
-        Ops::multiply(sums, weights, x);
+      const auto multiply = [&](typename Row::ActivationFragment& x, bool last_stage) {
+        typename Row::StageSums sums;
+        Row::multiply(sums, weights, x, tables);
         release_stage(args, shared, stage, lane);
         if (!last_stage || !last_block) {
           load_weights();
           if (!kStagesHeld) {
             if (last_stage) at = first;
-            Ops::load(x, at);
+            Row::load(x, at.x, at.scales);
             at.advance();
           }
         }
-        Ops::add(acc, sums);
+        Row::add(acc[0][0], sums);
       };
       if constexpr (kStagesHeld > 0) {
 #pragma unroll

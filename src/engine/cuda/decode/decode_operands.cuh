@@ -4,14 +4,15 @@
 // Operand layouts in shared memory, for one row of the batch and 16 columns (a step) of K:
 //   bf16    as in global memory (activation_at): 8 bytes per lane t
 //   f16     two steps side by side: 16 bytes per lane t
-//   int8x2  [chunk][column][t][step], four columns of the step in a word: 2t, 2t + 8, 2t + 1,
-//           2t + 9, the order in which int8 and int4 weights have them. Column: low bytes of all
-//           rows, then high bytes.
+//   int8x2  [chunk][column][t][step], four columns of the step in a word, in the order in which the
+//           weights have them: 2t, 2t + 8, 2t + 1, 2t + 9 for int8 and int4, 2t, 2t + 1, 2t + 8,
+//           2t + 9 for nf4. Column: low bytes of all rows, then high bytes.
 #pragma once
 
 #include <type_traits>
 
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/decode/decode_one_row.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 
@@ -33,11 +34,6 @@ struct Operands {
   static constexpr int kChains = kType == OperandType::bf16 && !has_group_scale(kFormat) ? 4 : 1;
   using Accumulators = float[kChains][kTiles][4];
 
-  // The last mantissa bit of an f32 near 1.5 * 2^23 is worth 1. So adding kMagic converts a float
-  // to an integer in the low bits, and adding kMagicBits to an integer converts it to a float.
-  static constexpr int kMagicBits = 0x4b400000;
-  static constexpr float kMagic = 12582912;
-
   // ---- activations to B operands
 
   static __device__ uint32_t f16_pair(uint32_t bf16_pair, float scale) {
@@ -55,10 +51,11 @@ struct Operands {
   // the sum of the high bytes times 2^16.
   static __device__ int split_bytes(uint32_t (&to)[kBytePlanes], uint32_t first, uint32_t second,
                                     float scale) {
-    const uint32_t a = integer(first << 16, scale), b = integer(second << 16, scale);
-    const uint32_t c = integer(first & 0xffff0000u, scale);
-    const uint32_t d = integer(second & 0xffff0000u, scale);
-    const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
+    constexpr bool kPairs = kFormat == WeightFormat::nf4;
+    const uint32_t x[2][2] = {{integer(first << 16, scale), integer(first & 0xffff0000u, scale)},
+                              {integer(second << 16, scale), integer(second & 0xffff0000u, scale)}};
+    const uint32_t ab = __byte_perm(x[0][0], x[!kPairs][kPairs], 0x5140);
+    const uint32_t cd = __byte_perm(x[kPairs][!kPairs], x[1][1], 0x5140);
     to[0] = __byte_perm(ab, cd, 0x5410) ^ 0x80808080u;
     to[1] = __byte_perm(ab, cd, 0x7632);
     constexpr int kOnes = 0x01010101;
@@ -205,7 +202,7 @@ struct Operands {
   struct LaneActivations {
     const uint8_t* x;
     const GroupScale* scales;
-    const uint32_t* levels;  // nf4
+    const uint32_t* levels;  // nf4, two rows or more
 
     __device__ LaneActivations(const DecodeShared& shared, int warp, int lane) {
       const int g = lane / 4, t = lane % 4;
@@ -298,6 +295,8 @@ struct Operands {
           multiply_int8(acc[0], a[n], b[n], group[n]);
         } else if constexpr (kFormat == WeightFormat::int4) {
           multiply_int4(acc[0], a[n], scale[n], b[n], group[n]);
+        } else if constexpr (kType == OperandType::int8x2) {
+          multiply_nf4_integers(acc[0][0], a[n], scale[n], b[n][0][0], group[n][0][0].factor);
         } else {
           multiply_nf4(acc[0], a[n], scale[n], b[n], group[n], at.levels);
         }
@@ -359,32 +358,16 @@ struct Operands {
     }
   }
 
-  // One row. A byte of int4 weights holds q of row g and, in its upper nibble, q' of row g + 8. The
-  // byte as it is, multiplied, gives the sum of row g plus 16 times that of row g + 8; the upper
-  // nibbles alone give the latter, which is subtracted. Sums stay below 64 * 128 * (255 + 17 * 8) <
-  // 2^22.
-  static constexpr uint32_t kUpperNibbles = 0xf0f0f0f0u;
-
-  // The initial accumulator of the int4 MMAs: kMagicBits and the offset of q - 8, in rows g + 8
-  // once (times 16), in rows g for both.
-  static __device__ int4 int4_initial(const GroupScale (&group)[2]) {
-    const int upper[2] = {group[0].offset * 16 + kMagicBits, group[1].offset * 16 + kMagicBits};
-    return {upper[0] + group[0].offset, upper[1] + group[1].offset, upper[0], upper[1]};
-  }
-
-  static __device__ int4 int4_mma(const uint4& a, const uint4& b, const int4& initial) {
-    const int4 half =
-        ptx::mma_u8_s8(initial, a.x, a.x & kUpperNibbles, a.y, a.y & kUpperNibbles, b.x, b.y);
-    return ptx::mma_u8_s8(half, a.z, a.z & kUpperNibbles, a.w, a.w & kUpperNibbles, b.z, b.w);
-  }
-
+  // One row (decode_one_row.cuh).
   static __device__ void multiply_int4(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
                                        const Load (&b)[kLoads][kTiles],
                                        const GroupScale (&group)[kTiles][2]) {
     const float2 d = __half22float2(scale);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const int4 sums = int4_mma(a, b[0][i], int4_initial(group[i]));
+      const uint4& x = b[0][i];
+      const int4 half = int4_mma(a.x, a.y, x.x, x.y, int4_initial(group[i]));
+      const int4 sums = int4_mma(a.z, a.w, x.z, x.w, half);
       const float both[2] = {__int_as_float(sums.x), __int_as_float(sums.y)};
       const float upper[2] = {__int_as_float(sums.z), __int_as_float(sums.w)};
 #pragma unroll
@@ -395,15 +378,22 @@ struct Operands {
     }
   }
 
-  // The A operand of step k of nf4. Register r has its two nibbles at bits 4 r and 4 r + 16.
+  static __device__ void multiply_nf4_integers(float (&acc)[4], const uint4& a, __half2 scale,
+                                               const uint4& b, float factor) {
+    const Nf4Tables tables;
+    Nf4Sums sums = {};
+    sums.add(tables, a.x, a.y, b.x, b.y);
+    sums.add(tables, a.z, a.w, b.z, b.w);
+    const float2 d = __half22float2(scale);
+    acc[0] += d.x * factor * sums.row(0);
+    acc[2] += d.y * factor * sums.row(2);
+  }
+
+  // Two rows or more. The A operand of step k of nf4: a byte has the two levels of a
+  // register.
   static __device__ void look_up_levels(uint32_t (&to)[4], uint32_t word, const uint32_t* levels) {
-    uint32_t pairs[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = levels[(word >> 8 * i & 0xff) * 32];
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      to[r] = __byte_perm(pairs[r / 2], pairs[2 + r / 2], r % 2 ? 0x7632 : 0x5410);
-    }
+    for (int i = 0; i < 4; ++i) to[i % 2 * 2 + i / 2] = levels[(word >> 8 * i & 0xff) * 32];
   }
 
   static __device__ void multiply_nf4(float (&acc)[kTiles][4], const uint4& a, __half2 scale,
@@ -433,71 +423,8 @@ struct Operands {
     }
   }
 
-  // ---- one int4 row: a stage in three parts (load, multiply, add), so that a warp loads the next
-  // weights between the MMAs and the accumulation. Low and high bytes take two of the MMA's eight
-  // columns, which are in a lane twice. So chunks go in pairs: the first of the equal columns
-  // counts for one chunk, the second for the other, and both MMAs start from the same four numbers.
-  static constexpr bool kOverlapsLoads = kFormat == WeightFormat::int4 && kRows == 1;
-  struct WeightFragment {
-    uint4 a[kChunksPerWarp];
-    __half2 scale[kChunksPerWarp];
-  };
-  struct ActivationFragment {
-    uint4 b[kChunksPerWarp];
-    int4 initial[kChunksPerWarp / 2];
-    float factor[kChunksPerWarp];
-  };
-  struct StageSums {
-    int4 sum[kChunksPerWarp];
-    float2 factor[kChunksPerWarp];
-  };
-  static __device__ void load(WeightFragment& to, const uint8_t* from, int lane) {
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; ++u) {
-      const uint8_t* chunk = from + chunk_at(u) * kChunk;
-      to.a[u] = *reinterpret_cast<const uint4*>(chunk + lane * 16);
-      to.scale[u] = *reinterpret_cast<const __half2*>(chunk + 512 + lane / 4 * 4);
-    }
-  }
-  static __device__ void load(ActivationFragment& to, const LaneActivations& at) {
-    const int2* const scales = reinterpret_cast<const int2*>(at.scales);
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; u += 2) {
-      const int2 first = scales[u * kMathWarps * kColumns],
-                 second = scales[(u + 1) * kMathWarps * kColumns];
-      to.factor[u] = __int_as_float(first.x), to.factor[u + 1] = __int_as_float(second.x);
-      to.initial[u / 2] = int4_initial({{0, first.y}, {0, second.y}});
-      to.b[u] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u) * kActivationChunk);
-      to.b[u + 1] = *reinterpret_cast<const uint4*>(at.x + chunk_at(u + 1) * kActivationChunk);
-    }
-  }
-  static __device__ void multiply(StageSums& to, const WeightFragment& weights,
-                                  const ActivationFragment& x) {
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; ++u) {
-      const uint4& a = weights.a[u];
-      to.sum[u] = ptx::mma_u8_s8(x.initial[u / 2], a.x, a.x & kUpperNibbles, a.y,
-                                 a.y & kUpperNibbles, x.b[u].x, x.b[u].y);
-    }
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; ++u) {
-      const uint4& a = weights.a[u];
-      to.sum[u] = ptx::mma_u8_s8(to.sum[u], a.z, a.z & kUpperNibbles, a.w, a.w & kUpperNibbles,
-                                 x.b[u].z, x.b[u].w);
-      const float2 d = __half22float2(weights.scale[u]);
-      to.factor[u] = {d.x * x.factor[u], d.y * x.factor[u]};
-    }
-  }
-  static __device__ void add(Accumulators& acc, const StageSums& stage) {
-#pragma unroll
-    for (int u = 0; u < kChunksPerWarp; ++u) {
-      const int4& sum = stage.sum[u];
-      const float both = __int_as_float(u % 2 ? sum.y : sum.x);
-      const float upper = __int_as_float(u % 2 ? sum.w : sum.z);
-      acc[0][0][0] += stage.factor[u].x * (both - upper);
-      acc[0][0][2] += stage.factor[u].y * (upper - kMagic);
-    }
-  }
+  // A stage in three parts, so that a warp overlaps the load of the next one.
+  static constexpr bool kOverlapsLoads = has_group_scale(kFormat) && kRows == 1;
 
   // ---- the result: of output g + v / 2 * 8 and batch row 8 i + 2 t + v % 2, over chains and
   // planes.
@@ -510,6 +437,7 @@ struct Operands {
     constexpr int kPlane = columns_per_plane(kRows);
     sum += kPlane < 8 ? __shfl_down_sync(0xffffffffu, acc[0][i][v], kPlane / 2, 4)
                       : acc[0][i + kPlane / 8][v];
+    if (kFormat == WeightFormat::nf4) return sum * kNf4Unit;
     // Output g + 8 of int4 was multiplied as upper nibbles, 16 q.
     return kFormat == WeightFormat::int4 && v >= 2 ? sum * 0.0625f : sum;
   }

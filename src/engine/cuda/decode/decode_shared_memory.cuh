@@ -39,19 +39,20 @@ __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
 // activations of all rows, so a conversion must save more in the weights than it costs.
 //   bf16    bf16 and fp8 weights; int8 and int4 with 2 rows or more. fp8: times 2^60
 //           (activation_scale)
-//   f16     nf4: levels from a table. Exact down to 2^-28 of the group's largest
-//   int8x2  int8 and int4 with one row: 16-bit integers as two signed bytes, low and high, each in
+//   f16     nf4 with 2 rows or more: levels from a table. Exact down to 2^-28 of the group's
+//   largest int8x2  int8, int4 and nf4 with one row: 16-bit integers as two signed bytes, low and
+//   high, each in
 //           its own MMA column. Exact down to 2^-6 of the group's largest, and below that with an
 //           error of at most 2^-14 of it: 2^-11 over a group, where rounding to bf16 errs by up to
 //           2^-8.
-// So a row of int8 and int4 has other bits alone than in a batch, and the same in every batch; rows
-// of the other formats have the same bits everywhere.
+// So a row of int8, int4 and nf4 has other bits alone than in a batch, and the same in every batch;
+// rows of the other formats have the same bits everywhere.
 // For f16 and int8x2 any value that bf16 holds is in range.
 enum class OperandType { bf16, f16, int8x2 };
 __host__ __device__ constexpr OperandType operand_type(WeightFormat format, int rows) {
-  if (format == WeightFormat::nf4) return OperandType::f16;
-  const bool integer = format == WeightFormat::int8 || format == WeightFormat::int4;
-  return integer && rows == 1 ? OperandType::int8x2 : OperandType::bf16;
+  const bool integer = format == WeightFormat::int8 || has_group_scale(format);
+  if (integer && rows == 1) return OperandType::int8x2;
+  return format == WeightFormat::nf4 ? OperandType::f16 : OperandType::bf16;
 }
 // What activations are multiplied with when they are written, and row scales too: fp8 weights are
 // 2^-120 times their value as bf16 (dequantize_unscaled). Activations of fp8 are in range up to
@@ -88,11 +89,11 @@ __host__ __device__ constexpr int group_scale_bytes(WeightFormat format, int row
   return groups * columns * int(sizeof(GroupScale)) / 128 * 128 + 128;
 }
 
-// nf4: the two f16 levels of each byte value, one copy per lane, so that lanes never conflict at a
-// bank.
+// nf4 with 2 rows or more: the two f16 levels of each byte value, one copy per lane, so that lanes
+// never conflict at a bank.
 constexpr int kLevelBytes = 256 * 32 * 4;
-__host__ __device__ constexpr int level_bytes(WeightFormat format) {
-  return format == WeightFormat::nf4 ? kLevelBytes : 0;
+__host__ __device__ constexpr int level_bytes(WeightFormat format, int rows) {
+  return operand_type(format, rows) == OperandType::f16 ? kLevelBytes : 0;
 }
 
 __host__ __device__ constexpr size_t partial_bytes(int rows) {
@@ -142,7 +143,7 @@ struct DecodeShared {
   uint8_t* ring;             // [stage][stage_bytes]: weights or KV pages
   uint8_t* activations;      // of the current operator; attention: softmax states of the warps
   GroupScale* group_scales;  // [group][column]
-  uint32_t* levels;          // nf4: [byte][lane]
+  uint32_t* levels;          // nf4, 2 rows or more: [byte][lane]
   float* partials;           // [kPartialBuffers][warp][row][16]
   float2* rope;              // [row][head_dim / 2]: cos, sin
   float* head_norms;         // [2][head_dim]: weights of the norms of queries and keys

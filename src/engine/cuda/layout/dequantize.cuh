@@ -68,25 +68,21 @@ __device__ inline uint32_t nf4_lookup(uint32_t low, uint32_t upper) {
   const uint32_t first = __byte_perm(k0, k1, low), second = __byte_perm(k2, k3, low);
   return (first & ~upper) | (second & upper);
 }
-// The bf16 levels of a word of nibbles. Register r has its nibbles at bits 4 r and 4 r + 16.
+// The bf16 levels of a word of nibbles. Its lower half has four columns of row g, in the order of
+// registers 0 and 2, its upper half the same of row g + 8, for registers 1 and 3.
 __device__ inline void nf4_levels(uint32_t w, uint32_t (&a)[4]) {
   const uint32_t low = w & 0x77777777u, upper = w >> 3 & 0x11111111u;
-  uint32_t pairs[2][2];  // [element][registers 0, 1 or 2, 3]
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const uint32_t names = low >> 16 * e, mask = __byte_perm(0xff00u, 0, upper >> 16 * e);
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t names = low >> 16 * half, mask = __byte_perm(0xff00u, 0, upper >> 16 * half);
     const uint32_t bytes[2] = {nf4_lookup<0>(names, mask), nf4_lookup<1>(names, mask)};
-    pairs[e][0] = __byte_perm(bytes[0], bytes[1], 0x5140);
-    pairs[e][1] = __byte_perm(bytes[0], bytes[1], 0x7362);
-  }
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    a[r] = __byte_perm(pairs[0][r / 2], pairs[1][r / 2], r % 2 ? 0x7632 : 0x5410);
+    a[half] = __byte_perm(bytes[0], bytes[1], 0x5140);
+    a[half + 2] = __byte_perm(bytes[0], bytes[1], 0x7362);
   }
 }
 
-// The bf16 values q - 8 of a word of nibbles, in the same places. 0x4300 is 128.0, and its last
-// mantissa bit is worth 1.
+// The bf16 values q - 8 of a word of nibbles. Register r has its nibbles at bits 4 r and 4 r + 16.
+// 0x4300 is 128.0, and its last mantissa bit is worth 1.
 __device__ inline void int4_levels(uint32_t w, uint32_t (&a)[4]) {
   const __nv_bfloat162 offset = pair_of(0xc308c308u);  // -136
 #pragma unroll

@@ -58,6 +58,13 @@ __device__ BytePlace byte_place(WeightFormat format, int k, int r, int e) {
   return {k * 2 + r % 2, e * 2 + r / 2};
 }
 
+// Bit of a 4-bit weight in word k of its lane. int4: a byte has rows g and g + 8 of one column.
+// nf4: 16 bits have four columns of one row, so that a byte permutation looks up four levels at a
+// time.
+__device__ int nibble_bit(WeightFormat format, int r, int e) {
+  return format == WeightFormat::int4 ? e * 16 + r * 4 : r % 2 * 16 + r / 2 * 8 + e * 4;
+}
+
 __device__ float nf4_level(int i) {
   constexpr Nf4 kLevels = kNf4;
   return __half2float(__ushort_as_half(kLevels.f16[i]));
@@ -138,7 +145,7 @@ __global__ void pack_chunks(SourceMatrix source, uint8_t* to, const float* row_s
           } else {
             name = nearest_nf4(v);
           }
-          words[k] |= name << (e * 16 + r * 4);
+          words[k] |= name << nibble_bit(kFormat, r, e);
         }
       }
     }
@@ -172,7 +179,7 @@ __global__ void unpack_elements(WeightFormat format, const uint8_t* from, const 
     value *= row_scale[block * kBlockRows + row];
   } else {
     const __half scale = reinterpret_cast<const __half*>(chunk + 512)[row % 8 * 2 + row / 8];
-    const int name = words[k] >> (e * 16 + r * 4) & 15;
+    const int name = words[k] >> nibble_bit(format, r, e) & 15;
     value = (format == WeightFormat::int4 ? static_cast<float>(name - 8) : nf4_level(name)) *
             __half2float(scale);
   }
