@@ -1,7 +1,7 @@
 // Steps of many tokens, layer by layer, by Hopper's kernels and by the portable ones: `check`
 // compares them with the decode kernel (which its own benchmark compares with doubles), those of
 // experts with doubles; `time` gives steps beside the ceilings of the same call.
-//   cuda_forward_bench check [FORMAT]...
+//   cuda_forward_bench check [FORMAT]... | check experts
 //   cuda_forward_bench time [portable]
 //                           [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
@@ -238,8 +238,18 @@ void print_operators(DeviceModel& model, const Queue& queue) {
   }
   std::printf("    queued in %.0f us; apart, us:", queued * 1e6);
   for (const auto& [name, seconds] : sums) std::printf(" %s %.0f", name.c_str(), seconds * 1e6);
-  std::printf("\n");
+  // Operators that share a kernel have one each when they are timed.
+  const std::vector<float> apart = model.logits();
   model.keep_times(false);
+  queue();
+  const std::vector<float> together = model.logits();
+  int moved = 0;
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    queue();
+    moved += model.logits() != together;
+  }
+  std::printf("; logits differ by %.1e, moved %d\n",
+              relative(together.data(), apart.data(), apart.size()), moved);
 }
 
 int run(int count, char** words) {
@@ -251,6 +261,7 @@ int run(int count, char** words) {
       formats = {"bf16",     "fp8",      "int8",      "int4",    "nf4",
                  "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"};
     }
+    if (formats == std::vector<std::string>{"experts"}) formats.clear();
     for (const std::string& format : formats) {
       for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
         check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
