@@ -41,6 +41,9 @@ __device__ inline void ld_relaxed(const float* from, float (&to)[8]) {
   ld_relaxed(from + 4, high);
   for (int i = 0; i < 4; ++i) to[i] = low[i], to[i + 4] = high[i];
 }
+__device__ inline void st_relaxed(unsigned* to, unsigned value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
 __device__ inline void st_relaxed(unsigned long long* to, unsigned long long value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }

@@ -7,6 +7,7 @@
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/moe/assign_slots.cuh"
 #include "engine/cuda/moe/experts.cuh"
 #include "engine/cuda/moe/top_k.cuh"
 
@@ -141,47 +142,7 @@ __global__ void gather_scaled_kernel(const __grid_constant__ ExpertRouting r, co
 //
 //   dynamic shared memory: x[k / 8][8 tokens][k % 8] bf16, 16 bytes per column
 constexpr int kFusedWarps = 16, kFusedThreads = kFusedWarps * 32;
-static_assert(kFusedThreads >= 32 * kMaxPerLane);             // one thread per expert
-static_assert(kFusedThreads >= kFusedRoutingMaxAssignments);  // one thread per assignment
-
-// One block, the same result as count_kernel and slot_kernel.
-__device__ void assign_slots(const ExpertRouting& r) {
-  constexpr int kAssignmentWarps = kFusedRoutingMaxAssignments / 32;
-  __shared__ uint8_t counts[kAssignmentWarps][kFusedThreads];  // [warp][expert]
-  __shared__ int first_slot[kFusedThreads], warp_tiles[kFusedWarps];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int i = threadIdx.x, expert = threadIdx.x;  // the thread's assignment and its expert
-  for (int w = 0; w < kAssignmentWarps; ++w) counts[w][expert] = 0;
-  __syncthreads();
-  const int assigned = i < r.tokens * r.top_k ? r.expert[i] : -1;
-  const unsigned same = __match_any_sync(0xffffffffu, assigned);
-  int before = __popc(same & ((1u << lane) - 1));
-  if (assigned >= 0 && before == 0) counts[warp][assigned] = __popc(same);
-  __syncthreads();
-  int count = 0;
-  for (int w = 0; w < kAssignmentWarps; ++w) {
-    count += counts[w][expert];
-    if (assigned >= 0 && w < warp) before += counts[w][assigned];
-  }
-  const int tiles = (count + r.tile - 1) / r.tile;
-  int end = tiles;  // where the expert's tiles end: a prefix sum
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int lower = __shfl_up_sync(0xffffffffu, end, offset);
-    if (lane >= offset) end += lower;
-  }
-  if (lane == 31) warp_tiles[warp] = end;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) end += warp_tiles[w];
-  if (expert == kFusedThreads - 1) *r.tile_count = end;
-  const int slot = (end - tiles) * r.tile;
-  first_slot[expert] = slot;
-  for (int t = end - tiles; t < end; ++t) r.tile_matrix[t] = expert;
-  for (int s = slot + count; s < end * r.tile; ++s) r.source[s] = -1;
-  __syncthreads();
-  if (assigned < 0) return;
-  r.slot[i] = first_slot[assigned] + before;
-  r.source[first_slot[assigned] + before] = i / r.top_k;
-}
+static_assert(kFusedThreads == kSlotThreads);
 
 // RMSNorm of this block's 8 tokens into `x`. The blocks of a token group share the write to
 // norm.out.
@@ -298,14 +259,15 @@ __global__ void __launch_bounds__(kFusedThreads)
   float d[4] = {};
   range.multiply(x, lane, d);
   store_logits(a.routing, a.norm.count, d, lane, warp);
-  if (!last_to_arrive(a.arrived)) return;
+  if (a.logits_only || !last_to_arrive(a.arrived)) return;
+  __shared__ SlotScratch scratch;
   ExpertRouting routing = a.routing;
   routing.expert = experts;
   for (int t = warp; t < routing.tokens; t += kFusedWarps) {
     select_experts<kByRules>(routing, t, lane);
   }
   __syncthreads();
-  assign_slots(routing);
+  assign_slots(routing, scratch, [] { __syncthreads(); });
 }
 
 void check_routing(const ExpertRouting& r) {

@@ -61,6 +61,7 @@ struct FusedRoutingArgs {
   int matrix;             // index of the router's matrix
   ExpertRouting routing;  // of all experts; `expert` and `count` are not written
   unsigned* arrived;      // counts blocks; zero between launches
+  bool logits_only;       // norm and router GEMM alone
 };
 void route_tokens_fused(cudaStream_t stream, const FusedRoutingArgs& args);
 

@@ -38,23 +38,62 @@ __device__ __forceinline__ Selected take_largest(uint32_t (&key)[kPerLane], int 
   return {best, which};
 }
 
+template <int kPerLane>
+__device__ __forceinline__ uint32_t largest_of_lane(const uint32_t (&key)[kPerLane]) {
+  uint32_t best = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) best = max(best, key[i]);
+  return best;
+}
+// take_largest() with fewer instructions. `best`: largest_of_lane(key), kept from call to call.
+// Most often a single lane has the largest of all.
+template <int kPerLane>
+__device__ __forceinline__ Selected take_next_largest(uint32_t (&key)[kPerLane], uint32_t& best,
+                                                      int lane) {
+  const uint32_t largest = __reduce_max_sync(0xffffffffu, best);
+  const unsigned owners = __ballot_sync(0xffffffffu, best == largest);
+  int i = kPerLane - 1;  // the first of the lane's that is the largest, if one is
+#pragma unroll
+  for (int j = kPerLane - 2; j >= 0; --j) {
+    if (key[j] == largest) i = j;
+  }
+  unsigned which = lane + 32 * i;
+  if ((owners & (owners - 1)) == 0) {
+    which = __shfl_sync(0xffffffffu, which, __ffs(owners) - 1);
+  } else {
+    which = __reduce_min_sync(0xffffffffu, best == largest ? which : ~0u);
+  }
+  if (which % 32 == lane) {
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      if (j == i) key[j] = 0;
+    }
+    best = largest_of_lane(key);
+  }
+  return {largest, which};
+}
+
 __device__ inline float warp_sum(float value) {
   for (int offset = 16; offset; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
 
+// Logits that other blocks of the kernel wrote: from L2.
+struct LoadFromL2 {
+  __device__ float operator()(const float* from) const { return __ldcg(from); }
+};
+
 // Softmax over all experts, then the top_k largest.
-template <int kPerLane>
-__device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
+template <int kPerLane, typename Load = LoadFromL2>
+__device__ void select_top_k(const ExpertRouting& r, int token, int lane, const Load& load = {}) {
   const float* logits = r.logits + size_t(token) * r.experts;
   uint32_t key[kPerLane];
-  uint32_t best = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
-    key[i] = e < r.experts ? score_key(__ldcg(logits + e)) : 0;
-    best = max(best, key[i]);
+    key[i] = e < r.experts ? score_key(load(logits + e)) : 0;
   }
+  uint32_t best = largest_of_lane(key);
   const float maximum = key_score(__reduce_max_sync(0xffffffffu, best));
   float total = 0;
 #pragma unroll
@@ -64,7 +103,7 @@ __device__ void select_top_k(const ExpertRouting& r, int token, int lane) {
   total = warp_sum(total);
   Selected assigned = {};  // lane k holds the k-th assignment
   for (int k = 0; k < r.top_k; ++k) {
-    const Selected selected = take_largest(key, r.experts, lane);
+    const Selected selected = take_next_largest(key, best, lane);
     if (lane == k) assigned = selected;
   }
   float weight = lane < r.top_k ? expf(key_score(assigned.key) - maximum) / total : 0;

@@ -17,6 +17,7 @@
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/device_weights.cuh"
+#include "engine/cuda/moe/expert_mlp.cuh"
 #include "engine/cuda/moe/experts.cuh"
 #include "engine/cuda/portable/attention.cuh"
 #include "engine/cuda/portable/gemm.cuh"
@@ -120,6 +121,7 @@ class Forward {
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
+  void skinny_gemms(cudaStream_t stream, int first_matrix, const uint16_t* x, bool by_slot);
   void shared_expert(cudaStream_t stream, int index);  // index: among the layers with experts
 
   // Arguments of operators.
@@ -144,6 +146,7 @@ class Forward {
   ForwardBuffers b_;
   RankExchange* exchange_;
   std::optional<Linear> linear_, router_;      // Hopper
+  std::optional<ExpertMlp> expert_mlp_;        // of skinny experts
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;
   std::unique_ptr<StepAttention> chunked_attention_;  // of the chunked layers, where there are some

@@ -49,32 +49,53 @@ Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const Pendi
   return pending_experts(layer);
 }
 
-// Experts with few tokens each: norm, router and routing in one kernel, then skinny GEMMs.
+// Experts with few tokens each: norm, router and routing in one kernel, then their MLPs in another.
 Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
                                             const PendingAdd& pending) {
   const ModelShape& s = w_.shape;
   const int index = w_.place_of(layer);
+  const bool one_kernel =
+      expert_mlp_ && !timer_.enabled();  // one per operator where they are timed
+  // The blocks of that kernel choose the experts, each for itself.
+  const bool late = one_kernel && s.routing.is_plain() && s.shared_ffn == 0 &&
+                    step_.tokens * s.experts <= kMaxRoutedLogits;
   timer_.mark(stream, "route");
   route_tokens_fused(stream, {norm_args(VectorKind::mlp_norm, layer, pending), w_.router.tiles,
-                              index, routing(layer), b_.arrived});
+                              index, routing(layer), b_.arrived, late});
   shared_expert(stream, index);
   const bool gathered = s.routing.scales_input;  // the GEMM gathers tokens as they are
   if (gathered) {
     timer_.mark(stream, "route");
     gather_tokens(stream, routing(layer), b_.x, step_.padded, b_.expert_x, step_.slots, s.hidden);
   }
+  const uint16_t* const x = gathered ? b_.expert_x : b_.x;
+  if (!one_kernel) {
+    skinny_gemms(stream, index * s.experts, x, gathered);
+    return pending_experts(layer);
+  }
+  ExpertMlpArgs mlp;
+  mlp.gate_up = w_.expert_gate_up.tiles, mlp.down = w_.expert_down.tiles;
+  mlp.matrix = index * s.experts;
+  mlp.x = x, mlp.x_by_slot = gathered, mlp.x_padded = gathered ? step_.slots : step_.padded;
+  mlp.slots = step_.slots;
+  mlp.routing = routing(layer), mlp.routes = late;
+  mlp.activation = gemm_args(w_.expert_gate_up, 0, x, {}).activation;
+  mlp.rows = b_.expert_rows, mlp.stride = s.hidden;
+  expert_mlp_->launch(stream, mlp);
+  return pending_experts(layer);
+}
+
+void Forward::skinny_gemms(cudaStream_t stream, int first_matrix, const uint16_t* x, bool by_slot) {
   timer_.mark(stream, "expert_gate_up");
-  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, index * s.experts,
-                                   gathered ? b_.expert_x : b_.x, expert_args())};
+  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, first_matrix, x, expert_args())};
   gate.epilogue = Epilogue::gate, gate.source = b_.source;
-  gate.gathers = !gathered, gate.x_padded = step_.padded;
+  gate.gathers = !by_slot, gate.x_padded = step_.padded;
   skinny_gemm(stream, w_.format, sms_, gate);
   timer_.mark(stream, "expert_down");
   SkinnyGemmArgs down = {
-      gemm_args(w_.expert_down, index * s.experts, b_.expert_activated, expert_args())};
+      gemm_args(w_.expert_down, first_matrix, b_.expert_activated, expert_args())};
   down.source = b_.source;
   skinny_gemm(stream, w_.format, sms_, down);
-  return pending_experts(layer);
 }
 
 // The MLP that every token passes beside its experts. Its result is added to the residual here: the

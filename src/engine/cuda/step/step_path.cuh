@@ -131,4 +131,14 @@ inline bool uses_skinny_experts(const ModelShape& s, KernelSet kernels, int toke
          !s.post_norms && !s.is_part() && !s.expert_bias;
 }
 
+// The most slots of such a step. 0: there is none.
+inline int max_skinny_slots(const ModelShape& s, KernelSet kernels) {
+  int slots = 0;
+  for (int tokens = 1; tokens <= kSkinnyMaxTokens && s.experts > 0; ++tokens) {
+    if (!uses_skinny_experts(s, kernels, tokens)) continue;
+    slots = std::max(slots, max_expert_slots(tokens, s.top_k, s.experts, kSkinnyTile));
+  }
+  return slots;
+}
+
 }  // namespace ridge::cuda
