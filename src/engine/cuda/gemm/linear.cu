@@ -70,6 +70,7 @@ Linear::Linear(WeightFormat format, int sms)
       partials_(size_t(sms) * kTileRows * kMaxTileTokens),
       ready_(size_t(sms) * kTileBlocks),
       grid_barrier_(1) {
+  partials_.fill_bytes(0);  // no epoch
   ready_.fill_bytes(0);
   grid_barrier_.fill_bytes(0);
 }

@@ -80,7 +80,7 @@ struct LinearArgs {
   int row_tiles = 0, k_steps = 0;
   bool stream_k = false;      // equal runs of (tile, K) per block
   int split_k = 0;            // K ranges of each tile; 0: no split-K
-  float* partials = nullptr;  // [block][tile]: partial sums
+  float* partials = nullptr;  // [block][tile]: partial sums (partial_sums.cuh)
   unsigned* ready = nullptr;  // [block][warp]: epoch of the last partial sums published
   unsigned epoch = 0;         // of this GEMM
 };

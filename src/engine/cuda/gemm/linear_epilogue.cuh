@@ -1,131 +1,15 @@
-// Epilogue of the linear kernel (linear_kernel.cuh), per output tile: the exchange of split-K and
-// stream-K partial sums, then scales, bias, gate, residual and the folded norm that follows.
-//
-// Partial sums go through global memory. A warp publishes its sums and then signals by writing the
-// epoch of the GEMM to ready[block][warp]. Only the same warp of another block reads them, so it
-// waits for that one flag per block and needs no barrier of the whole block.
+// Epilogue of the linear kernel (linear_kernel.cuh), per output tile: scales, bias, gate, residual
+// and the folded norm that follows.
 #pragma once
 
-#include "base/ptx/memory_order.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/fp8_tokens.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
-#include "engine/cuda/gemm/linear_scheduler.cuh"
+#include "engine/cuda/gemm/partial_sums.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {
-
-// This thread's partial sums in the buffer of `block`: one float4 for each 8 tokens, kMathThreads
-// apart.
-template <int kTokens>
-__device__ inline float4* partials_of(const LinearArgs& args, int block, int thread) {
-  return reinterpret_cast<float4*>(args.partials) + size_t(block) * (kTokens / 8) * kMathThreads +
-         thread;
-}
-
-// Signals that this warp's partial sums are published.
-__device__ inline void signal_partials(const LinearArgs& args, int thread) {
-  __syncwarp();
-  if (thread % 32 == 0) {
-    ptx::st_release(args.ready + blockIdx.x * kTileBlocks + thread / 32, args.epoch);
-  }
-}
-
-// Waits for the signals of this warp in blocks [first, last).
-__device__ inline void wait_partials(const LinearArgs& args, int first, int last, int thread) {
-  for (int block = first + thread % 32; block < last; block += 32) {
-    while (ptx::ld_acquire(args.ready + block * kTileBlocks + thread / 32) != args.epoch) {
-    }
-  }
-  __syncwarp();
-}
-
-// Stream-K: publishes the partial sums of a tile that an earlier block owns. A block has at most
-// one such tile, that of its first segment.
-template <int kTokens>
-__device__ inline void publish_partials(const LinearArgs& args, const float (&d)[kTokens / 2],
-                                        int thread) {
-  float4* to = partials_of<kTokens>(args, blockIdx.x, thread);
-#pragma unroll
-  for (int j = 0; j < kTokens / 8; ++j) {
-    __stcg(to + j * kMathThreads, float4{d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]});
-  }
-  signal_partials(args, thread);
-}
-
-// Stream-K, in the block that owns a tile: adds the partial sums of the blocks after it, in their
-// order.
-template <int kTokens>
-__device__ inline void reduce_partials(const GemmTileScheduler& scheduler, int tile,
-                                       float (&d)[kTokens / 2], int thread) {
-  const int first = blockIdx.x + 1, end = (tile + 1) * scheduler.tile_units();
-  int last = first;  // the first block without a part of this tile
-  while (scheduler.first_unit(last) < end) ++last;
-  wait_partials(scheduler.args, first, last, thread);
-  // Small token tiles: the loads of two blocks in flight.
-#pragma unroll(kTokens <= 64 ? 2 : 1)
-  for (int block = first; block < last; ++block) {
-    const float4* from = partials_of<kTokens>(scheduler.args, block, thread);
-#pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
-      const float4 part = __ldcg(from + j * kMathThreads);
-      d[4 * j] += part.x, d[4 * j + 1] += part.y;
-      d[4 * j + 2] += part.z, d[4 * j + 3] += part.w;
-    }
-  }
-}
-
-// Split-K: each of the first kSlices blocks of a tile finishes a slice of its tokens. Every block
-// publishes the slices that other blocks finish, and moves the sums of its own slice to the front
-// of d.
-template <int kTokens>
-__device__ inline void publish_slices(const LinearArgs& args, float (&d)[kTokens / 2], int thread) {
-  constexpr int kGroups = kTokens / 8, kSliceGroups = kGroups / kSlices;  // of 8 tokens
-  const int part = blockIdx.x % args.split_k;
-  float4* to = partials_of<kTokens>(args, blockIdx.x, thread);
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-    if (j / kSliceGroups == part) continue;
-    __stcg(to + j * kMathThreads, float4{d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]});
-  }
-  signal_partials(args, thread);
-#pragma unroll
-  for (int s = 1; s < kSlices; ++s) {
-#pragma unroll
-    for (int i = 0; i < 4 * kSliceGroups; ++i) {
-      d[i] = s == part ? d[s * 4 * kSliceGroups + i] : d[i];
-    }
-  }
-}
-
-// Split-K: adds the other blocks' partial sums of this block's slice, in their order.
-template <int kTokens>
-__device__ inline void reduce_slice(const LinearArgs& args, float (&d)[kTokens / 2], int thread) {
-  constexpr int kSliceGroups = kTokens / 8 / kSlices;
-  const int part = blockIdx.x % args.split_k, first = blockIdx.x - part;
-  wait_partials(args, first, first + args.split_k, thread);
-  for (int at = 0; at < args.split_k; at += kSlices) {  // the loads of kSlices blocks in flight
-    float4 partial[kSlices][kSliceGroups];
-#pragma unroll
-    for (int i = 0; i < kSlices; ++i) {
-      const int block = first + min(at + i, args.split_k - 1);
-      const float4* from =
-          partials_of<kTokens>(args, block, thread) + part * kSliceGroups * kMathThreads;
-#pragma unroll
-      for (int j = 0; j < kSliceGroups; ++j) partial[i][j] = __ldcg(from + j * kMathThreads);
-    }
-#pragma unroll
-    for (int i = 0; i < kSlices; ++i) {
-      if (at + i == part || at + i >= args.split_k) continue;
-#pragma unroll
-      for (int j = 0; j < kSliceGroups; ++j) {
-        d[4 * j] += partial[i][j].x, d[4 * j + 1] += partial[i][j].y;
-        d[4 * j + 2] += partial[i][j].z, d[4 * j + 3] += partial[i][j].w;
-      }
-    }
-  }
-}
 
 // Prefetches the residual of a tile to L2 during the main loop: the weights have evicted it.
 template <int kTokens>

@@ -11,8 +11,8 @@
 // Shared memory: linear_layout.cuh. Barriers:
 //   weights_full, tokens_full      per slot, producer -> math, by transaction bytes
 //   weights_empty, tokens_empty    per slot, math -> producer, one arrival per warp: weights when
-//                                  they are in registers, tokens when the wgmma that reads them is
-//                                  over
+//                                  the wgmma that take them from registers are issued, tokens when
+//                                  the wgmma that read them are over
 //   scaled                         warp 10 -> math: the scales are in shared memory
 //   named barrier 1                the math warps: before the grid barrier, around `squares`,
 //                                  `largest` and `factor`
@@ -20,7 +20,7 @@
 //                                  quantization before it. The token producer
 //                                  waits for it and sets barriers_passed, which warp 10 and the
 //                                  thread that arrives for the block poll
-//   ready[block][warp] (global)    partial sums, linear_epilogue.cuh
+//   partial sums (global)          from a warp to the same warp of another block, partial_sums.cuh
 // The weight producer waits for the weights' barriers only: the weights of the next GEMM arrive
 // during the grid barrier.
 #pragma once
@@ -152,7 +152,7 @@ struct LinearMath {
           multiply_fp8_stage<2>(parts, d);
         }
       }
-      return;
+      return hold(d);
     }
     int previous = -1;  // token slot whose wgmma may still be in flight
     // The fragments of a step are loaded while the wgmma of the previous one run, into `even` and
@@ -169,7 +169,14 @@ struct LinearMath {
       for (; k < segment.end; k += Stage::kSteps) multiply_stage(even, odd, previous, d);
     }
     ptx::wgmma_wait<0>();
+    hold(d);
     if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
+  }
+
+  // Keeps the compiler from reading the sums before the wait for their wgmma.
+  static __device__ __forceinline__ void hold(Sums& d) {
+#pragma unroll
+    for (float& each : d) asm volatile("" : "+f"(each)::"memory");
   }
 
   __device__ __forceinline__ void multiply_stage(Fragments& even, Fragments& odd, int& previous,
@@ -187,10 +194,6 @@ struct LinearMath {
     for (int i = 0; i < Stage::kSteps; ++i) {
       Fragments& a = i % 2 ? odd : even;
       packed[i].dequantize(a);
-      if (i == Stage::kSteps - 1) {
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
-      }
       if (i == 0) ptx::mbarrier_wait(&shared.tokens_full[tokens.stage], tokens.phase);
       ptx::wgmma_fence();
 #pragma unroll
@@ -199,6 +202,12 @@ struct LinearMath {
             d, a[c], ptx::wgmma_descriptor_at(x, i * Stage::kStepTokenBytes + c * 256), true);
       }
       ptx::wgmma_commit();
+      // Released when the wgmma are issued: then the weights are in registers. After the loads
+      // alone, some stages were overwritten before they had been read.
+      if (i == Stage::kSteps - 1) {
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
+      }
       ptx::wgmma_wait<1>();
       if (i == 0 && previous >= 0 && lane == 0)
         ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
