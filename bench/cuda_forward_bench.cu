@@ -68,9 +68,9 @@ double share_of_limit(const Reference::Past& past, double error, double limit) {
 // Each of `steps` gives every sequence so many tokens; logits of the last. A step of one token is
 // the decode kernel's.
 void check_experts(const std::string& format, const std::vector<std::vector<int>>& steps,
-                   bool portable) {
+                   bool portable, const char* name = "tiny-experts") {
   force_portable(portable);
-  const ModelShape shape = shape_of("tiny-experts");
+  const ModelShape shape = shape_of(name);
   const int count = int(steps[0].size()), page_count = 8;
   const auto [weights, kv] = formats_of(format);
   const auto model = DeviceModel::make(shape, weights, kv, page_count * count, kBounds);
@@ -282,6 +282,9 @@ int run(int count, char** words) {
         check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, threes, ones}, portable);
         check_experts(name, {{25, 7, 9, 2, 30, 1, 1, 4, 2}, ones}, portable);
         check_experts(name, singles, portable);
+      }
+      if (has_row_scale(format)) {
+        check_experts(name, {{5, 1, 9, 2, 3, 1, 1, 4, 2}, ones, ones}, false, "tiny-experts-long");
       }
     }
     return report_failures();

@@ -53,6 +53,10 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 4, s.head_dim = 64;
     s.ffn = 272, s.vocab = 777, s.moe.assign(2, true);
     s.experts = 40, s.top_k = 4, s.expert_ffn = 272, s.normalize_top_k = true;
+  } else if (name == "tiny-experts-long") {  // two slabs of K in both GEMMs (expert_mlp.cuh)
+    s.layers = 1, s.hidden = 2304, s.heads = 4, s.kv_heads = 4, s.head_dim = 64;
+    s.ffn = 2320, s.vocab = 777, s.moe.assign(1, true);
+    s.experts = 12, s.top_k = 3, s.expert_ffn = 2320, s.normalize_top_k = true;
   } else if (name == "tiny-gemma2") {  // norms after blocks, soft caps
     s.layers = 2, s.hidden = 576, s.heads = 4, s.kv_heads = 2, s.head_dim = 256;
     s.ffn = 1040, s.vocab = 777, s.gelu = true, s.post_norms = true, s.window = {40, 0};

@@ -43,10 +43,7 @@ __global__ void fill_activated(uint32_t* to, int words_per_tile, int tiles, int 
 
 }  // namespace
 
-bool ExpertMlp::covers(WeightFormat format, int hidden, int columns) {
-  const int one_slab = kTeamWarps * kSlabChunks * format_info(format).columns;
-  return has_row_scale(format) && hidden <= one_slab && columns <= one_slab;
-}
+bool ExpertMlp::covers(WeightFormat format) { return has_row_scale(format); }
 
 ExpertMlp::ExpertMlp(WeightFormat format, int sms, int columns, int slots)
     : format_(format),

@@ -55,11 +55,10 @@ struct ExpertMlpLaunch {
 
 class ExpertMlp {
  public:
-  // Whether it is used for experts of this shape; otherwise gate_up and down are skinny GEMMs.
-  // Steps of qwen3-30b-a3b gained 4 to 6 % in fp8 and int8, nothing in bf16, and lost 2 % in int4.
-  // Where K has several slabs, mixtral-8x7b gained 2 %, but that code is not compared with doubles
-  // yet.
-  static bool covers(WeightFormat format, int hidden, int columns);
+  // Whether it is used; otherwise gate_up and down are skinny GEMMs. Steps of qwen3-30b-a3b gained
+  // 4 to 6 % in fp8 and int8, nothing in bf16, and lost 2 % in int4. mixtral-8x7b in fp8 gained 2
+  // %.
+  static bool covers(WeightFormat format);
   // `columns`: those of the activations; `slots`: the most of a launch.
   ExpertMlp(WeightFormat format, int sms, int columns, int slots);
   // Queues a dependent launch (device.cuh). Its blocks wait for each other: they need an SM each.

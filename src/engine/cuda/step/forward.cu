@@ -31,7 +31,7 @@ Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
     linear_.emplace(weights.format, sms);
     router_.emplace(WeightFormat::bf16, sms);
     const int slots = max_skinny_slots(s, kernels);
-    if (slots > 0 && ExpertMlp::covers(weights.format, s.hidden, s.expert_ffn)) {
+    if (slots > 0 && ExpertMlp::covers(weights.format)) {
       expert_mlp_.emplace(weights.format, sms, s.expert_ffn, slots);
     }
   }
