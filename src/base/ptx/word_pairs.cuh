@@ -1,5 +1,5 @@
-// Two adjacent 64-bit words of global memory in one access, each read and written as a whole, at
-// the scope of the device.
+// Two adjacent 64-bit words of global memory in one load, each read as a whole, at the scope of the
+// device. Their store is in memory_order.cuh.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,9 +14,4 @@ __device__ inline ulonglong2 ld_relaxed_pair(const ulonglong2* from) {
                : "memory");
   return value;
 }
-__device__ inline void st_relaxed_pair(ulonglong2* to, const ulonglong2& value) {
-  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(value.x), "l"(value.y)
-               : "memory");
-}
-
 }  // namespace ridge::ptx

@@ -416,9 +416,10 @@ double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages
   const int sms = current_device().multiProcessorCount;
   const KernelSet kernels = kernels_of_device();
   const bool portable = kernels == KernelSet::portable;
-  // The two GEMM classes keep a tile of 128 x 256 sums per SM.
-  const size_t split_k =
-      portable ? PortableGemm::memory_bytes(sms) : size_t(2) * sms * 128 * 256 * sizeof(float);
+  const size_t split_k =  // two GEMM classes: one for the router
+      portable ? PortableGemm::memory_bytes(sms) : 2 * Linear::memory_bytes(sms);
+  const size_t experts =
+      portable ? 0 : ExpertMlp::memory_bytes(s.expert_ffn, max_skinny_slots(s, kernels));
   const auto of_attention = portable ? PortableAttention::memory_bytes : Attention::memory_bytes;
   const AttentionBounds step = attention_bounds(bounds, cache_pages);
   size_t attention = s.latent ? LatentAttention::memory_bytes(sms)
@@ -430,7 +431,7 @@ double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages
   return double(StepBuffers::bytes(s, kernels, bounds, sms) +
                 input_bytes(s, kernels, bounds, cache_pages, sms) +
                 TopLogitsFinder::memory_bytes(bounds.logit_rows, s.head_columns()) + attention +
-                split_k);
+                split_k + experts);
 }
 
 std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFormat format,

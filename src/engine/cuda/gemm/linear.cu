@@ -14,8 +14,6 @@ void launch_linear_fp8_tokens(cudaStream_t stream, int grid, int tile_tokens,
 
 namespace {
 
-constexpr int kMaxTileTokens = 256;
-
 using Launch = void (*)(cudaStream_t, int, int, const GemmChain&);
 Launch launch_of(WeightFormat format) {
   switch (format) {
@@ -67,12 +65,17 @@ void check_fp8_tokens(WeightFormat format, const LinearArgs& args, int tile_toke
 Linear::Linear(WeightFormat format, int sms)
     : format_(format),
       sms_(sms),
-      partials_(size_t(sms) * kTileRows * kMaxTileTokens),
+      partials_(memory_bytes(sms) / sizeof(float)),
       ready_(size_t(sms) * kTileBlocks),
       grid_barrier_(1) {
   partials_.fill_bytes(0);  // no epoch
   ready_.fill_bytes(0);
   grid_barrier_.fill_bytes(0);
+}
+
+size_t Linear::memory_bytes(int sms) {
+  const size_t floats = size_t(kTileRows) * kMaxTileTokens, tagged = size_t(kTileRows) * 32;
+  return sms * (floats * sizeof(float) + tagged * sizeof(uint64_t));
 }
 
 int Linear::tile_tokens(int tokens) {
@@ -105,7 +108,8 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     }
     args.partials = partials_.data();
     args.ready = ready_.data();
-    args.epoch = ++epoch_;
+    if (++epoch_ == 0) ++epoch_;  // 0: never written
+    args.epoch = epoch_;
     choose_split(args, args.padded / tile_tokens, tile_tokens, sms_);
   }
   if (count == 1 && has_prefill_gemm(chain.ops[0], tile_tokens)) {

@@ -97,6 +97,7 @@ struct GemmChain {
 class Linear {
  public:
   Linear(WeightFormat format, int sms);
+  static size_t memory_bytes(int sms);
   // Tokens of a tile in a step of `tokens`; activations are padded to a multiple of it.
   static int tile_tokens(int tokens);
   static int padded(int tokens);

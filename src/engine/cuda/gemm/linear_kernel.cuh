@@ -152,7 +152,7 @@ struct LinearMath {
           multiply_fp8_stage<2>(parts, d);
         }
       }
-      return hold(d);
+      return;
     }
     int previous = -1;  // token slot whose wgmma may still be in flight
     // The fragments of a step are loaded while the wgmma of the previous one run, into `even` and
@@ -169,12 +169,12 @@ struct LinearMath {
       for (; k < segment.end; k += Stage::kSteps) multiply_stage(even, odd, previous, d);
     }
     ptx::wgmma_wait<0>();
-    hold(d);
+    fence_operands(d);
     if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
   }
 
   // Keeps the compiler from reading the sums before the wait for their wgmma.
-  static __device__ __forceinline__ void hold(Sums& d) {
+  static __device__ __forceinline__ void fence_operands(Sums& d) {
 #pragma unroll
     for (float& each : d) asm volatile("" : "+f"(each)::"memory");
   }
@@ -202,8 +202,7 @@ struct LinearMath {
             d, a[c], ptx::wgmma_descriptor_at(x, i * Stage::kStepTokenBytes + c * 256), true);
       }
       ptx::wgmma_commit();
-      // Released when the wgmma are issued: then the weights are in registers. After the loads
-      // alone, some stages were overwritten before they had been read.
+      // Until the wgmma are issued the loads of weights may be in flight.
       if (i == Stage::kSteps - 1) {
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
@@ -227,7 +226,7 @@ struct LinearMath {
     ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
     uint32_t a[kSteps * 2][4];
     load_fp8_fragments(a, shared.weights[weights.stage] + warp * kSteps * Stage::kBlockBytes, lane);
-    // In registers before the wgmma are fenced and the stage is released.
+    // In registers before the wgmma are fenced.
 #pragma unroll
     for (int i = 0; i < kSteps * 8; ++i) asm volatile("" : "+r"(a[i / 4][i % 4]));
     const uint8_t* const x = shared.tokens[tokens.stage];
@@ -243,13 +242,17 @@ struct LinearMath {
       }
       ptx::wgmma_commit();
     };
+    const auto release_weights = [&] {
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
+    };
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) multiply(i);
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
+    if constexpr (kHeld == kGroups) release_weights();
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       i + kHeld <= kGroups ? ptx::wgmma_wait<kHeld - 1>() : ptx::wgmma_wait<0>();
+      fence_operands(parts[i % kHeld]);
       const float* const scale = reinterpret_cast<const float*>(
           x + i * kGroupSteps * Stage::kStepTokenBytes + kTokens * kStepColumns);
       const Sums& part = parts[i % kHeld];
@@ -260,6 +263,7 @@ struct LinearMath {
         d[4 * j + 2] += part[4 * j + 2] * s.x, d[4 * j + 3] += part[4 * j + 3] * s.y;
       }
       if (i + kHeld < kGroups) multiply(i + kHeld);
+      if (kHeld < kGroups && i + kHeld + 1 == kGroups) release_weights();
     }
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[tokens.stage]);

@@ -21,7 +21,8 @@ namespace ridge::cuda {
 constexpr int kTileRows = 128;
 constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each math warp
 constexpr int kStepColumns = 64;                     // columns of K in a step
-constexpr int kSplitUnit = 4;                        // steps; K is split at multiples of it
+constexpr int kMaxTileTokens = 256;
+constexpr int kSplitUnit = 4;  // steps; K is split at multiples of it
 constexpr int kMathThreads = kTileBlocks * 32;
 constexpr int kLinearThreads = kMathThreads + 128;  // setmaxnreg needs whole warpgroups
 constexpr int kSlices = 4;       // split-K: blocks of a tile that finish a slice of its tokens each

@@ -2,7 +2,7 @@
 // blocks: stream-K and split-K. A warp's sums are read by the same warp of another block only.
 //
 // Tiles of 32 tokens: every sum is a 64-bit word with the epoch of its GEMM as a tag, and the
-// reader polls the words until all have the tag. No fence and no flag, whose round trips take 2 us.
+// reader polls the words until all have the tag. No fence and no flag.
 // Larger tiles: plain floats, since there the bytes count. The warp signals them by writing the
 // epoch to ready[block][warp].
 //
@@ -30,8 +30,8 @@ class PartialSums {
   __device__ __forceinline__ void publish(int group, const float* sums) const {
     if constexpr (kTagged) {
       ulonglong2* const to = words(blockIdx.x, group);
-      ptx::st_relaxed_pair(to, {tagged(sums[0]), tagged(sums[1])});
-      ptx::st_relaxed_pair(to + kMathThreads, {tagged(sums[2]), tagged(sums[3])});
+      ptx::st_relaxed(&to->x, tagged(sums[0]), tagged(sums[1]));
+      ptx::st_relaxed(&to[kMathThreads].x, tagged(sums[2]), tagged(sums[3]));
     } else {
       __stcg(floats(blockIdx.x, group), float4{sums[0], sums[1], sums[2], sums[3]});
     }
@@ -89,9 +89,11 @@ class PartialSums {
     return reinterpret_cast<float4*>(args_.partials) +
            (size_t(block) * kGroups + group) * kMathThreads + thread_;
   }
-  // The first of a group's two pairs of words, which are kMathThreads apart.
+  // The first of a group's two pairs of words, which are kMathThreads apart. They follow the floats
+  // of all blocks, so that no float is taken for a word.
   __device__ ulonglong2* words(int block, int group) const {
-    return reinterpret_cast<ulonglong2*>(args_.partials) +
+    const size_t floats = size_t(gridDim.x) * kTileRows * kMaxTileTokens;
+    return reinterpret_cast<ulonglong2*>(args_.partials + floats) +
            (size_t(block) * kGroups + group) * 2 * kMathThreads + thread_;
   }
   __device__ unsigned long long tagged(float sum) const {

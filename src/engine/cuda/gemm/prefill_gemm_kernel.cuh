@@ -125,6 +125,9 @@ struct Math {
     }
     if (k < args.gemm.k_steps) multiply_stage(even, previous, d);
     ptx::wgmma_wait<0>();
+    // Keeps the compiler from reading the sums before the wait.
+#pragma unroll
+    for (float& each : d) asm volatile("" : "+f"(each)::"memory");
     if (!group && args.gemm.k_steps < kLead) ptx::bar_arrive<3>(2 * kGroupThreads);
     release(previous);
   }

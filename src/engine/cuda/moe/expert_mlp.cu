@@ -9,15 +9,16 @@ int round_up(int value, int multiple) { return (value + multiple - 1) / multiple
 ExpertGemm cut(WeightFormat format, const Tiles& tiles) {
   const int most = kSlabChunks, step = 64 / format_info(format).columns;
   ExpertGemm gemm = {tiles, 1, most, 1, 0};
-  while (gemm.split < kTeamWarps && gemm.split * most < tiles.chunks) gemm.split *= 2;
+  while (gemm.split < kGroupWarps && gemm.split * most < tiles.chunks) gemm.split *= 2;
   if (gemm.split * most >= tiles.chunks) {
     gemm.warp_chunks = round_up((tiles.chunks + gemm.split - 1) / gemm.split, step);
   } else {
     gemm.slabs = (tiles.chunks + gemm.split * most - 1) / (gemm.split * most);
-    // A team may pass over all slabs of the other one's item before it reads the next of its own.
+    // A warp group may pass over all slabs of the other one's item before it reads the next of its
+    // own.
     if (gemm.slabs > kItemRing / 2) throw Error("experts: a K of {} chunks", tiles.chunks);
   }
-  const int blocks = kTeamWarps / gemm.split;  // of an item
+  const int blocks = kGroupWarps / gemm.split;  // of an item
   gemm.items = (tiles.blocks + blocks - 1) / blocks;
   return gemm;
 }
@@ -56,10 +57,19 @@ ExpertMlp::ExpertMlp(WeightFormat format, int sms, int columns, int slots)
     fill_activated<<<256, 256>>>(reinterpret_cast<uint32_t*>(each.data()), padded * 4,
                                  capacity_ / kSkinnyTile, columns_);
   }
+  check(cudaGetLastError(), "filling");
   check(cudaStreamSynchronize(nullptr), "filling");
 }
 
+size_t ExpertMlp::memory_bytes(int columns, int slots) {
+  return size_t(2) * round_up(columns, 64) * round_up(slots, kSkinnyTile) * sizeof(uint16_t);
+}
+
 void ExpertMlp::launch(cudaStream_t stream, const ExpertMlpArgs& args) {
+  if (args.slots > capacity_ ||
+      (args.routes && args.routing.tokens * args.routing.experts > kMaxRoutedLogits)) {
+    throw Error("experts: a step of {} slots", args.slots);
+  }
   ExpertMlpLaunch launch = {};
   launch.args = args;
   launch.gemm[0] = cut(format_, args.gate_up), launch.gemm[1] = cut(format_, args.down);

@@ -1,4 +1,4 @@
-// The MLPs of routed experts that have few tokens each, gate_up and down in one kernel:
+// The MLPs of routed experts in steps of few tokens, gate_up and down in one kernel:
 //   activated[slot] = activation(Wg x) * (Wu x)     Wg, Wu interleaved in the rows of gate_up
 //   rows[slot] = Wd activated[slot]
 // for tiles of kSkinnyTile slots, each with the matrices of its expert. It reads each active
@@ -56,12 +56,14 @@ struct ExpertMlpLaunch {
 class ExpertMlp {
  public:
   // Whether it is used; otherwise gate_up and down are skinny GEMMs. Steps of qwen3-30b-a3b gained
-  // 4 to 6 % in fp8 and int8, nothing in bf16, and lost 2 % in int4. mixtral-8x7b in fp8 gained 2
-  // %.
+  // 4 to 6 % in fp8 and int8, nothing in bf16, and lost 2 % in int4. Those of mixtral-8x7b in fp8
+  // gained 2 %.
   static bool covers(WeightFormat format);
   // `columns`: those of the activations; `slots`: the most of a launch.
   ExpertMlp(WeightFormat format, int sms, int columns, int slots);
-  // Queues a dependent launch (device.cuh). Its blocks wait for each other: they need an SM each.
+  static size_t memory_bytes(int columns, int slots);
+  // Queues a dependent launch (device.cuh). Its blocks wait for each other, so each needs an SM,
+  // and no other kernel of this kind may run on the device at the same time.
   void launch(cudaStream_t stream, const ExpertMlpArgs& args);
 
  private:

@@ -1,13 +1,15 @@
 // The kernel of expert_mlp.cuh. One thread block per SM:
-//   warps 0-7, 8-15   two teams of math warps, mma.m16n8k16: weights are A, the 8 slots of a tile
+//   warps 0-7, 8-15   two warp groups of math warps, mma.m16n8k16: weights are A, the 8 slots of a
+//   tile
 //                     are its columns
 //   warp 16           producer: one bulk copy per item and slab, in the order of ExpertSchedule
-//   warps 17, 18      epilogue, one per team
+//   warps 17, 18      epilogue, one per warp group
 //
 //   - An item is 8 / split adjacent row blocks (16 rows each) of one tile. `split` warps share a
-//     row block, each with a part of K. A long K is cut into slabs of as many chunks as a team
-//     has tokens of in registers; an item has one slot of the ring per slab.
-//   - The producer announces in `items` what a slot holds and which team takes it: the teams take
+//     row block, each with a part of K. A long K is cut into slabs of as many chunks as a warp
+//     group has tokens of in registers; an item has one slot of the ring per slab.
+//   - The producer announces in `items` what a slot holds and which warp group takes it: the warp
+//   groups take
 //     items in turn. Tokens stay in registers from one item of a tile and slab to the next.
 //   - The epilogue adds the parts of K in order.
 //
@@ -15,18 +17,19 @@
 //   +--------------------------------------------------------------------------+
 //   | ring[kSlots]: a slab of an item | row scales                 full, empty |
 //   | items[kItemRing], issued: what the slots hold                            |
-//   | sums[2 teams][kSumBuffers][8 warps][32 lanes]: sums of the parts of K    |
-//   | row_scale[2 teams][kSumBuffers][row block of the item][16]               |
-//   | finished[2 teams][kSumBuffers]: their item       sums_full, sums_empty   |
+//   | sums[2 warp groups][kSumBuffers][8 warps][32 lanes]: sums of the parts of K    |
+//   | row_scale[2 warp groups][kSumBuffers][row block of the item][16]               |
+//   | finished[2 warp groups][kSumBuffers]: their item       sums_full, sums_empty   |
 //   | expert_of[tile], token_of[slot]: the routing lists                       |
 //   +--------------------------------------------------------------------------+
 //
 // Barriers:
-//   issued                 producer -> teams: a counter that they poll. An mbarrier distinguishes a
+//   issued                 producer -> warp groups: a counter that they poll. An mbarrier
+//   distinguishes a
 //                          phase from the next one only, and copies may arrive in any order: a warp
 //                          may wait for a slot once its copy has been issued
-//   full, empty [slot]     producer -> team, by transaction bytes; back by an arrival of each warp
-//   sums_full, sums_empty  team -> epilogue, an arrival of each warp; back by one
+//   full, empty [slot]     producer -> warp group, by transaction bytes; back by an arrival of each
+//   warp sums_full, sums_empty  warp group -> epilogue, an arrival of each warp; back by one
 //
 // Between SMs, data is the signal: an activation that is not written yet is kNotReady, and a warp
 // polls the words that it multiplies. Two buffers alternate between launches. A launch resets what
@@ -52,7 +55,7 @@ struct ExpertProducer {
   Shared& shared;
   PipelineState to = {};
   unsigned issued = 0;
-  PipelineState sums_0 = {}, sums_1 = {};  // the next buffer of each team
+  PipelineState sums_0 = {}, sums_1 = {};  // the next buffer of each warp group
 
   __device__ __forceinline__ void announce(const ExpertItem& item) {
     shared.items[issued % kItemRing] = item;
@@ -66,7 +69,7 @@ struct ExpertProducer {
     while (schedule.next()) {
       const ExpertPass& pass = schedule.pass;
       const ExpertGemm& gemm = launch.gemm[pass.down];
-      const int item_blocks = kTeamWarps / gemm.split, chunks = gemm.tiles.chunks;
+      const int item_blocks = kGroupWarps / gemm.split, chunks = gemm.tiles.chunks;
       const int slab_chunks = gemm.split * gemm.warp_chunks;
       const int matrix = launch.args.matrix + shared.expert_of[pass.tile];
       const uint8_t* data = gemm.tiles.data + gemm.tiles.stride * matrix;
@@ -97,14 +100,14 @@ struct ExpertProducer {
                                gemm.tiles.row_scale + row, scale_bytes, full, policy);
           }
           to.advance(Shared::kSlots);
-          const int team = (turn + i) % kExpertTeams;
-          const PipelineState buffer = team ? sums_1 : sums_0;
+          const int warp_group = (turn + i) % kExpertWarpGroups;
+          const PipelineState buffer = warp_group ? sums_1 : sums_0;
           announce({(pass.tile << 8 | slab) << 1 | pass.down, block,
                     buffer.stage << 1 | int(buffer.phase),
-                    team | (slab == 0 ? ExpertItem::kFirst : 0) |
+                    warp_group | (slab == 0 ? ExpertItem::kFirst : 0) |
                         (slab == pass.slabs - 1 ? ExpertItem::kLast : 0)});
-          if (team == 0) sums_0.advance(kSumBuffers);
-          if (team == 1) sums_1.advance(kSumBuffers);
+          if (warp_group == 0) sums_0.advance(kSumBuffers);
+          if (warp_group == 1) sums_1.advance(kSumBuffers);
         }
       }
       turn += pass.items;
@@ -125,7 +128,7 @@ struct ExpertMath {
 
   const ExpertMlpLaunch& launch;
   Shared& shared;
-  const int lane, team, warp;  // warp: of the team
+  const int lane, warp_group, warp;  // warp: of the warp group
   Fragments tokens[kChunks];
   int held = -1;              // ExpertItem::key whose tokens are in registers
   int count = 0, offset = 0;  // this warp's chunks in the slot
@@ -240,9 +243,9 @@ struct ExpertMath {
   }
   // All lanes have written this warp's sums of a buffer.
   __device__ __forceinline__ void publish(int buffer, int key, int block) const {
-    if (warp == 0 && lane == 0) shared.finished[team][buffer] = {key, block};
+    if (warp == 0 && lane == 0) shared.finished[warp_group][buffer] = {key, block};
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(&shared.sums_full[team][buffer]);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.sums_full[warp_group][buffer]);
   }
 
   __device__ __forceinline__ void run() {
@@ -250,25 +253,25 @@ struct ExpertMath {
     for (unsigned n = 0;; ++n) {
       const ExpertItem item = wait_issued(n);
       if (item.key < 0) {
-        const int state = team ? item.block : item.buffer;
-        ptx::mbarrier_wait(&shared.sums_empty[team][state >> 1], state & 1 ^ 1);
+        const int state = warp_group ? item.block : item.buffer;
+        ptx::mbarrier_wait(&shared.sums_empty[warp_group][state >> 1], state & 1 ^ 1);
         return publish(state >> 1, -1, 0);
       }
-      if ((item.flags & ExpertItem::kTeam) != team) continue;
+      if ((item.flags & ExpertItem::kWarpGroup) != warp_group) continue;
       if (item.key != held) hold_tokens(item.key);
       const int buffer = item.buffer >> 1;
-      float4* sums = &shared.sums[team][buffer][warp][lane];
+      float4* sums = &shared.sums[warp_group][buffer][warp][lane];
       const unsigned stage = n % Shared::kSlots;
       float d[4] = {};
       if (item.flags & ExpertItem::kFirst) {
-        ptx::mbarrier_wait(&shared.sums_empty[team][buffer], item.buffer & 1 ^ 1);
+        ptx::mbarrier_wait(&shared.sums_empty[warp_group][buffer], item.buffer & 1 ^ 1);
       } else {
         *reinterpret_cast<float4*>(d) = *sums;
       }
       ptx::mbarrier_wait(&shared.full[stage], n / Shared::kSlots & 1);
       const uint8_t* weights = shared.ring[stage];
       if (part == 0 && item.flags & ExpertItem::kFirst && lane < kBlockRows) {
-        shared.row_scale[team][buffer][group][lane] = reinterpret_cast<const float*>(
+        shared.row_scale[warp_group][buffer][group][lane] = reinterpret_cast<const float*>(
             weights + Shared::kWeightBytes)[group * kBlockRows + lane];
       }
       multiply(weights + offset, d);
@@ -285,38 +288,39 @@ struct ExpertEpilogue {
   using Shared = ExpertShared<kFormat>;
   const ExpertMlpLaunch& launch;
   Shared& shared;
-  const int lane, team;
+  const int lane, warp_group;
 
   __device__ __forceinline__ void run() const {
     PipelineState state;
 #pragma unroll 1
     for (;; state.advance(kSumBuffers)) {
-      ptx::mbarrier_wait(&shared.sums_full[team][state.stage], state.phase);
-      const int2 item = shared.finished[team][state.stage];
+      ptx::mbarrier_wait(&shared.sums_full[warp_group][state.stage], state.phase);
+      __syncwarp();
+      const int2 item = shared.finished[warp_group][state.stage];
       if (item.x < 0) return;
       const int down = item.x & 1, tile = item.x >> 9;
       const ExpertGemm& gemm = launch.gemm[down];
-      const int blocks = min(kTeamWarps / gemm.split, gemm.tiles.blocks - item.y);
+      const int blocks = min(kGroupWarps / gemm.split, gemm.tiles.blocks - item.y);
 #pragma unroll 1
       for (int i = 0; i < blocks; ++i) finish(down, tile, item.y + i, state.stage, i, gemm.split);
       __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(&shared.sums_empty[team][state.stage]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.sums_empty[warp_group][state.stage]);
     }
   }
 
   // Adds the parts of K of a row block, in order. `group`: of the row blocks of its item.
   __device__ __forceinline__ void finish(int down, int tile, int block, int buffer, int group,
                                          int split) const {
-    const float4* sums = &shared.sums[team][buffer][group * split][lane];
+    const float4* sums = &shared.sums[warp_group][buffer][group * split][lane];
     float d[4] = {};
 #pragma unroll
-    for (int p = 0; p < kTeamWarps; ++p) {
+    for (int p = 0; p < kGroupWarps; ++p) {
       if (p >= split) break;
       const float4 v = sums[p * 32];
       d[0] += v.x, d[1] += v.y, d[2] += v.z, d[3] += v.w;
     }
     constexpr float kBack = kFormat == WeightFormat::fp8 ? 0x1p60f : 1;
-    const float* scales = shared.row_scale[team][buffer][group] + lane / 4;
+    const float* scales = shared.row_scale[warp_group][buffer][group] + lane / 4;
     const float scale[2] = {scales[0] * kBack, scales[8] * kBack};
     const int first_slot = tile * kSkinnyTile;
     if (!down) {
@@ -426,11 +430,11 @@ __global__ void __launch_bounds__(kExpertThreads, 1)
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   if (thread < Shared::kSlots) {
     ptx::mbarrier_init(&shared.full[thread], 1);
-    ptx::mbarrier_init(&shared.empty[thread], kTeamWarps);
+    ptx::mbarrier_init(&shared.empty[thread], kGroupWarps);
     ptx::fence_proxy_async_shared();
   }
-  if (thread < kExpertTeams * kSumBuffers) {
-    ptx::mbarrier_init(&shared.sums_full[0][thread], kTeamWarps);
+  if (thread < kExpertWarpGroups * kSumBuffers) {
+    ptx::mbarrier_init(&shared.sums_full[0][thread], kGroupWarps);
     ptx::mbarrier_init(&shared.sums_empty[0][thread], 1);
   }
   if (thread == 0) shared.issued = 0;
@@ -444,7 +448,7 @@ __global__ void __launch_bounds__(kExpertThreads, 1)
     ExpertEpilogue<kFormat>{launch, shared, lane, warp - kExpertMathWarps - 1}.run();
   } else {
     reset_activated(launch);
-    ExpertMath<kFormat>{launch, shared, lane, warp / kTeamWarps, warp % kTeamWarps}.run();
+    ExpertMath<kFormat>{launch, shared, lane, warp / kGroupWarps, warp % kGroupWarps}.run();
   }
 #endif
 }

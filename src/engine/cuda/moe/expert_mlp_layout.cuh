@@ -8,11 +8,11 @@
 
 namespace ridge::cuda {
 
-constexpr int kExpertTeams = 2, kTeamWarps = 8, kTeamThreads = kTeamWarps * 32;
-constexpr int kExpertMathWarps = kExpertTeams * kTeamWarps;
-constexpr int kExpertThreads = (kExpertMathWarps + 1 + kExpertTeams) * 32;
-constexpr int kSumBuffers = 6;               // of a team: items whose sums are not finished
-constexpr int kLongItems = 5;                // of a team in a pass, where K has several slabs
+constexpr int kExpertWarpGroups = 2, kGroupWarps = 8, kGroupThreads = kGroupWarps * 32;
+constexpr int kExpertMathWarps = kExpertWarpGroups * kGroupWarps;
+constexpr int kExpertThreads = (kExpertMathWarps + 1 + kExpertWarpGroups) * 32;
+constexpr int kSumBuffers = 6;               // of a warp group: items whose sums are not finished
+constexpr int kLongItems = 5;                // of a warp group in a pass, where K has several slabs
 constexpr int kItemRing = 64;                // items that the producer has announced
 constexpr uint32_t kNotReady = 0xffffffffu;  // two bf16 of a NaN that no conversion produces
 
@@ -31,9 +31,9 @@ struct RoutingScratch {
 struct alignas(16) ExpertItem {
   int key;     // (tile << 8 | slab) << 1 | down: which tokens it is multiplied with; -1: the end
   int block;   // first row block
-  int buffer;  // of the team's sums, and the phase of its barriers: buffer << 1 | phase
+  int buffer;  // of the warp group's sums, and the phase of its barriers: buffer << 1 | phase
   int flags;
-  static constexpr int kTeam = 1, kFirst = 2, kLast = 4;  // first and last slab
+  static constexpr int kWarpGroup = 1, kFirst = 2, kLast = 4;  // first and last slab
 };
 
 template <WeightFormat kFormat>
@@ -43,17 +43,18 @@ struct ExpertShared {
   // Copies. More bytes in flight keep the loads of tokens waiting: with 3, 4 and 5 instead of 2 the
   // steps of qwen3-30b-a3b in fp8 took 1.5, 4 and 5 % longer.
   static constexpr int kInFlight = 2;
-  static constexpr int kWeightBytes = kTeamWarps * kSlabChunks * format_info(kFormat).chunk_bytes;
-  static constexpr int kScaleBytes = kTeamWarps * kBlockRows * 4;
+  static constexpr int kWeightBytes = kGroupWarps * kSlabChunks * format_info(kFormat).chunk_bytes;
+  static constexpr int kScaleBytes = kGroupWarps * kBlockRows * 4;
   uint8_t ring[kSlots][kWeightBytes + kScaleBytes];
-  float4 sums[kExpertTeams][kSumBuffers][kTeamWarps][32];
+  float4 sums[kExpertWarpGroups][kSumBuffers][kGroupWarps][32];
   static_assert(sizeof(RoutingScratch) <= sizeof(sums));
   static_assert(kMaxRoutedLogits * sizeof(float) <= sizeof(ring));
-  float row_scale[kExpertTeams][kSumBuffers][kTeamWarps][kBlockRows];
+  float row_scale[kExpertWarpGroups][kSumBuffers][kGroupWarps][kBlockRows];
   ExpertItem items[kItemRing];
-  int2 finished[kExpertTeams][kSumBuffers];  // key and block of the item whose sums are complete
+  int2 finished[kExpertWarpGroups]
+               [kSumBuffers];  // key and block of the item whose sums are complete
   uint64_t full[kSlots], empty[kSlots];
-  uint64_t sums_full[kExpertTeams][kSumBuffers], sums_empty[kExpertTeams][kSumBuffers];
+  uint64_t sums_full[kExpertWarpGroups][kSumBuffers], sums_empty[kExpertWarpGroups][kSumBuffers];
   unsigned issued;  // items so far
   uint16_t expert_of[kSkinnyMaxTiles];
   int8_t token_of[kSkinnyMaxTiles * kSkinnyTile];
@@ -100,7 +101,7 @@ struct ExpertSchedule {
     if (pass.item == each) pass.item = 0, ++pass.tile;
     // Where K has several slabs, the tokens of a slab are multiplied with all items of the pass.
     // Passes are of about the same length.
-    const int rest = min(left, each - pass.item), most = kExpertTeams * kLongItems;
+    const int rest = min(left, each - pass.item), most = kExpertWarpGroups * kLongItems;
     const int passes = pass.slabs > 1 ? (rest + most - 1) / most : 1;
     pass.items = (rest + passes - 1) / passes;
     return true;
