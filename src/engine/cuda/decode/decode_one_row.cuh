@@ -65,7 +65,7 @@ constexpr Nf4Bytes kNf4Bytes = {{{36, -123, 9, 19, -3, 44, -3, 0},
                                 120 * 1024};
 constexpr float kNf4Unit = 1.0f / kNf4Bytes.one;
 
-__host__ __device__ constexpr int nf4_level(int i) {
+__host__ __device__ constexpr int nf4_integer_level(int i) {
   const Nf4Bytes t = kNf4Bytes;
   if (i < 8) return t.factor[0] * t.bytes[0][i] + t.factor[1] * t.bytes[1][i];
   return t.factor[2] * t.bytes[2][15 - i] - t.factor[0] * (t.bytes[0][i - 8] < 0) -
@@ -77,7 +77,7 @@ __host__ __device__ constexpr bool nf4_levels_match() {
     const int bits = kNf4.f16[i], exponent = bits >> 10 & 31;
     const int magnitude = exponent ? (1024 + (bits & 1023)) << (exponent - 11) : 0;
     const long long wanted = (bits >> 15 ? -1LL : 1LL) * magnitude * kNf4Bytes.one;
-    const long long error = static_cast<long long>(nf4_level(i)) * 16384 - wanted;
+    const long long error = static_cast<long long>(nf4_integer_level(i)) * 16384 - wanted;
     const long long limit = static_cast<long long>(magnitude) * kNf4Bytes.one >> 10;
     if (error > limit || error < -limit) return false;
   }

@@ -37,14 +37,15 @@ __host__ __device__ constexpr int stage_bytes(WeightFormat format) {
 // arrive as bf16. For f16 and int8x2 each group of 64 columns of a row is scaled by its own power
 // of two, which brings the largest magnitude just below 2^15 or 2^14. Every SM converts all
 // activations of all rows, so a conversion must save more in the weights than it costs.
+// clang-format off
 //   bf16    bf16 and fp8 weights; int8 and int4 with 2 rows or more. fp8: times 2^60
 //           (activation_scale)
-//   f16     nf4 with 2 rows or more: levels from a table. Exact down to 2^-28 of the group's
-//   largest int8x2  int8, int4 and nf4 with one row: 16-bit integers as two signed bytes, low and
-//   high, each in
-//           its own MMA column. Exact down to 2^-6 of the group's largest, and below that with an
+//   f16     nf4 with 2 rows or more: levels from a table. Exact down to 2^-28 of the group's largest
+//   int8x2  int8, int4 and nf4 with one row: 16-bit integers as two signed bytes, low and high, each
+//           in its own MMA column. Exact down to 2^-6 of the group's largest, and below that with an
 //           error of at most 2^-14 of it: 2^-11 over a group, where rounding to bf16 errs by up to
 //           2^-8.
+// clang-format on
 // So a row of int8, int4 and nf4 has other bits alone than in a batch, and the same in every batch;
 // rows of the other formats have the same bits everywhere.
 // For f16 and int8x2 any value that bf16 holds is in range.
