@@ -418,6 +418,7 @@ double step_bytes(const ModelShape& s, const StepBounds& bounds, int cache_pages
   const bool portable = kernels == KernelSet::portable;
   const size_t split_k =  // two GEMM classes: one for the router
       portable ? PortableGemm::memory_bytes(sms) : 2 * Linear::memory_bytes(sms);
+  // Of fp8 and int8, but counted for every format.
   const size_t experts =
       portable ? 0 : ExpertMlp::memory_bytes(s.expert_ffn, max_skinny_slots(s, kernels));
   const auto of_attention = portable ? PortableAttention::memory_bytes : Attention::memory_bytes;

@@ -54,6 +54,7 @@ class PartialSums {
     }
     __syncwarp();
   }
+
   // Adds kCount groups of each of kBlocks blocks to `sums`, in the blocks' order: those of
   // blocks[i], from group `from` on, where include[i]. All loads are in flight together.
   template <int kBlocks, int kCount>
@@ -97,7 +98,7 @@ class PartialSums {
            (size_t(block) * kGroups + group) * 2 * kMathThreads + thread_;
   }
   __device__ unsigned long long tagged(float sum) const {
-    return (unsigned long long)args_.epoch << 32 | __float_as_uint(sum);
+    return static_cast<unsigned long long>(args_.epoch) << 32 | __float_as_uint(sum);
   }
 
   template <int kBlocks, int kCount>
@@ -106,7 +107,7 @@ class PartialSums {
     bool complete;
     do {
       complete = true;
-      const auto take = [&](unsigned long long word, float& to) {
+      const auto unpack = [&](unsigned long long word, float& to) {
         to = __uint_as_float(unsigned(word));
         complete &= unsigned(word >> 32) == args_.epoch;
       };
@@ -119,8 +120,8 @@ class PartialSums {
           for (int half = 0; half < 2; ++half) {
             const ulonglong2 pair =
                 ptx::ld_relaxed_pair(words(blocks[i], from + j) + half * kMathThreads);
-            take(pair.x, parts[i][j][2 * half]);
-            take(pair.y, parts[i][j][2 * half + 1]);
+            unpack(pair.x, parts[i][j][2 * half]);
+            unpack(pair.y, parts[i][j][2 * half + 1]);
           }
         }
       }

@@ -1,35 +1,33 @@
 // The kernel of expert_mlp.cuh. One thread block per SM:
-//   warps 0-7, 8-15   two warp groups of math warps, mma.m16n8k16: weights are A, the 8 slots of a
-//   tile
-//                     are its columns
+//   warps 0-7, 8-15   math, two groups of eight warps, mma.m16n8k16: weights are A, the 8 slots of
+//                     a tile are its columns
 //   warp 16           producer: one bulk copy per item and slab, in the order of ExpertSchedule
-//   warps 17, 18      epilogue, one per warp group
+//   warps 17, 18      epilogue, one per group
 //
 //   - An item is 8 / split adjacent row blocks (16 rows each) of one tile. `split` warps share a
-//     row block, each with a part of K. A long K is cut into slabs of as many chunks as a warp
-//     group has tokens of in registers; an item has one slot of the ring per slab.
-//   - The producer announces in `items` what a slot holds and which warp group takes it: the warp
-//   groups take
-//     items in turn. Tokens stay in registers from one item of a tile and slab to the next.
+//     row block, each with a part of K. A long K is cut into slabs of as many chunks as a group has
+//     tokens of in registers; an item has one slot of the ring per slab.
+//   - The producer announces in `items` what a slot holds and which group multiplies it: the groups
+//     alternate. Tokens stay in registers from one item of a tile and slab to the next.
 //   - The epilogue adds the parts of K in order.
 //
 //   ExpertShared
 //   +--------------------------------------------------------------------------+
 //   | ring[kSlots]: a slab of an item | row scales                 full, empty |
 //   | items[kItemRing], issued: what the slots hold                            |
-//   | sums[2 warp groups][kSumBuffers][8 warps][32 lanes]: sums of the parts of K    |
-//   | row_scale[2 warp groups][kSumBuffers][row block of the item][16]               |
-//   | finished[2 warp groups][kSumBuffers]: their item       sums_full, sums_empty   |
+//   | sums[2 groups][kSumBuffers][8 warps][32 lanes]: sums of the parts of K   |
+//   | row_scale[2 groups][kSumBuffers][row block of the item][16]              |
+//   | finished[2 groups][kSumBuffers]: their item      sums_full, sums_empty   |
 //   | expert_of[tile], token_of[slot]: the routing lists                       |
 //   +--------------------------------------------------------------------------+
 //
 // Barriers:
-//   issued                 producer -> warp groups: a counter that they poll. An mbarrier
-//   distinguishes a
+//   issued                 producer -> math: a counter that it polls. An mbarrier distinguishes a
 //                          phase from the next one only, and copies may arrive in any order: a warp
 //                          may wait for a slot once its copy has been issued
-//   full, empty [slot]     producer -> warp group, by transaction bytes; back by an arrival of each
-//   warp sums_full, sums_empty  warp group -> epilogue, an arrival of each warp; back by one
+//   full, empty [slot]     producer -> math, by transaction bytes; back by an arrival of each warp
+//                          of the group
+//   sums_full, sums_empty  math -> epilogue, an arrival of each warp; back by one
 //
 // Between SMs, data is the signal: an activation that is not written yet is kNotReady, and a warp
 // polls the words that it multiplies. Two buffers alternate between launches. A launch resets what
@@ -65,7 +63,7 @@ struct ExpertProducer {
 
   __device__ __forceinline__ void run(ExpertSchedule schedule) {
     const uint64_t policy = ptx::createpolicy_evict_first();
-    unsigned turn = 0;
+    unsigned items_before = 0;
     while (schedule.next()) {
       const ExpertPass& pass = schedule.pass;
       const ExpertGemm& gemm = launch.gemm[pass.down];
@@ -100,7 +98,7 @@ struct ExpertProducer {
                                gemm.tiles.row_scale + row, scale_bytes, full, policy);
           }
           to.advance(Shared::kSlots);
-          const int warp_group = (turn + i) % kExpertWarpGroups;
+          const int warp_group = (items_before + i) % kExpertWarpGroups;
           const PipelineState buffer = warp_group ? sums_1 : sums_0;
           announce({(pass.tile << 8 | slab) << 1 | pass.down, block,
                     buffer.stage << 1 | int(buffer.phase),
@@ -110,7 +108,7 @@ struct ExpertProducer {
           if (warp_group == 1) sums_1.advance(kSumBuffers);
         }
       }
-      turn += pass.items;
+      items_before += pass.items;
     }
     announce({-1, sums_1.stage << 1 | int(sums_1.phase), sums_0.stage << 1 | int(sums_0.phase), 0});
   }
@@ -128,7 +126,7 @@ struct ExpertMath {
 
   const ExpertMlpLaunch& launch;
   Shared& shared;
-  const int lane, warp_group, warp;  // warp: of the warp group
+  const int lane, warp_group, warp;  // warp: of its group
   Fragments tokens[kChunks];
   int held = -1;              // ExpertItem::key whose tokens are in registers
   int count = 0, offset = 0;  // this warp's chunks in the slot

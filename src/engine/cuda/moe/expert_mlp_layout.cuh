@@ -8,7 +8,7 @@
 
 namespace ridge::cuda {
 
-constexpr int kExpertWarpGroups = 2, kGroupWarps = 8, kGroupThreads = kGroupWarps * 32;
+constexpr int kExpertWarpGroups = 2, kGroupWarps = 8;
 constexpr int kExpertMathWarps = kExpertWarpGroups * kGroupWarps;
 constexpr int kExpertThreads = (kExpertMathWarps + 1 + kExpertWarpGroups) * 32;
 constexpr int kSumBuffers = 6;               // of a warp group: items whose sums are not finished
@@ -40,8 +40,8 @@ template <WeightFormat kFormat>
 struct ExpertShared {
   static_assert(has_row_scale(kFormat));
   static constexpr int kSlots = 5;
-  // Copies. More bytes in flight keep the loads of tokens waiting: with 3, 4 and 5 instead of 2 the
-  // steps of qwen3-30b-a3b in fp8 took 1.5, 4 and 5 % longer.
+  // Copies. The steps of qwen3-30b-a3b in fp8 took longer with 3, 4 and 5 of them
+  // (docs/batched-steps.md).
   static constexpr int kInFlight = 2;
   static constexpr int kWeightBytes = kGroupWarps * kSlabChunks * format_info(kFormat).chunk_bytes;
   static constexpr int kScaleBytes = kGroupWarps * kBlockRows * 4;
@@ -51,8 +51,8 @@ struct ExpertShared {
   static_assert(kMaxRoutedLogits * sizeof(float) <= sizeof(ring));
   float row_scale[kExpertWarpGroups][kSumBuffers][kGroupWarps][kBlockRows];
   ExpertItem items[kItemRing];
-  int2 finished[kExpertWarpGroups]
-               [kSumBuffers];  // key and block of the item whose sums are complete
+  // Key and block of the item whose sums are complete.
+  int2 finished[kExpertWarpGroups][kSumBuffers];
   uint64_t full[kSlots], empty[kSlots];
   uint64_t sums_full[kExpertWarpGroups][kSumBuffers], sums_empty[kExpertWarpGroups][kSumBuffers];
   unsigned issued;  // items so far
@@ -83,11 +83,11 @@ struct ExpertSchedule {
     const int down = pass.down + 1;
     if (down > 1) return false;
     const int each = launch.gemm[down].items, all = tiles * each;
-    const int blocks = gridDim.x, share = all / blocks, rest = all % blocks;
+    const int blocks = gridDim.x, block_items = all / blocks, rest = all % blocks;
     const int index = blockIdx.x >= extra ? blockIdx.x - extra : blockIdx.x + blocks - extra;
     extra = rest;
-    const int begin = share * index + min(index, rest);
-    left = share + (index < rest);
+    const int begin = block_items * index + min(index, rest);
+    left = block_items + (index < rest);
     pass = {down, begin / each, begin % each, 0, launch.gemm[down].slabs};
     return true;
   }

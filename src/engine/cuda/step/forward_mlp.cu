@@ -49,7 +49,7 @@ Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const Pendi
   return pending_experts(layer);
 }
 
-// Experts with few tokens each: norm, router and routing in one kernel, then their MLPs in another.
+// Experts in steps of few tokens: norm, router and routing in one kernel, then the MLPs in another.
 Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
                                             const PendingAdd& pending) {
   const ModelShape& s = w_.shape;
@@ -57,11 +57,11 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
   const bool one_kernel =
       expert_mlp_ && !timer_.enabled();  // one per operator where they are timed
   // The blocks of that kernel choose the experts, each for itself.
-  const bool late = one_kernel && s.routing.is_plain() && s.shared_ffn == 0 &&
-                    step_.tokens * s.experts <= kMaxRoutedLogits;
+  const bool routes_in_mlp = one_kernel && s.routing.is_plain() && s.shared_ffn == 0 &&
+                             step_.tokens * s.experts <= kMaxRoutedLogits;
   timer_.mark(stream, "route");
   route_tokens_fused(stream, {norm_args(VectorKind::mlp_norm, layer, pending), w_.router.tiles,
-                              index, routing(layer), b_.arrived, late});
+                              index, routing(layer), b_.arrived, routes_in_mlp});
   shared_expert(stream, index);
   const bool gathered = s.routing.scales_input;  // the GEMM gathers tokens as they are
   if (gathered) {
@@ -78,7 +78,7 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
   mlp.matrix = index * s.experts;
   mlp.x = x, mlp.x_by_slot = gathered, mlp.x_padded = gathered ? step_.slots : step_.padded;
   mlp.slots = step_.slots;
-  mlp.routing = routing(layer), mlp.routes = late;
+  mlp.routing = routing(layer), mlp.routes = routes_in_mlp;
   mlp.activation = gemm_args(w_.expert_gate_up, 0, x, {}).activation;
   mlp.rows = b_.expert_rows, mlp.stride = s.hidden;
   expert_mlp_->launch(stream, mlp);
