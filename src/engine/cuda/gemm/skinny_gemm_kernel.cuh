@@ -32,6 +32,7 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/gemm/packed_chunks.cuh"
 #include "engine/cuda/gemm/skinny_gemm_producer.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 
@@ -112,9 +113,6 @@ struct SkinnyMath {
     }
   }
 
-  __device__ __forceinline__ uint4 load_words(const uint8_t* chunk) const {
-    return *reinterpret_cast<const uint4*>(chunk + work.lane * 16);
-  }
   __device__ __forceinline__ void multiply_chunk(const uint4& words, const uint8_t* chunk,
                                                  const Fragments& b, Sums& d) const {
     __half2 scales = {};
@@ -138,26 +136,10 @@ struct SkinnyMath {
     constexpr int kTogether = kChunks < 4 ? kChunks : 4;  // loaded from shared memory together
     ptx::mbarrier_wait(&work.shared.full[work.warp][state.stage], state.phase);
     const uint8_t* slot = work.shared.ring[work.warp][state.stage];
-#pragma unroll
-    for (int from = 0; from < kChunks; from += kTogether) {
-      const uint8_t* chunk = slot + from * kChunkBytes;
-      if (count >= from + kTogether) {
-        uint4 words[kTogether];
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) words[j] = load_words(chunk + j * kChunkBytes);
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          multiply_chunk(words[j], chunk + j * kChunkBytes, tokens[kFirst + from + j], d);
-        }
-      } else {
-#pragma unroll
-        for (int j = 0; j < kTogether - 1; ++j) {
-          if (from + j >= count) break;
-          multiply_chunk(load_words(chunk + j * kChunkBytes), chunk + j * kChunkBytes,
-                         tokens[kFirst + from + j], d);
-        }
-      }
-    }
+    for_each_chunk<kChunks, kTogether, kChunkBytes>(
+        slot, count, work.lane, [&](const uint4& words, const uint8_t* chunk, int j) {
+          multiply_chunk(words, chunk, tokens[kFirst + j], d);
+        });
     __syncwarp();  // all lanes have read the slot
     loader.issue(state.stage);
     state.advance(Shared::kSlots);

@@ -37,6 +37,7 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/memory_order.cuh"
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/gemm/packed_chunks.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/moe/expert_mlp_layout.cuh"
 #include "engine/cuda/moe/top_k.cuh"
@@ -208,28 +209,10 @@ struct ExpertMath {
 #pragma unroll
     for (int s = 0; s < kColumns / 16; ++s) ptx::mma_bf16(d, w[s], b[s].x, b[s].y);
   }
-  __device__ __forceinline__ uint4 load_words(const uint8_t* chunk) const {
-    return *reinterpret_cast<const uint4*>(chunk + lane * 16);
-  }
-  __device__ __forceinline__ void multiply(const uint8_t* chunk, float (&d)[4]) const {
-#pragma unroll
-    for (int from = 0; from < kChunks; from += kTogether, chunk += kTogether * kChunkBytes) {
-      if (count >= from + kTogether) {
-        uint4 words[kTogether];
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) words[j] = load_words(chunk + j * kChunkBytes);
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          multiply_chunk(words[j], tokens[from + j], d);
-        }
-      } else {
-#pragma unroll
-        for (int j = 0; j < kTogether - 1; ++j) {
-          if (from + j >= count) break;
-          multiply_chunk(load_words(chunk + j * kChunkBytes), tokens[from + j], d);
-        }
-      }
-    }
+  __device__ __forceinline__ void multiply(const uint8_t* first, float (&d)[4]) const {
+    for_each_chunk<kChunks, kTogether, kChunkBytes>(
+        first, count, lane,
+        [&](const uint4& words, const uint8_t*, int j) { multiply_chunk(words, tokens[j], d); });
   }
 
   __device__ __forceinline__ ExpertItem wait_issued(unsigned n) const {
