@@ -21,8 +21,6 @@ constexpr int kMaxGemmaRows = 4;  // of a step of DecodeVariant::gemma
 constexpr int kMaxLayers = 256;
 constexpr int kMaxChoices = 8;  // experts of a row
 constexpr int kMaxRopes = 2;    // RoPE tables
-// Copies of output_squares, because all SMs poll them.
-constexpr int kSquareCopies = 4;
 
 // The code is compiled for each: what one needs costs the others no instruction.
 enum class DecodeVariant : uint8_t {
@@ -30,6 +28,12 @@ enum class DecodeVariant : uint8_t {
   experts,  // one row
   gemma,    // norms after the blocks, heads of 128 or 256, one RoPE table or two; bf16 and fp8
 };
+
+// Columns of the inputs of qkv, gate_up and head. gemma has two for each row: the residual, and
+// what the block before adds to it (decode_post_norm.cuh).
+__host__ __device__ constexpr int input_columns(DecodeVariant variant, int rows) {
+  return variant == DecodeVariant::gemma ? 2 * rows : rows;
+}
 
 // Activations that have not been written yet. As bf16 it is a NaN that no conversion produces.
 constexpr uint16_t kNotReady = 0xffff;
@@ -92,13 +96,14 @@ struct DecodeArgs {
   int steps;         // > 1: each row continues with its argmax; rows are of different sequences
 
   float* residual;  // [row][hidden]
+  // gemma: what the last block adds to the residual, before the scale of the norm that follows it.
+  float* block_output;  // [row][hidden]
   // Activations in the order of the MMA's B operand (activation_at). Until their epilogue writes
   // them they hold kNotReady, and the math warps poll them (decode_sync.cuh).
-  uint16_t* normed;        // [3][hidden]: residual times norm weight; the norm's scale comes later
-  int normed_stride;       // elements between the three: inputs of qkv, gate_up and head
-  float* sums_of_squares;  // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones
-  // gemma: the same of the outputs of out and of down, [copy][2][hidden / 16][row].
-  float* output_squares;
+  uint16_t* normed;   // [3][hidden]: residual times norm weight; the norm's scale comes later
+  int normed_stride;  // elements between the three: inputs of qkv, gate_up and head
+  // [3][kMaxRows][hidden / 16], of the residual; not ready: all ones. gemma: BlockSums instead.
+  float* sums_of_squares;
   float* qkv_out;                   // [row][qkv columns]; not ready: all ones
   uint16_t* attention_out;          // [heads * head_dim]
   uint16_t* mlp_hidden;             // [ffn]; experts: [choice][choice_stride]

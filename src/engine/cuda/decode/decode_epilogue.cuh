@@ -4,10 +4,10 @@
 //
 // Norms need no pass of their own. Who writes the residual also writes its product with the next
 // norm's weight (the next GEMM's input) and each block's sum of squares. The norm's scale
-// multiplies the result of the next GEMM. A norm after out or down (Gemma) is an exchange more: its
-// scale must be known before the residual is.
+// multiplies the result of the next GEMM. Norms after out and down (Gemma): decode_post_norm.cuh.
 #pragma once
 
+#include "engine/cuda/decode/decode_post_norm.cuh"
 #include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
 #include "engine/cuda/elementwise/scalar.cuh"
@@ -27,6 +27,7 @@ struct EpilogueWarp {
   unsigned blocks_summed = 0;  // of down, over its choices
 
   static constexpr bool kExperts = kVariant == DecodeVariant::experts;
+  static constexpr bool kGemma = kVariant == DecodeVariant::gemma;
   // Results of a block, row after row of the batch: the lane's result `i` is element 32 i + lane of
   // [kRows][16], so 16 lanes hold the 16 outputs of one batch row.
   static constexpr float kActivationScale = activation_scale(kFormat);
@@ -42,6 +43,7 @@ struct EpilogueWarp {
   // rsqrt(mean(x^2) + eps) of each row's residual, from the blocks' sums of squares. The loads of
   // all rows are in flight at once: row after row, the round trips to L2 took 10 us at 8 rows.
   __device__ void compute_norm_scales(OpKind kind) {
+    if constexpr (kGemma) return compute_both_scales(kind);
     constexpr int kInFlight = kRows == 1 ? 8 : 4;  // of a row and lane
     const int blocks = args.hidden / kBlockRows;
     float sum[kRows];
@@ -85,12 +87,30 @@ struct EpilogueWarp {
     __syncwarp();
   }
 
-  // The sum over the math warps of element `at` of [kRows][16].
+  // The same where a norm may follow the block before, whose scale is computed too.
+  __device__ void compute_both_scales(OpKind kind) {
+    float sum[kRows][4];
+    add_block_sums<kRows>(args, kind, lane, sum);
+#pragma unroll
+    for (int n = 0; n < kRows; ++n) {
+      const NormScales scales = norm_scales(args, sum[n]);
+      if (lane > 0) continue;
+      shared.control.norm_scale[warp][n] = scales.input;
+      shared.control.added_scale[warp][n] = scales.added;
+    }
+    __syncwarp();
+  }
+  __device__ float added_scale(int i) const {
+    return shared.control.added_scale[warp][row_of(i) < kRows ? row_of(i) : 0];
+  }
+
+  // The sum over the math warps of element `at` of [column][16].
   __device__ float reduce_partials(int at) const {
-    const float* from = shared.partials + partials.stage * kMathWarps * kResults + at;
+    constexpr int kOfWarp = kBlockRows * input_columns(kVariant, kRows);
+    const float* from = shared.partials + partials.stage * kMathWarps * kOfWarp + at;
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kMathWarps; ++w) sum += from[w * kResults];
+    for (int w = 0; w < kMathWarps; ++w) sum += from[w * kOfWarp];
     return sum;
   }
 
@@ -112,67 +132,24 @@ struct EpilogueWarp {
     }
   }
 
-  // Norms after out and down. A warp publishes the sum of squares of its block; `sum`: this lane's
-  // results of it.
-  __device__ void publish_squares(OpKind kind, int block, const float (&sum)[kPerLane]) {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      float square = is_result(i) ? sum[i] * sum[i] : 0.0f;
-      for (int across = 8; across; across /= 2) {
-        square += __shfl_xor_sync(0xffffffffu, square, across);
-      }
-      if (is_result(i) && lane % 16 < kSquareCopies) {
-        __stcg(output_squares_of<kRows>(args, kind, lane % 16) + block * kRows + row_of(i), square);
-      }
+  // gemma: writes the residual before this block's output, and what the output adds to it, both as
+  // columns of the input of `next` too, and the block's sums.
+  __device__ void store_block_output(int i, int column, float h, float added, float y, float weight,
+                                     OpKind next) {
+    const int row = row_of(i), from = row * args.hidden + column;
+    if (is_result(i)) {
+      constexpr int kColumns = input_columns(kVariant, kRows);
+      uint16_t* const to = activations_of(args, next);
+      to[activation_at(column, row, kColumns)] = bf16_bits(h * weight * kActivationScale);
+      to[activation_at(column, kRows + row, kColumns)] =
+          bf16_bits(added * weight * kActivationScale);
+      __stcg(args.residual + from, h);
+      __stcg(args.block_output + from, added);
+    } else {
+      h = added = y = 0;
     }
-  }
-  // Then the three warps each add up every third 32 blocks. norm_scale[warp][row] is this warp's
-  // sum until the barrier.
-  __device__ void exchange_squares(OpKind kind) {
-    constexpr int kInFlight = 4;  // of a lane
-    const int blocks = args.hidden / kBlockRows;
-    const float* from = output_squares_of<kRows>(args, kind, blockIdx.x % kSquareCopies);
-    float sum[kRows];
-    bool again = true;
-    while (again) {
-      again = false;
-#pragma unroll
-      for (float& of_row : sum) of_row = 0;
-#pragma unroll 1
-      for (int first = warp * 32 + lane; first < blocks; first += 32 * kEpilogueWarps * kInFlight) {
-        float square[kInFlight][kRows];
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-          const int block = first + 32 * kEpilogueWarps * i;
-#pragma unroll
-          for (int n = 0; n < kRows; ++n) square[i][n] = 0;
-          if (block < blocks) ptx::ld_relaxed(from + block * kRows, square[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-#pragma unroll
-          for (int n = 0; n < kRows; ++n) {
-            again |= n < args.row_count && __float_as_uint(square[i][n]) == kNotReadyFloat;
-            sum[n] += square[i][n];
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kRows; ++n) {
-      for (int across = 16; across; across /= 2) {
-        sum[n] += __shfl_xor_sync(0xffffffffu, sum[n], across);
-      }
-      if (lane == 0) shared.control.norm_scale[warp][n] = sum[n];
-    }
-    ptx::bar_sync<kEpilogueBarrier>(kEpilogueWarps * 32);
-  }
-  // The scale of this lane's result `i`.
-  __device__ float output_scale(int i) const {
-    const int row = row_of(i) < kRows ? row_of(i) : 0;
-    float sum = 0;
-    for (int w = 0; w < kEpilogueWarps; ++w) sum += shared.control.norm_scale[w][row];
-    return rsqrtf(sum / static_cast<float>(args.hidden) + args.norm_eps);
+    publish_block_sums(block_sums_of(args, next, row) + column / kBlockRows, is_result(i), h, added,
+                       y, lane);
   }
 
   __device__ void embed(const DecodeOp& op) {
@@ -185,7 +162,11 @@ struct EpilogueWarp {
           const size_t token = shared.control.token[row_of(i)];
           value = bf16_value(args.embed[token * args.hidden + column]) * args.embed_scale;
         }
-        store_residual(i, column, value, args.attn_norm[column], OpKind::qkv);
+        if constexpr (kGemma) {
+          store_block_output(i, column, value, 0, 0, args.attn_norm[column], OpKind::qkv);
+        } else {
+          store_residual(i, column, value, args.attn_norm[column], OpKind::qkv);
+        }
       }
     }
   }
@@ -229,12 +210,6 @@ struct EpilogueWarp {
   __device__ const float* post_norm(OpKind kind) const {
     return kind == OpKind::out ? args.post_attn_norm : args.post_mlp_norm;
   }
-  // Whether a norm follows the operator.
-  __device__ bool has_post_norm(OpKind kind) const {
-    return kVariant == DecodeVariant::gemma && (kind == OpKind::out || kind == OpKind::down) &&
-           post_norm(kind);
-  }
-
   // Reduces the partial sums of a block and stores what the operator makes of them.
   __device__ void finish_block(const DecodeOp& op, int block, float scale) {
     const Tiles& tiles = tiles_of(args, op.kind);
@@ -245,7 +220,7 @@ struct EpilogueWarp {
     const int column = block * kBlockRows + lane % 16;
     // Loads that do not depend on the partial sums come before the wait for them.
     float bias = 0, weight = 0, post_weight = 0, residual[kPerLane];
-    const bool norms_output = has_post_norm(op.kind);
+    const bool norms_output = kGemma && adds_residual && post_norm(op.kind);
     if (norms_output) post_weight = post_norm(op.kind)[op.layer * args.hidden + column];
     if (adds_residual) {
       const float* norm = next == OpKind::gate_up ? args.mlp_norm + op.layer * args.hidden
@@ -254,8 +229,11 @@ struct EpilogueWarp {
       weight = norm[column];
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
-        residual[i] =
-            is_result(i) ? __ldcg(args.residual + size_t(row_of(i)) * args.hidden + column) : 0.0f;
+        const size_t from = size_t(row_of(i)) * args.hidden + column;
+        residual[i] = is_result(i) ? __ldcg(args.residual + from) : 0.0f;
+        if (kGemma && is_result(i)) {
+          residual[i] += added_scale(i) * __ldcg(args.block_output + from);
+        }
       }
     } else if (op.kind == OpKind::qkv && args.qkv_bias) {
       bias = args.qkv_bias[op.layer * tiles.blocks * kBlockRows + column];
@@ -266,20 +244,21 @@ struct EpilogueWarp {
     for (int i = 0; i < kPerLane; ++i) {
       const int at = i * 32 + lane;
       sum[i] = at < kResults ? reduce_partials(at) * scale : 0.0f;
+      if (kGemma && !adds_residual && at < kResults) {
+        sum[i] += added_scale(i) * reduce_partials(kResults + at) * scale;
+      }
     }
     release_partials(shared, partials, lane);
-    if (norms_output) {
-      publish_squares(op.kind, block, sum);
-      exchange_squares(op.kind);
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) sum[i] *= output_scale(i) * post_weight;
-    }
 
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int row = row_of(i);
       const float norm_scale = shared.control.norm_scale[warp][row < kRows ? row : 0];
-      if (adds_residual) {
+      if (kGemma && adds_residual) {
+        const float y = norms_output ? sum[i] : 0.0f;
+        store_block_output(i, column, residual[i] + (norms_output ? 0.0f : sum[i]), post_weight * y,
+                           y, weight, next);
+      } else if (adds_residual) {
         store_residual(i, column, residual[i] + sum[i], weight, next);
       } else if (op.kind == OpKind::gate_up) {
         store_gate_up(i, block, sum[i] * norm_scale);
@@ -366,7 +345,7 @@ struct EpilogueWarp {
 
   // This warp's blocks of a GEMM: those whose partial sums are in its buffer.
   __device__ void run_gemm(const DecodeOp& op) {
-    if (op.first < op.items && op.kind != OpKind::out && op.kind != OpKind::down) {
+    if ((kGemma || op.first < op.items) && op.kind != OpKind::out && op.kind != OpKind::down) {
       compute_norm_scales(op.kind);
     }
     for (int i = 0; i < kPerLane; ++i) best[i] = 0;
@@ -374,10 +353,6 @@ struct EpilogueWarp {
     const int stride = gridDim.x * kEpilogueWarps;
     for (; item < op.items && partials.stage != warp; item += gridDim.x) {
       partials.advance(kPartialBuffers);
-    }
-    // All three warps of an SM with blocks take part in the exchange.
-    if (has_post_norm(op.kind) && op.first < op.items && item >= op.items) {
-      exchange_squares(op.kind);
     }
     float next = weight_scale(op, item);
     for (; item < op.items; item += stride) {

@@ -19,7 +19,7 @@
 //   | activations    | K x rows as MMA operands, or a slice of K               |
 //   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
 //   | nf4 levels     | 32 KB, nf4 with 2 rows or more                          |
-//   | partials       | [3 buffers][8 warps][rows][16] floats                   |
+//   | partials       | [3 buffers][8 warps][columns][16] floats                |
 //   | rope           | [table][rows][head_dim / 2] cos, sin                    |
 //   | head norms     | [2][head_dim] weights of the norms of queries and keys  |
 //   +----------------+---------------------------------------------------------+
@@ -72,8 +72,8 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
       reinterpret_cast<uint32_t*>(shared.activations + args.activation_bytes +
                                   group_scale_bytes(kFormat, kRows, args.activation_bytes));
   shared.partials = reinterpret_cast<float*>(shared.levels + level_bytes(kFormat, kRows) / 4);
-  shared.rope =
-      reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) + partial_bytes(kRows));
+  shared.rope = reinterpret_cast<float2*>(reinterpret_cast<uint8_t*>(shared.partials) +
+                                          partial_bytes(input_columns(kVariant, kRows)));
   shared.head_norms =
       reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(shared.rope) + rope_bytes(args, kRows));
   if (threadIdx.x == 0) init_barriers(args, control);
@@ -121,6 +121,8 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
     chunks = tiles->chunks > chunks ? tiles->chunks : chunks;
   }
   int whole = chunks * activation_chunk_bytes(kFormat, kRows);
+  constexpr int kInputColumns = input_columns(kVariant, kRows);
+  whole = std::max(whole, args.qkv.chunks * activation_chunk_bytes(kFormat, kInputColumns));
   if (kExperts) whole = std::max(whole, args.top_k * args.choice_stride * kRows * 2);
   const int most = kMaxColumns * 2;
   const int least = attention_state_bytes(args);
@@ -129,7 +131,7 @@ void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
   args.activation_bytes = (args.activation_bytes + 127) / 128 * 128;
   const int besides_ring = (int(sizeof(DecodeControl)) + 127) / 128 * 128 + args.activation_bytes +
                            group_scale_bytes(kFormat, kRows, args.activation_bytes) +
-                           level_bytes(kFormat, kRows) + int(partial_bytes(kRows)) +
+                           level_bytes(kFormat, kRows) + int(partial_bytes(kInputColumns)) +
                            rope_bytes(args, kRows) + head_norm_bytes(args);
   constexpr int kStage = stage_bytes(kFormat);
   args.group = args.heads / args.kv_heads;

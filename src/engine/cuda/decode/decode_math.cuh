@@ -11,21 +11,22 @@
 #ifdef __CUDA_ARCH__
 namespace ridge::cuda {
 
-template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
-struct MathWarp {
+// The GEMMs of a math warp, with kColumns columns of activations: the rows of the batch, or twice
+// as many (input_columns).
+template <WeightFormat kFormat, int kRows, int kColumns, DecodeVariant kVariant>
+struct MathGemm {
   const DecodeArgs& args;
   DecodeShared& shared;
   int warp, lane;
-  PipelineState stage;     // the next stage of the ring
-  PipelineState partials;  // the next buffer of partial sums
+  PipelineState& stage;     // the next stage of the ring
+  PipelineState& partials;  // the next buffer of partial sums
 
   static constexpr bool kExperts = kVariant == DecodeVariant::experts;
-  using Ops = Operands<kFormat, kRows>;
+  using Ops = Operands<kFormat, kColumns>;
   using Accumulators = typename Ops::Accumulators;
   static constexpr int kStage = stage_bytes(kFormat);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
-  static constexpr int kActivationChunk = activation_chunk_bytes(kFormat, kRows);
-  static constexpr int kMathThreads = kMathWarps * 32;
+  static constexpr int kActivationChunk = activation_chunk_bytes(kFormat, kColumns);
 
   // acc += the next stage, of `chunks`, times its activations. With kFull all addresses but two are
   // constants: every warp passes through every stage, so the instructions around the MMAs count.
@@ -51,18 +52,19 @@ struct MathWarp {
     if (chunks > 0) multiply_stage<false>(acc, chunks, at);
   }
 
-  // Passes this warp's sums of a block to an epilogue warp, as [row][16].
+  // Passes this warp's sums of a block to an epilogue warp, as [column][16].
   __device__ void store_partials(const Accumulators& acc) {
     acquire_partials(shared, partials);
-    float* to = shared.partials + (partials.stage * kMathWarps + warp) * kBlockRows * kRows;
+    constexpr int kOfWarp = kBlockRows * input_columns(kVariant, kRows);
+    float* to = shared.partials + (partials.stage * kMathWarps + warp) * kOfWarp;
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int i = 0; i < (kRows + 7) / 8; ++i) {
+    for (int i = 0; i < (kColumns + 7) / 8; ++i) {
 #pragma unroll
-      for (int v = 0; v < 4; v += kRows == 1 ? 2 : 1) {
-        const int output = g + v / 2 * 8, row = i * 8 + t * 2 + v % 2;
+      for (int v = 0; v < 4; v += kColumns == 1 ? 2 : 1) {
+        const int output = g + v / 2 * 8, column = i * 8 + t * 2 + v % 2;
         const float sum = Ops::result(acc, i, v);
-        if (row < kRows) to[row * kBlockRows + output] = sum;
+        if (column < kColumns) to[column * kBlockRows + output] = sum;
       }
     }
     publish_partials(shared, partials, lane);
@@ -93,7 +95,8 @@ struct MathWarp {
         for (int i = 0; i < kUnitsInFlight; ++i) {
           const Unit unit(base + i, warp, lane);
           v[i] = unit.index() < count ? raw[unit.index()] : uint4{0, 0, 0, 0};
-          again |= unit.row < args.row_count && not_ready(v[i]);
+          const int row = kColumns > kRows ? unit.row % kRows : unit.row;
+          again |= row < args.row_count && not_ready(v[i]);
         }
         if (!__any_sync(0xffffffffu, again)) break;
           // Reload all units that are not ready, the later ones too.
@@ -234,20 +237,23 @@ struct MathWarp {
     }
   }
 
-  __device__ void run_gemm(const DecodeOp& op) {
+  __device__ __forceinline__ void run(const DecodeOp& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
     if (kExperts && op.kind == OpKind::down) {
       wait_ops_completed(shared.control, ops_before_input(op), lane);
-      load_activations(args.mlp_hidden, args.top_k * args.choice_stride * kRows * 2);
+      load_activations(args.mlp_hidden, args.top_k * args.choice_stride * kColumns * 2);
       if (warp == 0 && lane == 0) stamp(args, op, 0);
       gemm_of_choices(op, tiles.chunks);
       if (warp == 0 && lane == 0) stamp(args, op, 1);
       return;
     }
-    const int slice = resident_chunks<kFormat, kRows>(args, tiles.chunks);
+    // A warp's part of the activations begins elsewhere than in the operator before, which had
+    // another number of columns: a slower warp may still read there.
+    if constexpr (kVariant == DecodeVariant::gemma) ptx::bar_sync<kMathBarrier>(kMathWarps * 32);
+    const int slice = resident_chunks<kFormat, kColumns>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
     wait_ops_completed(shared.control, ops_before_input(op), lane);
-    if (kRows > 1 && slice < tiles.chunks) {  // the activations of one row always fit
+    if (kColumns > 1 && slice < tiles.chunks) {  // the activations of one row always fit
       gemm_sliced(op, tiles.chunks, slice, x);
     } else {
       load_activations(x, tiles.chunks * kActivationChunk);
@@ -255,6 +261,21 @@ struct MathWarp {
       gemm(op, tiles.chunks);
     }
     if (warp == 0 && lane == 0) stamp(args, op, 1);
+  }
+};
+
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
+struct MathWarp {
+  const DecodeArgs& args;
+  DecodeShared& shared;
+  int warp, lane;
+  PipelineState stage, partials;
+
+  static constexpr int kMathThreads = kMathWarps * 32;
+
+  template <int kColumns>
+  __device__ __forceinline__ void run_gemm(const DecodeOp& op) {
+    MathGemm<kFormat, kRows, kColumns, kVariant>{args, shared, warp, lane, stage, partials}.run(op);
   }
 
   // Cosines and sines of the positions of this step.
@@ -287,10 +308,16 @@ struct MathWarp {
       }
       if (op.first >= op.items || op.kind == OpKind::route) return;
       if (op.kind != OpKind::attention) {
-        run_gemm(op);
+        constexpr int kInputColumns = input_columns(kVariant, kRows);
+        if (kInputColumns == kRows || op.kind == OpKind::out || op.kind == OpKind::down) {
+          run_gemm<kRows>(op);
+        } else {
+          run_gemm<kInputColumns>(op);
+        }
         return;
       }
-      attention<kFormat, kRows, kVariant>(args, shared, op, kStage, warp, lane, stage);
+      attention<kFormat, kRows, kVariant>(args, shared, op, stage_bytes(kFormat), warp, lane,
+                                          stage);
       if (warp == 0 && lane == 0) {
         stamp(args, op, 1);
         ptx::mbarrier_arrive(&shared.control.attention_done);

@@ -137,18 +137,11 @@ __device__ inline float* sums_of_squares_of(const DecodeArgs& args, OpKind kind,
   return args.sums_of_squares + (norm_index(kind) * kMaxRows + row) * (args.hidden / kBlockRows);
 }
 
-// Sums of squares of the output of out or down, [block][row], where a norm follows it.
-template <int kRows>
-__device__ inline float* output_squares_of(const DecodeArgs& args, OpKind kind, int copy) {
-  const int index = copy * 2 + (kind == OpKind::down);
-  return args.output_squares + size_t(index) * (args.hidden / kBlockRows) * kRows;
-}
-
 // Chunks of K whose activations fit in shared memory at a time: all of them, or a multiple of a
 // stage.
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kColumns>
 __device__ inline int resident_chunks(const DecodeArgs& args, int chunks) {
-  constexpr int kChunkBytes = activation_chunk_bytes(kFormat, kRows);
+  constexpr int kChunkBytes = activation_chunk_bytes(kFormat, kColumns);
   if (chunks * kChunkBytes <= args.activation_bytes) return chunks;
   return args.activation_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }

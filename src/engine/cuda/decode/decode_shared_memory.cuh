@@ -97,8 +97,8 @@ __host__ __device__ constexpr int level_bytes(WeightFormat format, int rows) {
   return operand_type(format, rows) == OperandType::f16 ? kLevelBytes : 0;
 }
 
-__host__ __device__ constexpr size_t partial_bytes(int rows) {
-  return size_t{kPartialBuffers} * kMathWarps * kBlockRows * rows * 4;
+__host__ __device__ constexpr size_t partial_bytes(int columns) {
+  return size_t{kPartialBuffers} * kMathWarps * kBlockRows * columns * 4;
 }
 
 // Attention keeps the softmax states of its warps where GEMMs have activations: of one split at
@@ -130,6 +130,8 @@ struct DecodeControl {
   unsigned ops_completed;  // operators of this launch that all SMs have completed
   SplitRun run;            // attention: this SM's current item
   float norm_scale[kEpilogueWarps][kMaxRows];  // of the norm before this operator
+  // gemma: of the norm after the last block, which completes the residual.
+  float added_scale[kEpilogueWarps][kMaxRows];
   int token[kMaxRows];
   RowContext rows[kMaxRows];
   int page_number[32];      // of the pages that the producer's lanes load next
@@ -145,7 +147,7 @@ struct DecodeShared {
   uint8_t* activations;      // of the current operator; attention: softmax states of the warps
   GroupScale* group_scales;  // [group][column]
   uint32_t* levels;          // nf4, 2 rows or more: [byte][lane]
-  float* partials;           // [kPartialBuffers][warp][row][16]
+  float* partials;           // [kPartialBuffers][warp][column][16]
   float2* rope;              // [row][head_dim / 2]: cos, sin
   float* head_norms;         // [2][head_dim]: weights of the norms of queries and keys
 };

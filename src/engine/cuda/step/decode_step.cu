@@ -18,11 +18,11 @@ size_t mlp_count(const ModelShape& s) {
 DecodeBuffers::DecodeBuffers(Workspace& workspace, const ModelShape& s, int sms, int max_steps) {
   const int group = s.heads / s.kv_heads;
   const size_t rows = kMaxRows;
-  square_count = 3 * rows * s.hidden / kBlockRows;
-  output_square_count = s.post_norms ? kSquareCopies * 2 * rows * s.hidden / kBlockRows : 0;
+  const bool gemma = decode_variant(s) == DecodeVariant::gemma;
+  square_count = 3 * rows * s.hidden / kBlockRows * (gemma ? 4 : 1);
   residual = workspace.take<float>(rows * s.hidden);
+  block_output = workspace.take<float>(gemma ? rows * s.hidden : 0);
   sums_of_squares = workspace.take<float>(square_count);
-  output_squares = workspace.take<float>(output_square_count);
   qkv_count = rows * (s.heads + 2 * s.kv_heads) * s.head_dim;
   qkv_out = workspace.take<float>(qkv_count);
   split_states = workspace.take<TaggedFloat>(rows * std::max(sms, s.kv_heads) * group *
@@ -47,8 +47,6 @@ DecodeStep::DecodeStep(const DeviceWeights& weights, KernelSet kernels, int sms,
   check(cudaMemset(buffers_.sums_of_squares, 0xff, buffers_.square_count * sizeof(float)),
         "filling");
   check(cudaMemset(buffers_.qkv_out, 0xff, buffers_.qkv_count * sizeof(float)), "filling");
-  check(cudaMemset(buffers_.output_squares, 0xff, buffers_.output_square_count * sizeof(float)),
-        "filling");
 }
 
 size_t DecodeStep::input_bytes(size_t context_pages) {
@@ -90,7 +88,7 @@ DecodeArgs DecodeStep::model_args() const {
   const DecodeBuffers& b = buffers_;
   a.residual = b.residual, a.normed = b.normed, a.sums_of_squares = b.sums_of_squares,
   a.qkv_out = b.qkv_out;
-  a.output_squares = b.output_squares;
+  a.block_output = b.block_output;
   a.normed_stride = int(activation_count(s.hidden));
   a.attention_out = b.attention_out, a.mlp_hidden = b.mlp_hidden, a.split_states = b.split_states;
   a.logits = b.logits, a.argmax_keys = b.argmax_keys, a.next_tokens = b.next_tokens;
@@ -100,15 +98,18 @@ DecodeArgs DecodeStep::model_args() const {
 
 // Columns of the matrix get the not-ready sentinel, those beyond zero.
 void DecodeStep::clear_activations(cudaStream_t stream) {
-  const auto clear = [&](uint16_t* x, int columns) {
-    const size_t used = size_t(columns) * padded_rows_;
+  const auto clear = [&](uint16_t* x, int columns, int rows) {
+    const size_t used = size_t(columns) * rows;
     check(cudaMemsetAsync(x, kNotReady & 0xff, used * 2, stream), "clearing");
     check(cudaMemsetAsync(x + used, 0, (activation_count(columns) - used) * 2, stream), "clearing");
   };
   const ModelShape& s = w_.shape;
-  for (int i = 0; i < 3; ++i) clear(buffers_.normed + i * activation_count(s.hidden), s.hidden);
-  clear(buffers_.attention_out, w_.q_columns());
-  if (s.experts == 0) return clear(buffers_.mlp_hidden, s.ffn);
+  for (int i = 0; i < 3; ++i) {
+    clear(buffers_.normed + i * activation_count(s.hidden), s.hidden,
+          input_columns(args_.variant, padded_rows_));
+  }
+  clear(buffers_.attention_out, w_.q_columns(), padded_rows_);
+  if (s.experts == 0) return clear(buffers_.mlp_hidden, s.ffn, padded_rows_);
   check(cudaMemsetAsync(buffers_.mlp_hidden, 0, mlp_count(s) * 2, stream), "clearing");
   check(cudaMemset2DAsync(buffers_.mlp_hidden, size_t(args_.choice_stride) * 2, kNotReady & 0xff,
                           size_t(s.expert_ffn) * 2, size_t(s.top_k), stream),

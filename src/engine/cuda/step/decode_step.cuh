@@ -18,14 +18,14 @@ namespace ridge::cuda {
 struct DecodeBuffers {
   DecodeBuffers(Workspace& workspace, const ModelShape& shape, int sms, int max_steps);
 
-  float *residual, *sums_of_squares, *output_squares, *qkv_out, *logits;
+  float *residual, *block_output, *sums_of_squares, *qkv_out, *logits;
   uint16_t *normed, *attention_out, *mlp_hidden;
   TaggedFloat *router_sums, *split_states;
   unsigned* grid_barrier;
   unsigned long long* argmax_keys;
   int* next_tokens;       // [step][row]
   long long* timestamps;  // [step][operator][3]
-  size_t square_count, output_square_count, qkv_count;
+  size_t square_count, qkv_count;
 };
 
 class DecodeStep {

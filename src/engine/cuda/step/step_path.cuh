@@ -40,8 +40,7 @@ inline DecodeVariant decode_variant(const ModelShape& s) {
 
 // The most tokens of a step that the decode kernel takes. 0: it has no code for the model's shape.
 // Experts: of one token, where every layer has them. Gemma, on Hopper: of 4, with 8 the path per
-// operator is faster; norms after blocks where an epilogue warp has at most one 16-row block of out
-// and down (decode_sync.cuh). A card whose shared memory is too small for the model takes fewer
+// operator is faster. A card whose shared memory is too small for the model takes fewer
 // (decode_rows).
 inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
   if (s.needs_operators()) return 0;
@@ -52,13 +51,11 @@ inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
     return 0;
   }
   const bool gemma = decode_variant(s) == DecodeVariant::gemma;
-  const bool norms =
-      !s.post_norms || (gemma && s.hidden / kBlockRows <= kEpilogueWarps * device.sms);
   const bool heads = s.head_dim == 128 || s.head_dim == (gemma ? 256 : 64);
   const bool covered =
       (!gemma || device.kernels == KernelSet::hopper) && !s.is_part() && heads &&
       s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 &&
-      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && norms &&
+      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && (gemma || !s.post_norms) &&
       s.ropes.size() <= (gemma ? kMaxRopes : 1) && !s.sinks && !s.out_bias && !s.expert_bias;
   return !covered ? 0 : s.experts > 0 ? 1 : gemma ? kMaxGemmaRows : kMaxRows;
 }
