@@ -487,6 +487,13 @@ void check_all() {
         }
       }
     }
+    // Shapes whose thread blocks compute two row tiles each. In the second, the last one has one.
+    for (const auto& [rows, columns] : {std::pair(28672, 512), {24656, 576}}) {
+      Weights pairs(format, 2, rows, columns, true);
+      for (const int tokens : {9, 64, 100}) {
+        check_case(Kernel::wgmma, linear, pairs, name, tokens, Epilogue::gate);
+      }
+    }
     check_grouped(format, name, 784, 576);
     for (const auto& [rows, columns] :
          {std::pair(512, 512), {784, 144}, {4096, 768}, {272, 4672}}) {

@@ -31,6 +31,25 @@ Launch launch_of(WeightFormat format) {
   throw Error("no GEMM for this format");
 }
 
+// Whether every block computes two smaller row tiles over all of K, which needs no partial sums and
+// loads the tokens once for both: where that gives no block more weights than stream-K.
+void choose_pairs(LinearArgs& args, WeightFormat format, int token_tiles, int tile_tokens,
+                  int sms) {
+  if (!args.stream_k || args.split_k || token_tiles > 1 || args.epilogue != Epilogue::gate ||
+      !has_pairs(format, tile_tokens, args.fp8_tokens)) {
+    return;
+  }
+  const int tile_units = (args.k_steps + kSplitUnit - 1) / kSplitUnit;
+  const int block_units = (args.row_tiles * tile_units + sms - 1) / sms;
+  const int blocks = (args.tiles.blocks + sms - 1) / sms, tile_blocks = (blocks + 1) / 2;
+  args.paired =
+      tile_blocks <= kTileBlocks && 2 * tile_blocks * tile_units <= block_units * kTileBlocks;
+  if (!args.paired) return;
+  args.stream_k = false;
+  args.tile_blocks = tile_blocks;
+  args.row_tiles = (args.tiles.blocks + tile_blocks - 1) / tile_blocks;
+}
+
 // Whether and how K is split.
 void choose_split(LinearArgs& args, int token_tiles, int tile_tokens, int sms) {
   // Whole tiles where they keep at least 92 % of the SMs busy: exchanging partial sums costs about
@@ -98,10 +117,9 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     LinearArgs& args = chain.ops[i];
     args = ops[i];
     const int columns = args.tiles.chunks * format_info(format_).columns;
-    args.row_tiles = (args.tiles.blocks * kBlockRows + kTileRows - 1) / kTileRows;
+    args.tile_blocks = kTileBlocks;
+    args.row_tiles = (args.tiles.blocks + kTileBlocks - 1) / kTileBlocks;
     args.k_steps = (columns + kStepColumns - 1) / kStepColumns;
-    args.weights = weight_map(format_, args.tiles, args.matrix, args.matrices, kTileBlocks,
-                              box_steps(format_, tile_tokens, fp8_tokens) * kStepColumns);
     if (fp8_tokens) check_fp8_tokens(format_, args, tile_tokens, i == 0);
     if (args.fp8_tokens != fp8_tokens || (!fp8_tokens && (args.quantized_x || args.fp8_out))) {
       throw Error("a chain of GEMMs with activations in E4M3 and in bf16");
@@ -111,6 +129,9 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
     if (++epoch_ == 0) ++epoch_;  // 0: never written
     args.epoch = epoch_;
     choose_split(args, args.padded / tile_tokens, tile_tokens, sms_);
+    choose_pairs(args, format_, args.padded / tile_tokens, tile_tokens, sms_);
+    args.weights = weight_map(format_, args.tiles, args.matrix, args.matrices, args.tile_blocks,
+                              box_steps(format_, tile_tokens, fp8_tokens) * kStepColumns);
   }
   if (count == 1 && has_prefill_gemm(chain.ops[0], tile_tokens)) {
     return prefill_gemm(stream, format_, sms_, chain.ops[0]);

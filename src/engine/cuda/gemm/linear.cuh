@@ -7,6 +7,8 @@
 //              of a tile adds the partial sums of the blocks after it, in their order
 //   split-K    every tile is cut into the same number of K ranges; its blocks exchange partial sums
 //              and the first four finish a quarter of the tokens each
+//   pairs      gate and up of chains with narrow weights, K not split: every block has two smaller
+//              tiles that share the tokens, where that is no more than an equal run
 // No float atomics: repeated launches give the same bits.
 //
 // With weights in fp8, a chain may multiply activations in E4M3, at twice the rate and with half of
@@ -78,6 +80,8 @@ struct LinearArgs {
 
   // Set by launch().
   int row_tiles = 0, k_steps = 0;
+  int tile_blocks = 0;        // blocks of 16 rows in a row tile, at most 8
+  bool paired = false;        // each block computes two adjacent row tiles over all of K
   bool stream_k = false;      // equal runs of (tile, K) per block
   int split_k = 0;            // K ranges of each tile; 0: no split-K
   float* partials = nullptr;  // [block][tile]: partial sums (partial_sums.cuh)

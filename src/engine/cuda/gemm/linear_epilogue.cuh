@@ -44,7 +44,7 @@ struct TileEpilogue {
       : args(a), shared(s), warp(warp_index), lane(lane_index), offset(first_token) {}
 
   __device__ void load(const TileCoord& tile) {
-    row_tile = tile.row, block = tile.row * kTileBlocks + warp, first = tile.token * kTokens;
+    row_tile = tile.row, block = tile.row * args.tile_blocks + warp, first = tile.token * kTokens;
     if (!in_matrix()) return;
     const int row = block * kBlockRows + lane / 4;
     if (args.tiles.row_scale) {
@@ -62,14 +62,18 @@ struct TileEpilogue {
     if (kHoldsResidual) load_residual(offset);
   }
 
-  __device__ void run(float* d) {
-    if (args.epilogue == Epilogue::gate) {
-      if (kFp8Tokens && args.fp8_out) return store_gated_fp8(d);
-      if (in_matrix()) store_gated(d);
-      return;
+  // 32 tokens at a time by the same code, here and in run(): it runs once per tile, and fetching
+  // cold instructions costs more than shifting the sums.
+  __device__ void run_gate(float* d) const {
+    if (kFp8Tokens && args.fp8_out) return store_gated_fp8(d);
+#pragma unroll 1
+    for (int from = 0; from < kCount && in_matrix(); from += kStep) {
+      store_gated(d, offset + from);
+      rotate(d);
     }
-    // 32 tokens at a time by the same code: it runs once per tile, and fetching cold instructions
-    // costs more than shifting the sums.
+  }
+  __device__ void run(float* d) {
+    if (args.epilogue == Epilogue::gate) return run_gate(d);
 #pragma unroll 1
     for (int from = 0; from < kCount && in_matrix(); from += kStep) {
       store_rows(d, offset + from);
@@ -87,7 +91,7 @@ struct TileEpilogue {
   }
 
  private:
-  __device__ bool in_matrix() const { return block < args.tiles.blocks; }
+  __device__ bool in_matrix() const { return warp < args.tile_blocks && block < args.tiles.blocks; }
   __device__ int first_of_4_rows() const { return block * kBlockRows + lane % 4 * 4; }
   __device__ bool has_4_rows() const {
     return first_of_4_rows() + 4 <= args.row_count && args.stride % 4 == 0;
@@ -128,9 +132,9 @@ struct TileEpilogue {
   }
 
   // Gate and up: a lane has row l / 4 of both. Returns the bf16 results of two adjacent rows,
-  // l % 4 * 2 and the next, for token l / 4 of the j-th eight.
-  __device__ uint32_t gated_pair(const float* d, int j) const {
-    const float2 s = token_scale(offset / 8 + j);
+  // l % 4 * 2 and the next, for token l / 4 of the j-th eight from token `from` of the tile on.
+  __device__ uint32_t gated_pair(const float* d, int j, int from) const {
+    const float2 s = token_scale(from / 8 + j);
     uint32_t pair =
         pack_bf16(gate_times_up(args.activation, d[4 * j] * scale[0] * s.x + bias[0],
                                 d[4 * j + 2] * scale[1] * s.x + bias[1]),
@@ -139,12 +143,12 @@ struct TileEpilogue {
     ptx::movmatrix_trans(pair);
     return pair;
   }
-  __device__ void store_gated(const float* d) const {
+  __device__ void store_gated(const float* d, int from) const {
 #pragma unroll
-    for (int j = 0; j < kCount / 8; ++j) {
-      uint16_t* to = args.out + wide_at(block * 8 + lane % 4 * 2, first + offset + j * 8 + lane / 4,
+    for (int j = 0; j < kStep / 8; ++j) {
+      uint16_t* to = args.out + wide_at(block * 8 + lane % 4 * 2, first + from + j * 8 + lane / 4,
                                         args.padded);
-      *reinterpret_cast<uint32_t*>(to) = gated_pair(d, j);
+      *reinterpret_cast<uint32_t*>(to) = gated_pair(d, j, from);
     }
   }
 
@@ -154,7 +158,7 @@ struct TileEpilogue {
     uint32_t pairs[kCount / 8];
 #pragma unroll
     for (int j = 0; j < kCount / 8; ++j) {
-      pairs[j] = gated_pair(d, j);
+      pairs[j] = gated_pair(d, j, offset);
       uint32_t largest = pairs[j] & 0x7fff7fffu;
       largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
       largest = max_u16x2(largest, __shfl_xor_sync(0xffffffffu, largest, 2));

@@ -96,6 +96,12 @@ struct LinearMath {
 #pragma unroll 1
       while (scheduler.next(segment)) {
         const TileCoord tile(args, token_tiles, segment.tile);
+        if constexpr (has_pairs(kFormat, kTokens, kFp8Tokens)) {
+          if (args.paired) {
+            multiply_pair(args, tile);
+            continue;
+          }
+        }
         if (kChained<kTokens> && (segment.begin == 0 || args.split_k)) {
           prefetch_residual<kTokens>(args, tile, thread);
         }
@@ -173,14 +179,50 @@ struct LinearMath {
     if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
   }
 
+  // Two adjacent row tiles over all of K: the stages of their weights alternate, and each stage of
+  // tokens is multiplied with both.
+  __device__ __forceinline__ void multiply_pair(const LinearArgs& args, const TileCoord& tile) {
+    Sums first, second;
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) first[i] = second[i] = 0;
+    int previous = -1;
+    Fragments even, odd;
+    static_assert(Stage::kSteps % 2 == 0);  // each stage ends with `odd`
+#pragma unroll 1
+    for (int k = 0; k < args.k_steps; k += Stage::kSteps) {
+      multiply_stage<StageTokens::kept>(even, odd, previous, first);
+      multiply_stage<StageTokens::again>(even, odd, previous, second);
+    }
+    ptx::wgmma_wait<0>();
+    fence_operands(first);
+    fence_operands(second);
+    if (lane == 0) ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
+    if (!scaled) wait_scales();
+      // Both tiles by the same code, which is cold: moving the sums costs less.
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      TileEpilogue<kFormat, kTokens, kFp8Tokens> epilogue(args, shared, warp, lane);
+      epilogue.load(TileCoord(tile.row + i, tile.token));
+      epilogue.run_gate(first);
+#pragma unroll
+      for (int j = 0; j < kTokens / 2; ++j) first[j] = second[j];
+    }
+  }
+
   // Keeps the compiler from reading the sums before the wait for their wgmma.
   static __device__ __forceinline__ void fence_operands(Sums& d) {
 #pragma unroll
     for (float& each : d) asm volatile("" : "+f"(each)::"memory");
   }
 
+  // What a stage does with its tokens: waits for them and releases them afterwards, or keeps them
+  // for the next stage, of the other tile of a pair, or is that stage.
+  enum class StageTokens { used, kept, again };
+
+  template <StageTokens kUse = StageTokens::used>
   __device__ __forceinline__ void multiply_stage(Fragments& even, Fragments& odd, int& previous,
                                                  Sums& d) {
+    constexpr bool kFirstUse = kUse != StageTokens::again;
     ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
     const uint8_t* const stage = shared.weights[weights.stage];
     const uint64_t x = ptx::wgmma_descriptor(shared.tokens[tokens.stage], 128, 1024);
@@ -194,7 +236,9 @@ struct LinearMath {
     for (int i = 0; i < Stage::kSteps; ++i) {
       Fragments& a = i % 2 ? odd : even;
       packed[i].dequantize(a);
-      if (i == 0) ptx::mbarrier_wait(&shared.tokens_full[tokens.stage], tokens.phase);
+      if (kFirstUse && i == 0) {
+        ptx::mbarrier_wait(&shared.tokens_full[tokens.stage], tokens.phase);
+      }
       ptx::wgmma_fence();
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
@@ -208,10 +252,11 @@ struct LinearMath {
         if (lane == 0) ptx::mbarrier_arrive(&shared.weights_empty[weights.stage]);
       }
       ptx::wgmma_wait<1>();
-      if (i == 0 && previous >= 0 && lane == 0)
+      if (kFirstUse && i == 0 && previous >= 0 && lane == 0)
         ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
     }
     weights.advance(Stage::kWeightSlots);
+    if constexpr (kUse == StageTokens::kept) return;
     previous = tokens.stage;
     tokens.advance(Stage::kTokenSlots);
   }

@@ -19,7 +19,7 @@
 namespace ridge::cuda {
 
 constexpr int kTileRows = 128;
-constexpr int kTileBlocks = kTileRows / kBlockRows;  // one for each math warp
+constexpr int kTileBlocks = kTileRows / kBlockRows;  // at most: one for each math warp
 constexpr int kStepColumns = 64;                     // columns of K in a step
 constexpr int kMaxTileTokens = 256;
 constexpr int kSplitUnit = 4;  // steps; K is split at multiples of it
@@ -41,6 +41,14 @@ constexpr bool kChained = kTokens <= Linear::kMaxChainedTokens;
 template <int kTokens>
 __host__ __device__ constexpr int gemm_count(const GemmChain& chain) {
   return kChained<kTokens> ? chain.count : 1;
+}
+
+// Whether the kernel has code for pairs of row tiles (LinearArgs::paired). Not with activations in
+// E4M3, whose scales need the results of a whole tile of 8 blocks. Not in bf16: all SMs would read
+// the same columns of K at the same time, 5 % slower than stream-K (docs/batched-steps.md). Tiles
+// of 128 tokens would spill.
+__host__ __device__ constexpr bool has_pairs(WeightFormat format, int tokens, bool fp8_tokens) {
+  return tokens <= 64 && format != WeightFormat::bf16 && !fp8_tokens;
 }
 
 // Registers of a producer thread and of a math thread: 168 on average.

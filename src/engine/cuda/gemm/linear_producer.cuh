@@ -16,10 +16,11 @@ __device__ inline void wait_grid_barriers(const LinearShared<kFormat, kTokens, k
 }
 
 // Calls load(args, tile, first step of K, state of a ring of kSlots) for every stage of this block,
-// in order. Calls begin(op) before each GEMM: for experts it must wait for the kernel that routed
-// the tokens, since the number of tiles is read from device memory.
-template <WeightFormat kFormat, int kTokens, bool kFp8Tokens, int kSlots, typename Begin,
-          typename Load>
+// in order, and with kBothTiles for those of the second tile of a pair. Calls begin(op) before each
+// GEMM: for experts it must wait for the kernel that routed the tokens, since the number of tiles
+// is read from device memory.
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens, int kSlots, bool kBothTiles,
+          typename Begin, typename Load>
 __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin,
                                       const Load& load) {
   constexpr int kSteps = LinearStage<kFormat, kTokens, kFp8Tokens>::kSteps;
@@ -35,6 +36,10 @@ __device__ inline void for_each_stage(const GemmChain& chain, const Begin& begin
       for (int k = segment.begin; k < segment.end; k += kSteps) {
         load(args, tile, k, state);
         state.advance(kSlots);
+        if (kBothTiles && has_pairs(kFormat, kTokens, kFp8Tokens) && args.paired) {
+          load(args, TileCoord(tile.row + 1, tile.token), k, state);
+          state.advance(kSlots);
+        }
       }
     }
   }
@@ -53,7 +58,7 @@ __device__ inline void produce_weights(const GemmChain& chain,
       kChained<kTokens> ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_normal();
   PipelineState oldest;  // the oldest stage in flight
   int in_flight = 0;
-  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kWeightSlots>(
+  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kWeightSlots, true>(
       chain,
       [&](int op) {
         if (chain.ops[op].tile_count) ptx::griddepcontrol_wait();
@@ -65,13 +70,14 @@ __device__ inline void produce_weights(const GemmChain& chain,
           --in_flight;
         }
         ptx::mbarrier_wait(&shared.weights_empty[state.stage], state.phase ^ 1);
-        ptx::mbarrier_arrive_expect_tx(&shared.weights_full[state.stage], Stage::kWeightBytes);
+        ptx::mbarrier_arrive_expect_tx(&shared.weights_full[state.stage],
+                                       Stage::kWeightBytes / kTileBlocks * args.tile_blocks);
         const int matrix = args.tile_count ? args.tile_matrix[tile.token] : 0;
 #pragma unroll
         for (int box = 0; box < Stage::kSteps / Stage::kBoxSteps; ++box) {
           ptx::cp_async_bulk_tensor_3d(
               shared.weights[state.stage] + box * Stage::kBoxBytes, &args.weights,
-              (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * kTileBlocks,
+              (k + box * Stage::kBoxSteps) * (Stage::kBlockBytes / 8), tile.row * args.tile_blocks,
               matrix, &shared.weights_full[state.stage], policy);
         }
         ++in_flight;
@@ -84,7 +90,7 @@ template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 __device__ inline void produce_tokens(const GemmChain& chain,
                                       LinearShared<kFormat, kTokens, kFp8Tokens>& shared) {
   using Stage = LinearStage<kFormat, kTokens, kFp8Tokens>;
-  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kTokenSlots>(
+  for_each_stage<kFormat, kTokens, kFp8Tokens, Stage::kTokenSlots, false>(
       chain,
       [&](int op) {
         if (op == 0) ptx::griddepcontrol_wait();

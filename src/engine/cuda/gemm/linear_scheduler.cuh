@@ -12,14 +12,17 @@ struct Segment {
 };
 
 // The segments of this block, in order. Without a split: tiles blockIdx, blockIdx + gridDim, ...
-// Split-K: one K range of one tile. Stream-K: an equal run of split units over all tiles.
+// Split-K: one K range of one tile. Stream-K: an equal run of split units over all tiles. Pairs:
+// one segment, whose tile is the first of the two.
 struct GemmTileScheduler {
   const LinearArgs& args;
   int tiles, at, last;  // at, last: tiles without a split, else split units
 
   __device__ explicit GemmTileScheduler(const LinearArgs& a, int token_tiles)
       : args(a), tiles(a.row_tiles * token_tiles) {
-    if (args.split_k) {
+    if (args.paired) {
+      at = 2 * blockIdx.x, last = min(at + 1, tiles);
+    } else if (args.split_k) {
       const int tile = blockIdx.x / args.split_k, part = blockIdx.x % args.split_k;
       const int count = (tile_units() + args.split_k - 1) / args.split_k;
       at = tile < tiles ? tile * tile_units() + part * count : 0;
@@ -56,6 +59,7 @@ struct GemmTileScheduler {
 // Coordinates of a tile. Groups of kRasterGroup token tiles go together over all row tiles.
 struct TileCoord {
   int row, token;  // in tiles
+  __device__ TileCoord(int row_tile, int token_tile) : row(row_tile), token(token_tile) {}
   __device__ TileCoord(const LinearArgs& args, int token_tiles, int tile) {
     const int group_tiles = kRasterGroup * args.row_tiles, group = tile / group_tiles;
     const int width = min(kRasterGroup, token_tiles - group * kRasterGroup);
