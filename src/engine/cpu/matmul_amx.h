@@ -150,15 +150,19 @@ struct AmxKernel {
                           const std::byte* x, int64_t x_stride, int tokens, Sums sums,
                           StepAhead ahead) {
     constexpr int64_t kStride = kChunk * 2 + 64;  // an odd number of lines
-    alignas(64) std::byte rows[kTileRows * kStride] = {};
-    for (int t = 0; t < tokens; ++t) {
-      std::memcpy(rows + t * kStride, x + t * x_stride, static_cast<size_t>(steps * kStep * 2));
+    alignas(64) std::byte rows[kTileRows * kStride];
+    const auto bytes = static_cast<size_t>(steps * kStep * 2);
+    for (int t = 0; t < tokens; ++t) std::memcpy(rows + t * kStride, x + t * x_stride, bytes);
+    for (int t = tokens; t < kTileRows; ++t) std::memset(rows + t * kStride, 0, bytes);
+    constexpr int kTileFloats = kTileRows * kGroup;
+    alignas(64) float kept[2 * kTileFloats] = {};
+    for (int g = 0; g < groups && !sums.start; ++g) {
+      std::copy_n(sums.at + g * sums.other, tokens * kGroup, kept + g * kTileFloats);
     }
-    alignas(64) float kept[kTileRows * kGroup] = {};
-    for (int g = 0; g < groups; ++g, panel += panel_stride, sums.at += sums.other) {
-      if (!sums.start) std::copy_n(sums.at, tokens * kGroup, kept);
-      tiles<16, 1>(panel, 0, steps, rows, kStride, {kept, 0, sums.start}, ahead);
-      std::copy_n(kept, tokens * kGroup, sums.at);
+    tiles<16>(panel, panel_stride, groups, steps, rows, kStride, {kept, kTileFloats, sums.start},
+              ahead);
+    for (int g = 0; g < groups; ++g) {
+      std::copy_n(kept + g * kTileFloats, tokens * kGroup, sums.at + g * sums.other);
     }
   }
 
