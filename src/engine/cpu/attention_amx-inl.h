@@ -44,8 +44,8 @@ struct TiledRoom {
   uint32_t* k;             // [kTile / 16][steps][16 pairs][16 keys]
   uint32_t* v;             // [2][value_tiles][16][16 columns]
   uint32_t* p;             // [kTiledBlock][kTile / 2]
-  float* s;                // [kTiledBlock][kTile]
-  float* pv;               // [kTiledBlock][padded value_dim]
+  float* s[2];             // [kTiledBlock][kTile], of a block of rows and the next
+  float* rest;             // [kTiledBlock][padded value_dim]: outputs of a block of fewer rows
   RowState span, total;
 
   TiledRoom(AttentionScratch& scratch, const AttentionJob& job, int head_dim, int value_dim)
@@ -57,9 +57,9 @@ struct TiledRoom {
     const size_t k_words = size_t(kTile / kKeyGroup * steps) * kTileWords;
     const size_t v_words = size_t(2 * value_tiles) * kTileWords;
     const size_t s_floats = kTiledBlock * kTile, p_words = s_floats / 2;
-    const size_t pv_floats = size_t(kTiledBlock * padded(value_dim));
-    float* at =
-        scratch.reserve(q_words + k_words + v_words + p_words + s_floats + pv_floats + 2 * state);
+    const size_t rest_floats = size_t(kTiledBlock * padded(value_dim));
+    float* at = scratch.reserve(q_words + k_words + v_words + p_words + 2 * s_floats + rest_floats +
+                                2 * state);
     // Padding that no conversion writes is zero.
     std::fill_n(at, q_words + k_words + v_words + p_words, 0.0f);
     const auto take = [&at](size_t floats) { return std::exchange(at, at + floats); };
@@ -68,8 +68,8 @@ struct TiledRoom {
     k = take_words(k_words);
     v = take_words(v_words);
     p = take_words(p_words);
-    s = take(s_floats);
-    pv = take(pv_floats);
+    for (float*& scores : s) scores = take(s_floats);
+    rest = take(rest_floats);
     span = state_at(take(state), size_t(job.rows), value_dim);
     total = state_at(take(state), size_t(job.rows), value_dim);
     if (job.partial != nullptr) span = state_at(job.partial, size_t(job.rows), value_dim);
@@ -128,9 +128,9 @@ void convert_tile(const CacheTile<typename From::T>& found, int dim, int begin, 
   }
 }
 
-// s[32 rows][keys of halves [first, last)] = q k
+// scores[32 rows][keys of halves [first, last)] = q k
 template <class Tiles>
-void tiled_scores(const TiledRoom& room, int row, int first, int last) {
+void tiled_scores(const TiledRoom& room, int row, int first, int last, float* scores) {
   const int64_t stride = room.steps * kTileBytes;
   for (int half = first; half < last; ++half) {
     const uint32_t* a = room.q + row * room.steps * kTileRows;
@@ -150,7 +150,7 @@ void tiled_scores(const TiledRoom& room, int row, int first, int last) {
       Tiles::template multiply_bf16<2, 5, 6>();
       Tiles::template multiply_bf16<3, 5, 7>();
     }
-    float* const s = room.s + half * kHalf;
+    float* const s = scores + half * kHalf;
     constexpr int64_t kStride = kTile * sizeof(float);
     Tiles::template store<0>(s, kStride);
     Tiles::template store<1>(s + kTileRows, kStride);
@@ -159,16 +159,18 @@ void tiled_scores(const TiledRoom& room, int row, int first, int last) {
   }
 }
 
-// pv[32 rows][kColumns tiles] = p v over the keys of halves [first, last)
+// out[32 rows][kColumns tiles] += p v over the keys of halves [first, last)
 template <class Tiles, int kColumns>
-void tiled_mix(const TiledRoom& room, int column, int first, int last) {
+void tiled_mix(const TiledRoom& room, float* out, int column, int first, int last) {
   const int64_t stride = room.value_tiles * kTileBytes;
   constexpr int64_t kStride = kTile / 2 * sizeof(uint32_t);
-  Tiles::template zero<0>();
-  Tiles::template zero<2>();
+  float* const to = out + column * kTileRows;
+  float* const second = to + kTileRows * room.value_tiles * kTileRows;
+  Tiles::template load<0>(to, stride);
+  Tiles::template load<2>(second, stride);
   if constexpr (kColumns == 2) {
-    Tiles::template zero<1>();
-    Tiles::template zero<3>();
+    Tiles::template load<1>(to + kTileRows, stride);
+    Tiles::template load<3>(second + kTileRows, stride);
   }
   for (int half = first; half < last; ++half) {
     const uint32_t* const a = room.p + half * kTileRows;
@@ -184,8 +186,6 @@ void tiled_mix(const TiledRoom& room, int column, int first, int last) {
       Tiles::template multiply_bf16<3, 5, 7>();
     }
   }
-  float* const to = room.pv + column * kTileRows;
-  float* const second = to + kTileRows * room.value_tiles * kTileRows;
   Tiles::template store<0>(to, stride);
   Tiles::template store<2>(second, stride);
   if constexpr (kColumns == 2) {
@@ -194,21 +194,11 @@ void tiled_mix(const TiledRoom& room, int column, int first, int last) {
   }
 }
 
-// exp(x) for x <= 0 with a relative error below 8e-6, 0 below 2^-125: 2^n 2^r with |r| <= 1/2 and
-// a polynomial that interpolates at Chebyshev's nodes. Its result is rounded to 2^-9.
+// exp(x) for x <= 0. 2^-127 is made as 0, and so are the smaller ones; NaN stays NaN.
 HWY_INLINE V exp_for_bf16(V x) {
   const Floats d;
   const V t = hn::Mul(x, hn::Set(d, 1.44269504f));
-  const auto n = hn::NearestInt(t);
-  const V r = hn::Sub(t, hn::ConvertTo(d, n));
-  V y = hn::Set(d, 0.00965671055f);
-  y = hn::MulAdd(y, r, hn::Set(d, 0.05583828315f));
-  y = hn::MulAdd(y, r, hn::Set(d, 0.24022530019f));
-  y = hn::MulAdd(y, r, hn::Set(d, 0.69313675165f));
-  y = hn::MulAdd(y, r, hn::Set(d, 1.0f));
-  const hn::Rebind<int32_t, Floats> ints;
-  const V p = hn::BitCast(d, hn::Add(hn::BitCast(ints, y), hn::ShiftLeft<23>(n)));
-  return hn::IfThenZeroElse(hn::Lt(t, hn::Set(d, -125.0f)), p);
+  return exp2_for_bf16(d, hn::Max(hn::Set(d, -127.0f), t));
 }
 
 // Scales, caps and masks a row's scores of halves [first, last), as prepare() does. Returns the
@@ -267,55 +257,97 @@ HWY_INLINE void tiled_weigh(const Softening& how, const float* HWY_RESTRICT s, i
   hn::Store(total, d, sum);
 }
 
-// Rows [row, row + rows) of a job over the tile of keys at `tile`, which is converted.
+// What rows [row, row + rows) see of the tile of keys at `tile`.
+struct Seen {
+  int row, rows;
+  int first, last;  // halves of the tile; none: first == last
+  bool plain;       // all rows see all of their keys, and scores need nothing else
+
+  Seen(const AttentionCall& call, const AttentionJob& job, const Softening& soft, int tile,
+       int at_row)
+      : row(at_row), rows(std::min(kTiledBlock, job.rows - row)), first(0), last(0), plain(false) {
+    if (rows <= 0) return;
+    const Sight top = sight_of(call, job, row), bottom = sight_of(call, job, row + rows - 1);
+    const int begin = std::max(top.begin - tile, 0);
+    const int end = std::min({bottom.end, job.end, tile + kTile}) - tile;
+    if (begin >= end) return;
+    first = begin / kHalf;
+    last = (end + kHalf - 1) / kHalf;
+    plain = bottom.begin <= tile + first * kHalf && top.end >= tile + last * kHalf &&
+            soft.key_scale == nullptr && soft.softcap == 0;
+  }
+};
+
+// Raises the rows' maxima to those of `scores`, which it scales, caps and masks.
+inline void tiled_maxima(const AttentionCall& call, const AttentionJob& job, const Softening& soft,
+                         int tile, const Seen& seen, float* scores, float* max) {
+  for (int r = 0; r < seen.rows; ++r) {
+    float* const s = scores + r * kTile;
+    if (seen.plain) {
+      max[r] = tiled_max<true>(soft, s, seen.first, seen.last, 0, 0, max[r]);
+    } else {
+      const Sight sight = sight_of(call, job, seen.row + r);
+      max[r] = tiled_max<false>(soft, s, seen.first, seen.last, sight.begin - tile,
+                                std::min(sight.end, job.end) - tile, max[r]);
+    }
+  }
+}
+
+// Adds the keys of a tile to a block of rows, from its scores.
 template <class Tiles>
 void attend_tile(const AttentionCall& call, const AttentionJob& job, const TiledRoom& room,
-                 const Softening& soft, int tile, int row, int rows) {
+                 const Softening& soft, int tile, const Seen& seen, float* scores) {
   const Floats d;
-  const Sight top = sight_of(call, job, row), bottom = sight_of(call, job, row + rows - 1);
-  const int see_begin = std::max(top.begin - tile, 0);
-  const int see_end = std::min({bottom.end, job.end, tile + kTile}) - tile;
-  if (see_begin >= see_end) return;
-  const int first = see_begin / kHalf, last = (see_end + kHalf - 1) / kHalf;
-  tiled_scores<Tiles>(room, row, first, last);
-
-  // Whether all rows see all keys of these halves, and scores need nothing else.
-  const bool plain = bottom.begin <= tile + first * kHalf && top.end >= tile + last * kHalf &&
-                     soft.key_scale == nullptr && soft.softcap == 0;
-  HWY_ALIGN float fresh[kTiledBlock] = {}, before[kTiledBlock] = {}, rescale[kTiledBlock];
-  float* const max = room.span.max + row;
-  for (int r = 0; r < rows; ++r) {
-    float* const s = room.s + r * kTile;
-    before[r] = max[r];
-    if (plain) {
-      fresh[r] = tiled_max<true>(soft, s, first, last, 0, 0, max[r]);
-    } else {
-      const Sight sight = sight_of(call, job, row + r);
-      fresh[r] = tiled_max<false>(soft, s, first, last, sight.begin - tile,
-                                  std::min(sight.end, job.end) - tile, max[r]);
-    }
-    max[r] = fresh[r];
-  }
+  const int stride = room.value_tiles * kTileRows;
+  HWY_ALIGN float before[kTiledBlock] = {}, fresh[kTiledBlock] = {}, rescale[kTiledBlock];
+  float* const max = room.span.max + seen.row;
+  std::copy_n(max, seen.rows, before);
+  tiled_maxima(call, job, soft, tile, seen, scores, max);
+  std::copy_n(max, seen.rows, fresh);
   for (int r = 0; r < kTiledBlock; r += kLanes) {
     const V fall = hn::Sub(hn::Load(d, before + r), hn::Load(d, fresh + r));
     hn::Store(exp_negative(fall), d, rescale + r);
   }
-  for (int r = 0; r < rows; ++r) {
-    tiled_weigh(soft, room.s + r * kTile, first, last, fresh[r], rescale[r],
-                room.span.sum + (row + r) * kSumLanes, room.p + r * kTile / 2);
-  }
-  int column = 0;
-  for (; column + 2 <= room.value_tiles; column += 2)
-    tiled_mix<Tiles, 2>(room, column, first, last);
-  if (column < room.value_tiles) tiled_mix<Tiles, 1>(room, column, first, last);
-  const int stride = room.value_tiles * kTileRows;
-  for (int r = 0; r < rows; ++r) {
-    const V factor = hn::Set(d, rescale[r]);
-    float* const out = room.span.out + (row + r) * stride;
+  float* const out = room.span.out + seen.row * stride;
+  const bool whole = seen.rows == kTiledBlock;
+  for (int r = 0; r < seen.rows; ++r) {
+    tiled_weigh(soft, scores + r * kTile, seen.first, seen.last, max[r], rescale[r],
+                room.span.sum + (seen.row + r) * kSumLanes, room.p + r * kTile / 2);
+    // Later maxima rarely rise.
+    if (whole && rescale[r] == 1) continue;
+    float* const to = whole ? out + r * stride : room.rest + r * stride;
     for (int i = 0; i < stride; i += kLanes) {
-      const V fresh_part = hn::Load(d, room.pv + r * stride + i);
-      hn::Store(hn::MulAdd(factor, hn::Load(d, out + i), fresh_part), d, out + i);
+      const V now = hn::Load(d, out + r * stride + i);
+      hn::Store(hn::Mul(hn::Set(d, rescale[r]), now), d, to + i);
     }
+  }
+  float* const sums = whole ? out : room.rest;
+  int column = 0;
+  for (; column + 2 <= room.value_tiles; column += 2) {
+    tiled_mix<Tiles, 2>(room, sums, column, seen.first, seen.last);
+  }
+  if (column < room.value_tiles) tiled_mix<Tiles, 1>(room, sums, column, seen.first, seen.last);
+  if (!whole) std::copy_n(room.rest, seen.rows * stride, out);
+}
+
+// All rows of a job over a tile of keys, which is converted. The scores of the next block of rows
+// are multiplied before the softmax of a block, which would otherwise wait for its own.
+template <class Tiles>
+void attend_rows(const AttentionCall& call, const AttentionJob& job, const TiledRoom& room,
+                 const Softening& soft, int tile) {
+  const auto multiply = [&](const Seen& seen) {
+    if (seen.first == seen.last) return;
+    tiled_scores<Tiles>(room, seen.row, seen.first, seen.last, room.s[seen.row / kTiledBlock % 2]);
+  };
+  Seen seen(call, job, soft, tile, 0);
+  multiply(seen);
+  while (seen.rows > 0) {
+    const Seen next(call, job, soft, tile, seen.row + kTiledBlock);
+    multiply(next);
+    if (seen.first < seen.last) {
+      attend_tile<Tiles>(call, job, room, soft, tile, seen, room.s[seen.row / kTiledBlock % 2]);
+    }
+    seen = next;
   }
 }
 
@@ -339,9 +371,7 @@ void attend_tiled(const AttentionCall& call, const AttentionJob& job, AttentionS
       }
       const Softening soft{call.rules.softcap, sizeof(T) == 1 ? found.key_scale : nullptr,
                            sizeof(T) == 1 ? found.value_scale : nullptr};
-      for (int row = 0; row < job.rows; row += kTiledBlock) {
-        attend_tile<Tiles>(call, job, room, soft, tile, row, std::min(kTiledBlock, job.rows - row));
-      }
+      attend_rows<Tiles>(call, job, room, soft, tile);
     }
   });
   Tiles::end();

@@ -26,6 +26,7 @@
 #include <hwy/highway.h>
 
 #include "engine/cpu/attention_tiles-inl.h"
+#include "engine/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {

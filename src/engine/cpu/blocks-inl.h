@@ -233,7 +233,7 @@ template <Layout kLayout, bool kAhead>
 void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
             float* sums) {
   constexpr int kMost = Dot<layout_info(kLayout).value_bits>::kTokens;
-  constexpr int kFar = 9216, kNear = 1152, kBytes = layout_info(kLayout).pair_bytes();
+  constexpr int kFar = 9216, kNear = 4608, kBytes = layout_info(kLayout).pair_bytes();
   const std::byte* const from = w.data + group * w.stride;
   std::fill_n(sums, tokens * kGroup, 0.0f);
   const auto block_at = [&](int64_t block) HWY_ATTR {

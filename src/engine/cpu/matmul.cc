@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <new>
 
+#include "base/mapped_buffer.h"
 #include "engine/cpu/matmul_access.h"
 
 namespace ridge::cpu {
@@ -90,7 +92,8 @@ void finish_groups(const Job& job, int64_t first, int64_t last, int token, int t
   e.up = gemm.up ? up : nullptr;
   e.group_stride = group_stride;
   e.activation = gemm.activation;
-  matmul_kernels().plain.finish(e);
+  const PlainKernels& kernels = matmul_kernels().plain;
+  (kernels.finish_pair && is_plain_pair(e) ? kernels.finish_pair : kernels.finish)(e);
 }
 
 // Whether the GEMM reads its weights as it multiplies, or unpacks them into panels first. Several
@@ -125,28 +128,34 @@ struct Scratch {
   alignas(64) float sums[2][kMostTurnGroups * kTokenBlock * kGroup];
 };
 
-// Fetches the lines of y that finish_groups() will write.
-void prefetch_results(const Job& job, int64_t first, int64_t last, int token, int tokens) {
-  const Gemm& gemm = *job.gemm;
-  if (job.streams_y) return;
-  for (int t = token; t < token + tokens; ++t) {
-    if (gemm.to) {  // 32 rows are a line
-      __builtin_prefetch(MatmulAccess::bf16_row(*gemm.to, t) + first * kGroup, 1, 3);
-      continue;
-    }
-    float* const y = gemm.y + t * gemm.stride + first * kGroup;
-    for (int64_t g = 0; g < last - first; ++g) __builtin_prefetch(y + g * kGroup, 1, 3);
-  }
+// In huge pages: the sums of one item may have 270 small ones.
+Scratch& thread_scratch() {
+  static_assert(kScratchBytes >= 2 * kPanelBytes);
+  thread_local const MappedBuffer memory(sizeof(Scratch));
+  if (!memory) throw std::bad_alloc();
+  return *memory.as<Scratch>();
 }
 
-// Computes sums of groups [first, last). Calls soon(group, groups, token, tokens) before the last
-// multiplications of a part of them, and done() of the same when it is complete, while it is in
+// The lines of y that finish_groups() will write.
+Lines result_lines(const Job& job, int64_t group, int64_t groups, int token, int tokens) {
+  const Gemm& gemm = *job.gemm;
+  if (job.streams_y) return {};
+  const int64_t row = group * kGroup, rows = groups * kGroup;
+  if (gemm.to) {
+    return {MatmulAccess::bf16_row(*gemm.to, token) + row, tokens, rows * 2,
+            MatmulAccess::bf16_stride(*gemm.to) * 2};
+  }
+  return {gemm.y + token * gemm.stride + row, tokens, rows * 4, gemm.stride * 4};
+}
+
+// Computes sums of groups [first, last). results(group, groups, token, tokens) are the lines that
+// done() of the same will write; done() is called when those sums are complete, while they are in
 // the L1. after() is the panel that the thread unpacks next, after all of these; called where the
 // kernel prefetches.
-template <class Soon, class Done, class After>
+template <class Results, class Done, class After>
 void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const InputView& x,
                      int64_t first, int64_t last, int token, int tokens, std::byte* scratch,
-                     float* sums, const Soon& soon, const Done& done, const After& after) {
+                     float* sums, const Results& results, const Done& done, const After& after) {
   // Tokens between two batches of prefetches, unless the kernel spreads them.
   const int slice_tokens = kernel.multiply_ahead ? kernel.token_tile : 2 * kernel.token_tile;
   const int slices = (tokens + slice_tokens - 1) / slice_tokens;
@@ -154,9 +163,15 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
     std::fill_n(sums + g * kTokenBlock * kGroup, tokens * kGroup, 0.0f);
   }
   for (int64_t column = 0; column < w.columns; column += kernel.chunk) {
+    const bool completes = column + kernel.chunk >= w.columns;
+    // Lines of y come from the L3: their loads are issued a chunk before the sums are complete.
+    const bool fetches = kernel.multiply_ahead && w.columns > kernel.chunk
+                             ? !completes && column + 2 * kernel.chunk >= w.columns
+                             : completes;
     for (int64_t g = first; g < last; g += kernel.panel_groups) {
       const int count = static_cast<int>(std::min<int64_t>(kernel.panel_groups, last - g));
-      const std::byte* panel = kernel.unpack ? scratch : w.data + g * w.stride;
+      const std::byte* const packed = w.data + g * w.stride + column * kernel.packed_column_bytes;
+      const std::byte* panel = kernel.unpack ? scratch : packed;
       const int64_t panel_stride = kernel.unpack ? kPanelBytes : w.stride;
       for (int i = 0; i < count && kernel.unpack; ++i) {
         kernel.unpack(w, g + i, column, scratch + i * kPanelBytes);
@@ -165,24 +180,24 @@ void multiply_groups(const MatmulKernel& kernel, const WeightView& w, const Inpu
       const int64_t next = turn_ends ? first : g + count;
       const int64_t next_column = turn_ends ? column + kernel.chunk : column;
       float* const group_sums = sums + (g - first) * kTokenBlock * kGroup;
-      PanelLines lines;
+      Ahead ahead;
       if (next_column < w.columns) {
-        const int64_t ahead = std::min<int64_t>(kernel.panel_groups, last - next);
-        lines = PanelLines(w, next, ahead, next_column, kernel.chunk);
+        const int64_t next_count = std::min<int64_t>(kernel.panel_groups, last - next);
+        ahead.panel = panel_lines(w, next, next_count, next_column, kernel.chunk);
       } else if (kernel.multiply_ahead) {
-        lines = after();
+        ahead.panel = after();
       }
-      const int64_t lines_each = (lines.left() + slices - 1) / slices;
-      for (int slice = 0; slice < slices; ++slice) {
-        const int t = slice * slice_tokens, count_tokens = std::min(slice_tokens, tokens - t);
-        const bool completes = column + kernel.chunk >= w.columns;
-        if (completes) soon(g, count, token + t, count_tokens);
+      ahead.panel_lines = (ahead.panel.left() + slices - 1) / slices;
+      for (int t = 0; t < tokens; t += slice_tokens) {
+        const int count_tokens = std::min(slice_tokens, tokens - t);
+        ahead.results = fetches ? results(g, count, token + t, count_tokens) : Lines();
         float* const to = group_sums + t * kGroup;
         if (kernel.multiply_ahead) {
           kernel.multiply_ahead(panel, panel_stride, count, column, w.columns, x, token + t,
-                                count_tokens, to, lines, lines_each);
+                                count_tokens, to, ahead);
         } else {
-          lines.prefetch(lines_each);
+          ahead.panel.prefetch(ahead.panel_lines);
+          ahead.results.prefetch(ahead.results.left());
           kernel.multiply(panel, panel_stride, count, column, w.columns, x, token + t, count_tokens,
                           to);
         }
@@ -202,10 +217,9 @@ int token_block(const Job& job) {
 }
 
 // What a kernel unpacks first of groups [first, last).
-PanelLines first_panel(const MatmulKernel& kernel, const WeightView& w, int64_t first,
-                       int64_t last) {
+Lines first_panel(const MatmulKernel& kernel, const WeightView& w, int64_t first, int64_t last) {
   const int64_t groups = std::min<int64_t>(kernel.panel_groups, last - first);
-  return {w, first, groups, 0, kernel.chunk};
+  return panel_lines(w, first, groups, 0, kernel.chunk);
 }
 
 // Groups [first, last) for tokens [begin, end).
@@ -220,19 +234,20 @@ void panel_groups(const Job& job, int64_t first, int64_t last, int begin, int en
       finish_groups(job, group, group + groups, from, count, scratch.sums[0] + at,
                     scratch.sums[1] + at, kTokenBlock * kGroup);
     };
-    const auto fetch = [&](int64_t group, int groups, int from, int count) {
-      prefetch_results(job, group, group + groups, from, count);
+    const auto results = [&](int64_t group, int groups, int from, int count) {
+      return result_lines(job, group, groups, from, count);
     };
+    const auto no_results = [](int64_t, int, int, int) { return Lines(); };
     const auto nothing = [](int64_t, int, int, int) {};
     if (!job.up_kernel) {
       multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[0], fetch, finish, after);
+                      scratch.sums[0], results, finish, after);
     } else {
       multiply_groups(*job.kernel, job.w, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[0], nothing, nothing,
+                      scratch.sums[0], no_results, nothing,
                       [&] { return first_panel(*job.up_kernel, job.up, first, last); });
       multiply_groups(*job.up_kernel, job.up, job.x, first, last, token, tokens, scratch.panel,
-                      scratch.sums[1], fetch, finish, after);
+                      scratch.sums[1], results, finish, after);
     }
   }
 }
@@ -270,41 +285,83 @@ int turn_groups(const Job& job, int64_t token_blocks, int threads) {
   return groups;
 }
 
-// Work items of some groups, for all tokens or, where the kernel wants that, for a block of them;
-// each thread takes the next item when it is free, or when it multiplies the last panel of an item:
-// it prefetches the first panel of the next one meanwhile.
-void panel_share(std::span<const Job> jobs, std::atomic<int64_t>& next, int threads) {
-  static_assert(kScratchBytes >= 2 * kPanelBytes);
-  Scratch scratch;
-  int64_t start = 0;
-  int64_t turn = next.fetch_add(1, std::memory_order_relaxed);
+// The work items of panelled GEMMs: some groups for all tokens or, where the kernel wants that, for
+// a block of them. Blocks of tokens are divided among queues, and a thread empties its own queue
+// before it helps with the others: the thread that has normed a token multiplies it and adds to its
+// residual, so those lines do not move between the cores' L2.
+struct Queues {
+  static constexpr int kMost = 16;
+  struct alignas(64) Counter {
+    std::atomic<int64_t> next = 0;
+  };
+  int count = 1;
+  Counter of[kMost];
+};
+
+// The items of one job in one queue.
+struct Items {
+  Items(const Job& job, const Queues& queues, int queue, int threads) {
+    each = job.kernel->tokens_outer ? token_block(job) : job.tokens;
+    const int64_t blocks = (job.tokens + each - 1) / each;
+    first_block = blocks * queue / queues.count;
+    rows_each = turn_groups(job, blocks, threads);
+    of_rows = (job.groups + rows_each - 1) / rows_each;
+    count = of_rows * (blocks * (queue + 1) / queues.count - first_block);
+  }
+  int64_t group(int64_t item) const { return item % of_rows * rows_each; }
+  int token(int64_t item) const { return int(first_block + item / of_rows) * each; }
+
+  int each, rows_each;
+  int64_t first_block, of_rows, count;
+};
+
+// A thread takes the next item when it is free, or when it multiplies the last panel of an item: it
+// prefetches the first panel of the next one meanwhile.
+void empty_queue(std::span<const Job> jobs, Queues& queues, int queue, int threads,
+                 Scratch& scratch) {
+  std::atomic<int64_t>& next = queues.of[queue].next;
+  const auto take = [&next] { return next.fetch_add(1, std::memory_order_relaxed); };
+  int64_t start = 0, turn = take();
   for (const Job& job : jobs) {
-    const int each = job.kernel->tokens_outer ? token_block(job) : job.tokens;
-    const int64_t token_blocks = (job.tokens + each - 1) / each;
-    const int rows_each = turn_groups(job, token_blocks, threads);
-    const int64_t of_rows = (job.groups + rows_each - 1) / rows_each;
-    const int64_t turns = of_rows * token_blocks;
+    const Items items(job, queues, queue, threads);
     const KernelScope scope(job);
-    while (turn < start + turns) {
-      const int64_t first = (turn - start) % of_rows * rows_each;
-      const int token = static_cast<int>((turn - start) / of_rows) * each;
-      const int64_t taken = turn;
+    while (turn < start + items.count) {
+      const int64_t first = items.group(turn - start), taken = turn;
+      const int token = items.token(turn - start);
       const auto after = [&] {
-        if (turn != taken) return PanelLines();  // a later block of tokens
-        turn = next.fetch_add(1, std::memory_order_relaxed);
-        if (turn >= start + turns) return PanelLines();
-        return first_panel(*job.kernel, job.w, (turn - start) % of_rows * rows_each, job.groups);
+        if (turn != taken) return Lines();  // a later block of tokens
+        turn = take();
+        if (turn >= start + items.count) return Lines();
+        return first_panel(*job.kernel, job.w, items.group(turn - start), job.groups);
       };
-      panel_groups(job, first, std::min(first + rows_each, job.groups), token,
-                   std::min(token + each, job.tokens), scratch, after);
-      if (turn == taken) turn = next.fetch_add(1, std::memory_order_relaxed);
+      panel_groups(job, first, std::min(first + items.rows_each, job.groups), token,
+                   std::min(token + items.each, job.tokens), scratch, after);
+      if (turn == taken) turn = take();
     }
-    start += turns;
+    start += items.count;
+  }
+}
+
+void panel_share(std::span<const Job> jobs, Queues& queues, int index, int threads) {
+  Scratch& scratch = thread_scratch();
+  const int own = queues.count * index / threads;
+  for (int i = 0; i < queues.count; ++i) {
+    empty_queue(jobs, queues, (own + i) % queues.count, threads, scratch);
   }
   // Streamed stores reach the others' view of memory before this thread says that it is done.
   if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.streams_y; })) {
     hwy::FlushStream();
   }
+}
+
+// As many queues as threads, where every job has as many blocks of tokens.
+int queue_count(std::span<const Job> jobs, int threads) {
+  int64_t count = std::min(threads, Queues::kMost);
+  for (const Job& job : jobs) {
+    const int each = token_block(job);
+    count = std::min<int64_t>(count, job.kernel->tokens_outer ? (job.tokens + each - 1) / each : 1);
+  }
+  return static_cast<int>(count);
 }
 
 // Results of more than an L2 are read again from beyond it in any case. Writing past the caches
@@ -337,10 +394,11 @@ void multiply(ThreadTeam& team, std::span<const Gemm> gemms) {
   }
   if (streamed_count + panelled_count == 0) return;
   stream_large_results({panelled, panelled_count});
-  std::atomic<int64_t> next = 0;
+  Queues queues;
+  queues.count = queue_count({panelled, panelled_count}, team.size());
   team.run([&](int index) {
     if (streamed_count > 0) stream_share({streamed, streamed_count}, index, team.size());
-    if (panelled_count > 0) panel_share({panelled, panelled_count}, next, team.size());
+    if (panelled_count > 0) panel_share({panelled, panelled_count}, queues, index, team.size());
   });
 }
 

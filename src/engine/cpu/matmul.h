@@ -1,10 +1,11 @@
 // GEMMs of weights and activations on the CPU: y[t][r] = sum over c of w[r][c] x[t][c].
 //
-// Weights in f32, f16, bf16 and fp8 are read in place; other block formats are repacked so that 16
-// rows are side by side, one per lane. Every y is summed in the same order for any number of
-// tokens, rows and threads, so batching and chunking change no bit. The exception are block formats
-// on a CPU with AMX: from 24 tokens on they are multiplied as bf16 in tiles, which rounds otherwise
-// than the integer dot products of fewer tokens. An invariant matrix never is.
+// Weights in f32, f16, bf16 and fp8 are read in place, except bf16 on a CPU with AMX. That and the
+// block formats are repacked so that 16 rows are side by side, one per lane. Every y is summed in
+// the same order for any number of tokens, rows and threads, so batching and chunking change no
+// bit. The exception are block formats on a CPU with AMX: from 24 tokens on they are multiplied as
+// bf16 in tiles, which rounds otherwise than the integer dot products of fewer tokens. An invariant
+// matrix never is.
 #pragma once
 
 #include <memory>
@@ -42,7 +43,7 @@ class PackedMatrix {
   bool invariant_ = false;
   Matrix view_;
   std::shared_ptr<const std::byte> packed_;
-  int layout_ = 0;
+  int64_t group_bytes_ = 0;  // of packed_, 16 rows
 };
 
 // x / rms(x) * w, applied to activations as they are converted.

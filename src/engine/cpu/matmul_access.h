@@ -31,13 +31,11 @@ struct MatmulAccess {
     return w.invariant_ ? kernels.of(w.view_.storage) : kernels.of(w.view_.storage, tokens);
   }
   static WeightView weights(const PackedMatrix& w) {
-    const Layout layout = static_cast<Layout>(w.layout_);
-    if (layout == Layout::plain) return {w.view_.data, w.view_.row_stride, w.rows_, w.columns_};
-    return {w.packed_.get(), group_bytes(layout, w.columns_), w.rows_, w.columns_, true};
+    if (!w.packed_) return {w.view_.data, w.view_.row_stride, w.rows_, w.columns_};
+    return {w.packed_.get(), w.group_bytes_, w.rows_, w.columns_, true};
   }
   static double group_cost(const PackedMatrix& w) {  // bytes
-    const WeightView view = weights(w);
-    return double(view.stride) * (static_cast<Layout>(w.layout_) == Layout::plain ? kGroup : 1);
+    return double(w.packed_ ? w.group_bytes_ : w.view_.row_stride * kGroup);
   }
   static int64_t bf16_stride(const Input& x) { return odd_lines(round_up(x.columns_, kPad), 2); }
   static uint16_t* bf16_row(const Input& x, int64_t token) {

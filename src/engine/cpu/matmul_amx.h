@@ -1,11 +1,11 @@
 // GEMMs by AMX tiles (amx_tiles.h): of bf16 weights, and of block formats for many tokens.
 //
-//   prompts   A = 16 tokens x 32 columns, B = 16 weight rows with their columns in pairs, C = sums
-//             [token][row]. `unpack` lays a chunk of 16 rows out so: [step of 32
-//             columns][pair][row]. Two tiles of tokens and two of rows share their loads: 4
-//             products for 4 loads.
-//             Block formats are unpacked to the same by blocks-inl.h.
-//   decode    A = 16 weight rows where they lie, B = the pairs of one token, in its first column.
+// A = 16 tokens x 32 columns, B = 32 columns x 16 weight rows with the columns in pairs, C = sums
+// [token][row]. A group of 16 rows is packed as B reads it, [step of 32 columns][pair][row], once
+// when the matrix is loaded; block formats are unpacked to the same, a panel at a time
+// (blocks-inl.h, unpack_bf16_x86.cc).
+//   prompts   two tiles of tokens and two of rows share their loads: 4 products for 4 loads
+//   decode    every row of A is the same token, and every row of C its sums
 // Either way a sum is C + (even + odd columns) for each step of 32 columns, in order: the same bits
 // for any number of tokens. Block formats have no decode here.
 #pragma once
@@ -23,36 +23,44 @@ struct AmxKernel {
   static constexpr int64_t kStep = 32;    // columns of a product
   static constexpr int64_t kChunk = 512;  // columns of a panel: two groups are 32 KB of the L1
   static constexpr int kStepBytes = kTileRows * kTileBytes;
-  static constexpr int kStreamTokens =
-      6;  // a tile of sums each, beside one of weights and one of x
+  // A tile of sums each, beside one of weights and one of x.
+  static constexpr int kStreamTokens = 6;
   static_assert(kGroup == kTileRows && kChunk / kStep * kStepBytes <= kPanelBytes);
+
+  static int64_t packed_bytes(int64_t columns) {
+    return (columns + kStep - 1) / kStep * kStepBytes;
+  }
 
   // Rows beyond the matrix repeat its last one, whose sums are not used. Columns beyond it are
   // zero.
-  static void unpack(const WeightView& w, int64_t group, int64_t column, std::byte* panel) {
-    const int64_t columns = std::min(kChunk, w.columns - column), first = group * kGroup;
-    const std::byte* const from = w.data + first * w.stride + column * 2;
-    const bool all_rows = first + kGroup <= w.rows;
-    for (int64_t c = 0; c < columns; c += kStep, panel += kStepBytes) {
-      if (all_rows && c + kStep <= columns) {
-        Tiles::transpose(from + c * 2, w.stride, panel);
+  static void pack(const Matrix& matrix, int64_t group, std::byte* to) {
+    const int64_t first = group * kGroup, last = matrix.rows - 1;
+    const std::byte* const from = matrix.row(first);
+    const int64_t stride = matrix.row_stride;
+    for (int64_t c = 0; c < matrix.columns; c += kStep, to += kStepBytes) {
+      if (first + kGroup <= matrix.rows && c + kStep <= matrix.columns) {
+        Tiles::transpose(from + c * 2, stride, to);
         continue;
       }
       alignas(64) std::byte edge[kTileRows][kTileBytes] = {};
-      const auto bytes = static_cast<size_t>(std::min(kStep, columns - c) * 2);
+      const auto bytes = static_cast<size_t>(std::min(kStep, matrix.columns - c) * 2);
       for (int64_t row = 0; row < kGroup; ++row) {
-        const int64_t kept = std::min(row, w.rows - 1 - first);
-        std::memcpy(edge[row], from + kept * w.stride + c * 2, bytes);
+        std::memcpy(edge[row], from + std::min(row, last - first) * stride + c * 2, bytes);
       }
-      Tiles::transpose(edge[0], kTileBytes, panel);
+      Tiles::transpose(edge[0], kTileBytes, to);
     }
   }
 
-  // Lines of the next panel, so many a step. Prefetched at once they would hold the L1's fill
-  // buffers, which the tiles' loads from the L2 need.
-  struct Ahead {
-    PanelLines& next;
-    int64_t each;
+  // Lines prefetched in each step. Prefetched at once they would hold the L1's fill buffers, which
+  // the tiles' loads from the L2 need.
+  struct StepAhead {
+    Lines& panel;
+    Lines& results;
+    int64_t panel_each, results_each;
+    void prefetch() {
+      panel.prefetch(panel_each);
+      results.prefetch(results_each);
+    }
   };
 
   // Tiles of sums, 16 x 16 floats: those of the second group are `other` floats further on. The
@@ -66,7 +74,7 @@ struct AmxKernel {
   // sums += panels x tokens, kTokens (16 or 32) x kGroups (1 or 2) tiles.
   template <int kTokens, int kGroups>
   static void tiles(const std::byte* panel, int64_t panel_stride, int64_t steps, const std::byte* x,
-                    int64_t x_stride, Sums sums, Ahead ahead) {
+                    int64_t x_stride, Sums sums, StepAhead ahead) {
     constexpr bool kTwoA = kTokens == 32, kTwoB = kGroups == 2;
     float *const first = sums.at, *const other = first + sums.other;  // of the second group
     if (sums.start) {
@@ -90,7 +98,7 @@ struct AmxKernel {
         Tiles::template multiply_bf16<2, 5, 6>();
       }
       if constexpr (kTwoA && kTwoB) Tiles::template multiply_bf16<3, 5, 7>();
-      ahead.next.prefetch(ahead.each);
+      ahead.prefetch();
     }
     Tiles::template store<0>(first, kTileBytes);
     if (kTwoB) Tiles::template store<1>(other, kTileBytes);
@@ -99,7 +107,7 @@ struct AmxKernel {
   }
   template <int kTokens>
   static void tiles(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
-                    const std::byte* x, int64_t x_stride, Sums sums, Ahead ahead) {
+                    const std::byte* x, int64_t x_stride, Sums sums, StepAhead ahead) {
     if (groups == 2) {
       tiles<kTokens, 2>(panel, panel_stride, steps, x, x_stride, sums, ahead);
     } else {
@@ -109,11 +117,17 @@ struct AmxKernel {
 
   static void multiply_ahead(const std::byte* panel, int64_t panel_stride, int groups,
                              int64_t column, int64_t columns, const InputView& x, int token,
-                             int tokens, float* sums, PanelLines& next, int64_t lines) {
+                             int tokens, float* sums, Ahead& what) {
     const int64_t steps = (std::min(kChunk, columns - column) + kStep - 1) / kStep;
     const int64_t stride = x.bf16_stride * 2, all_steps = steps * ((tokens + 31) / 32);
     const auto* from = reinterpret_cast<const std::byte*>(x.bf16 + token * x.bf16_stride + column);
-    const Ahead ahead{next, (lines + all_steps - 1) / all_steps};
+    // By reference: a copy would read the fields in wider pieces than the driver has just written,
+    // and wait until the last sums have left the store buffer.
+    const auto each = [&](int64_t lines) {
+      return (uint32_t(lines) + uint32_t(all_steps) - 1) / uint32_t(all_steps);
+    };
+    const StepAhead ahead{what.panel, what.results, each(what.panel_lines),
+                          each(what.results.left())};
     Sums to{sums, int64_t{kTokenBlock} * kGroup, column == 0};
     for (; tokens >= 32; tokens -= 32, from += 32 * stride, to.at += 32 * kGroup) {
       tiles<32>(panel, panel_stride, groups, steps, from, stride, to, ahead);
@@ -127,24 +141,28 @@ struct AmxKernel {
   }
   static void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
                        int64_t columns, const InputView& x, int token, int tokens, float* sums) {
-    PanelLines none;
-    multiply_ahead(panel, panel_stride, groups, column, columns, x, token, tokens, sums, none, 0);
+    Ahead nothing;
+    multiply_ahead(panel, panel_stride, groups, column, columns, x, token, tokens, sums, nothing);
   }
 
   // Fewer than 16 tokens: the rest of the tile is zero, and nothing beyond the tokens is touched.
   static void last_tokens(const std::byte* panel, int64_t panel_stride, int groups, int64_t steps,
                           const std::byte* x, int64_t x_stride, int tokens, Sums sums,
-                          Ahead ahead) {
+                          StepAhead ahead) {
     constexpr int64_t kStride = kChunk * 2 + 64;  // an odd number of lines
-    alignas(64) std::byte rows[kTileRows * kStride] = {};
-    for (int t = 0; t < tokens; ++t) {
-      std::memcpy(rows + t * kStride, x + t * x_stride, static_cast<size_t>(steps * kStep * 2));
+    alignas(64) std::byte rows[kTileRows * kStride];
+    const auto bytes = static_cast<size_t>(steps * kStep * 2);
+    for (int t = 0; t < tokens; ++t) std::memcpy(rows + t * kStride, x + t * x_stride, bytes);
+    for (int t = tokens; t < kTileRows; ++t) std::memset(rows + t * kStride, 0, bytes);
+    constexpr int kTileFloats = kTileRows * kGroup;
+    alignas(64) float kept[2 * kTileFloats] = {};
+    for (int g = 0; g < groups && !sums.start; ++g) {
+      std::copy_n(sums.at + g * sums.other, tokens * kGroup, kept + g * kTileFloats);
     }
-    alignas(64) float kept[kTileRows * kGroup] = {};
-    for (int g = 0; g < groups; ++g, panel += panel_stride, sums.at += sums.other) {
-      if (!sums.start) std::copy_n(sums.at, tokens * kGroup, kept);
-      tiles<16, 1>(panel, 0, steps, rows, kStride, {kept, 0, sums.start}, ahead);
-      std::copy_n(kept, tokens * kGroup, sums.at);
+    tiles<16>(panel, panel_stride, groups, steps, rows, kStride, {kept, kTileFloats, sums.start},
+              ahead);
+    for (int g = 0; g < groups; ++g) {
+      std::copy_n(kept + g * kTileFloats, tokens * kGroup, sums.at + g * sums.other);
     }
   }
 
@@ -153,24 +171,16 @@ struct AmxKernel {
   template <int kTokens>
   static void stream_tokens(const WeightView& w, int64_t group, const InputView& x, int token,
                             float* sums) {
-    const int64_t first = group * kGroup, whole = w.columns / kStep;
-    const bool all_rows = first + kGroup <= w.rows;
-    const std::byte* row = w.data + first * w.stride;
+    // Prefetched so far ahead into the L2, running into the next groups (measured by prototypes on
+    // an Emerald Rapids).
+    constexpr int64_t kAhead = 16 << 10;
+    const std::byte* at = w.data + group * w.stride;
     clear<kTokens - 1>();
-    for (int64_t s = 0; s < (w.columns + kStep - 1) / kStep; ++s, row += kStep * 2) {
-      if (all_rows && s < whole) {
-        // The next 16 rows, in the order of memory: into the L2.
-        const std::byte* const next = w.data + (first + kGroup) * w.stride + s * kStepBytes;
-        for (int line = 0; line < kTileRows; ++line) __builtin_prefetch(next + 64 * line, 0, 2);
-        Tiles::template load_once<6>(row, w.stride);
-      } else {
-        alignas(64) std::byte edge[kTileRows][kTileBytes] = {};
-        const auto bytes = static_cast<size_t>(std::min(kStep, w.columns - s * kStep) * 2);
-        for (int64_t r = 0; r < kGroup; ++r) {
-          std::memcpy(edge[r], row + std::min(r, w.rows - 1 - first) * w.stride, bytes);
-        }
-        Tiles::template load_once<6>(edge, kTileBytes);
+    for (int64_t s = 0; s < (w.columns + kStep - 1) / kStep; ++s, at += kStepBytes) {
+      for (int line = 0; line < kStepBytes; line += 64) {
+        __builtin_prefetch(at + kAhead + line, 0, 2);
       }
+      Tiles::template load_once<6>(at, kTileBytes);
       add_tokens<0, kTokens>(x, token, s);
     }
     take<0, kTokens>(sums);
@@ -180,20 +190,18 @@ struct AmxKernel {
     Tiles::template zero<kToken>();
     if constexpr (kToken > 0) clear<kToken - 1>();
   }
-  // A token's 32 columns are one line. Loaded as rows 4 bytes apart, the tile has the pairs in its
-  // first column, and in the others what follows them: up to 60 bytes beyond the line, which lie in
-  // the memory of Input.
+  // A token's 32 columns are one line, and all rows of the tile.
   template <int kToken, int kTokens>
   static void add_tokens(const InputView& x, int token, int64_t step) {
-    Tiles::template load<7>(x.bf16 + (token + kToken) * x.bf16_stride + step * kStep, 4);
-    Tiles::template multiply_bf16<kToken, 6, 7>();
+    Tiles::template load<7>(x.bf16 + (token + kToken) * x.bf16_stride + step * kStep, 0);
+    Tiles::template multiply_bf16<kToken, 7, 6>();
     if constexpr (kToken + 1 < kTokens) add_tokens<kToken + 1, kTokens>(x, token, step);
   }
   template <int kToken, int kTokens>
   static void take(float* sums) {
-    alignas(64) float tile[kTileRows][kTileRows];
+    alignas(64) float tile[kTileRows][kGroup];
     Tiles::template store<kToken>(tile, kTileBytes);
-    for (int r = 0; r < kGroup; ++r) sums[kToken * kGroup + r] = tile[r][0];
+    std::copy_n(tile[0], kGroup, sums + kToken * kGroup);
     if constexpr (kToken + 1 < kTokens) take<kToken + 1, kTokens>(sums);
   }
 
@@ -229,7 +237,9 @@ struct AmxKernel {
     kernel.begin = Tiles::begin;
     kernel.end = Tiles::end;
     kernel.stream = stream;
-    kernel.unpack = unpack;
+    kernel.packed_bytes = packed_bytes;
+    kernel.pack = pack;
+    kernel.packed_column_bytes = kStepBytes / kStep;
     kernel.multiply = multiply;
     kernel.multiply_ahead = multiply_ahead;
     return kernel;

@@ -43,15 +43,18 @@ std::shared_ptr<std::byte> allocate(int64_t bytes) {
 PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team, bool invariant)
     : rows_(matrix.rows), columns_(matrix.columns), invariant_(invariant), view_(matrix) {
   const Layout layout = layout_of(matrix.storage);
-  layout_ = static_cast<int>(layout);
-  if (layout == Layout::plain) return;
-  const int64_t groups = group_count(rows_), bytes = group_bytes(layout, columns_);
-  std::shared_ptr<std::byte> packed = allocate(groups * bytes);
+  const MatmulKernel& kernel = matmul_kernels().of(matrix.storage);
+  const bool plain = layout == Layout::plain;
+  if (rows_ == 0 || (plain && kernel.pack == nullptr)) return;
+  const auto pack = plain ? kernel.pack : pack_group;
+  group_bytes_ = plain ? kernel.packed_bytes(columns_) : group_bytes(layout, columns_);
+  const int64_t groups = group_count(rows_);
+  std::shared_ptr<std::byte> packed = allocate(groups * group_bytes_);
   // Each thread packs the part that it reads in decode, so that it touches those pages first.
   team.run([&](int index) {
     const int64_t first = groups * index / team.size();
     const int64_t last = groups * (index + 1) / team.size();
-    for (int64_t g = first; g < last; ++g) pack_group(matrix, g, packed.get() + g * bytes);
+    for (int64_t g = first; g < last; ++g) pack(matrix, g, packed.get() + g * group_bytes_);
   });
   packed_ = std::move(packed);
 }
@@ -61,8 +64,7 @@ InputKind PackedMatrix::input_kind(int tokens) const {
 }
 
 double PackedMatrix::repacked_bytes() const {
-  if (!packed_) return 0;
-  return double(group_count(rows_)) * double(group_bytes(static_cast<Layout>(layout_), columns_));
+  return packed_ ? double(group_count(rows_)) * double(group_bytes_) : 0;
 }
 
 std::span<const std::byte> PackedMatrix::memory() const {

@@ -80,6 +80,8 @@ MatmulKernels with_tiles(MatmulKernels kernels, const MatmulKernel& tiles) {
     tiled = tiles;
     tiled.stream_tokens = 0;
     tiled.stream = nullptr;
+    tiled.pack = nullptr;
+    tiled.packed_bytes = nullptr;
     tiled.unpack = kernels.blocks.bf16[layout];
   }
   return kernels;

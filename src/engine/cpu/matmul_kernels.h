@@ -66,34 +66,48 @@ inline constexpr int kPanelBytes = 20 << 10;  // one unpacked group of a block f
 inline constexpr int kScratchBytes =
     40 << 10;  // largest panel: 16 x 528 floats and fp8's scales, 2 groups
 
-// The memory that unpack(w, group, column) will read for `groups` groups: prefetched a few lines at
-// a time between the multiplications of the panel before. Without that, unpacking would stall on
-// memory.
-class PanelLines {
+// Lines of memory in equal pieces, a stride apart: prefetched into the L2 a few at a time between
+// the multiplications.
+class Lines {
  public:
-  PanelLines() = default;
-  PanelLines(const WeightView& w, int64_t group, int64_t groups, int64_t column, int64_t chunk) {
-    const int64_t rows = w.packed ? groups : std::min(groups * kGroup, w.rows - group * kGroup);
-    const int64_t columns = std::min(chunk, w.columns - column);
-    at_ = w.data + (w.packed ? group : group * kGroup) * w.stride + w.stride * column / w.columns;
-    row_lines_ = w.stride * columns / w.columns / kLine + 1;
-    skip_ = w.stride - row_lines_ * kLine;
-    left_in_row_ = row_lines_;
-    left_ = rows * row_lines_;
-  }
+  Lines() = default;
+  Lines(const void* from, int64_t pieces, int64_t piece_bytes, int64_t stride)
+      : at_(static_cast<const std::byte*>(from)),
+        piece_lines_((piece_bytes + kLine - 1) / kLine),
+        skip_(stride - piece_lines_ * kLine),
+        left_in_piece_(piece_lines_),
+        left_(pieces * piece_lines_) {}
   int64_t left() const { return left_; }
   void prefetch(int64_t count) {
     for (count = std::min(count, left_), left_ -= count; count > 0; --count) {
       __builtin_prefetch(at_, 0, 2);
       at_ += kLine;
-      if (--left_in_row_ == 0) at_ += skip_, left_in_row_ = row_lines_;
+      if (--left_in_piece_ == 0) at_ += skip_, left_in_piece_ = piece_lines_;
     }
   }
 
  private:
   static constexpr int64_t kLine = 64;
   const std::byte* at_ = nullptr;
-  int64_t row_lines_ = 0, skip_ = 0, left_in_row_ = 0, left_ = 0;
+  int64_t piece_lines_ = 0, skip_ = 0, left_in_piece_ = 0, left_ = 0;
+};
+
+// What unpack(w, group, column) will read for `groups` groups. Without prefetches, unpacking would
+// stall on memory.
+inline Lines panel_lines(const WeightView& w, int64_t group, int64_t groups, int64_t column,
+                         int64_t chunk) {
+  const int64_t rows = w.packed ? groups : std::min(groups * kGroup, w.rows - group * kGroup);
+  const int64_t columns = std::min(chunk, w.columns - column);
+  const std::byte* const from =
+      w.data + (w.packed ? group : group * kGroup) * w.stride + w.stride * column / w.columns;
+  return {from, rows, w.stride * columns / w.columns + 64, w.stride};
+}
+
+// Prefetched during a multiplication, evenly.
+struct Ahead {
+  Lines panel;              // the next panel
+  int64_t panel_lines = 0;  // of it
+  Lines results;            // of y, all
 };
 
 using StreamGroup = void (*)(const WeightView& w, int64_t group, const InputView& x, int token,
@@ -115,20 +129,25 @@ struct MatmulKernel {
   void (*end)() = nullptr;
   // sums = w x, for few tokens. Weights are used directly as they are loaded.
   StreamGroup stream = nullptr;
+  // Plain weights: the layout in which the kernel reads a group of 16 rows. Null: the rows in
+  // place.
+  int64_t (*packed_bytes)(int64_t columns) = nullptr;
+  void (*pack)(const Matrix& matrix, int64_t group, std::byte* to) = nullptr;
   // Unpacks the weights of columns [column, column + chunk) for `multiply`. Null: `multiply` reads
-  // the packed weights.
+  // the packed weights, from the start of the group or, where a column has `packed_column_bytes`,
+  // from `column`.
   UnpackPanel unpack = nullptr;
+  int64_t packed_column_bytes = 0;
   // sums += panel x for 1 .. panel_groups groups, panel_stride bytes apart; group g's sums start at
   // sums + g kTokenBlock 16. `columns` is the matrix's column count. Without unpack the panels are
   // the packed groups.
   void (*multiply)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
                    int64_t columns, const InputView& x, int token, int tokens,
                    float* sums) = nullptr;
-  // The same, and prefetches up to `lines` of the next panel meanwhile, evenly. Null: the driver
-  // prefetches them before.
+  // The same, and prefetches meanwhile. Null: the driver prefetches before.
   void (*multiply_ahead)(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
                          int64_t columns, const InputView& x, int token, int tokens, float* sums,
-                         PanelLines& next, int64_t lines) = nullptr;
+                         Ahead& ahead) = nullptr;
 };
 
 // The epilogue of a GEMM.
@@ -147,6 +166,12 @@ struct Epilogue {
   Activation activation = Activation::silu;
 };
 
+// Two whole groups without biases, of no MLP or of SiLU's to bf16.
+inline bool is_plain_pair(const Epilogue& e) {
+  return e.rows == 2 * kGroup && e.bias == nullptr && e.up_bias == nullptr &&
+         (e.up == nullptr || (e.bf16 != nullptr && e.activation == Activation::silu));
+}
+
 struct InputKernels {
   // Each conversion pads with zeros to `padded` columns.
   void (*copy)(const float* x, int64_t columns, int64_t padded, float* to) = nullptr;
@@ -159,6 +184,8 @@ struct PlainKernels {
   MatmulKernel f32, f16, bf16, fp8;
   InputKernels input;
   void (*finish)(const Epilogue& epilogue) = nullptr;
+  // The same of what is_plain_pair(). Null: finish().
+  void (*finish_pair)(const Epilogue& epilogue) = nullptr;
 };
 struct BlockKernels {
   const char* isa = "";
@@ -168,6 +195,8 @@ struct BlockKernels {
   bool pairs = false;                   // some kernel reads InputView::pairs
 };
 
+// Sets PlainKernels::finish_pair to that of finish_x86.cc, for CPUs with AVX-512 BF16.
+void use_finish_pair(PlainKernels& kernels);
 // Sets BlockKernels::bf16 to those of unpack_bf16_x86.cc, for CPUs with AVX-512 VBMI and BF16.
 void use_vbmi_unpack(BlockKernels& kernels);
 

@@ -209,6 +209,7 @@ std::vector<PlainKernels> plain_kernels() {
     if (amx_is_usable()) {
       best.isa = "AVX3_AMX";
       best.bf16 = amx_kernel();
+      use_finish_pair(best);
       all.insert(all.begin(), best);
     }
   }

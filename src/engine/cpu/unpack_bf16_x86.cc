@@ -88,6 +88,13 @@ RIDGE_UNPACK_TARGET inline __m512 float_of_nibble(__m512i twice) {
 template <Layout kLayout>
 constexpr bool kNibbles = kLayout == Layout::q4;
 
+// Bytes without a min become floats by the permutation alone: in bits 8 to 15 of 32768 they make it
+// 32768 + q. scale (32768 + q) - scale (32768 + offset) is exact, since 32768 plus an offset of 16
+// or more has at most 12 bits.
+template <Layout kLayout>
+constexpr bool kBytes = layout_info(kLayout).stored_bits == 8 && !layout_info(kLayout).min;
+static_assert(layout_info(Layout::q5).offset >= 16 && layout_info(Layout::q6).offset >= 16);
+
 // Columns 4 chunk and on of a block of 32: two pairs; with 4 bits also the columns 16 further on.
 template <Layout kLayout>
 RIDGE_UNPACK_TARGET inline void unpack_chunk(const std::byte* bytes, const __m512 (&scale)[2],
@@ -100,18 +107,26 @@ RIDGE_UNPACK_TARGET inline void unpack_chunk(const std::byte* bytes, const __m51
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const __m512i order = _mm512_load_si512(kByteOrder.at[half][pair]);
-      constexpr __mmask64 kBytes = kNibbles<kLayout> ? 0x6666666666666666 : 0x1111111111111111;
-      const __m512i q = _mm512_maskz_permutexvar_epi8(kBytes, order, packed);
-      if constexpr (kNibbles<kLayout>) {
-        low[half] = float_of_nibble<0>(q);
-        high[half] = float_of_nibble<1>(q);
-      } else if constexpr (layout_info(kLayout).stored_bits == 8) {
-        low[half] = _mm512_maskz_cvtepi32_ps(kAll, q);
+      if constexpr (kBytes<kLayout>) {
+        constexpr __mmask64 kSecond = 0x2222222222222222;
+        const __m512i base = _mm512_set1_epi32(0x47000000);  // 32768
+        low[half] =
+            reinterpret_cast<__m512>(_mm512_mask_permutexvar_epi8(base, kSecond, order, packed));
       } else {
-        // A lookup takes the low four bits of a lane.
-        const __m512 levels = _mm512_load_ps(kLevels<kLayout>.of);
-        low[half] = _mm512_maskz_permutexvar_ps(kAll, q, levels);
-        high[half] = _mm512_maskz_permutexvar_ps(kAll, _mm512_maskz_srli_epi32(kAll, q, 4), levels);
+        constexpr __mmask64 kWanted = kNibbles<kLayout> ? 0x6666666666666666 : 0x1111111111111111;
+        const __m512i q = _mm512_maskz_permutexvar_epi8(kWanted, order, packed);
+        if constexpr (kNibbles<kLayout>) {
+          low[half] = float_of_nibble<0>(q);
+          high[half] = float_of_nibble<1>(q);
+        } else if constexpr (layout_info(kLayout).stored_bits == 8) {
+          low[half] = _mm512_maskz_cvtepi32_ps(kAll, q);
+        } else {
+          // A lookup takes the low four bits of a lane.
+          const __m512 levels = _mm512_load_ps(kLevels<kLayout>.of);
+          low[half] = _mm512_maskz_permutexvar_ps(kAll, q, levels);
+          high[half] =
+              _mm512_maskz_permutexvar_ps(kAll, _mm512_maskz_srli_epi32(kAll, q, 4), levels);
+        }
       }
     }
     store_pair(low, scale, start, to);
@@ -142,7 +157,9 @@ RIDGE_UNPACK_TARGET void unpack(const WeightView& w, int64_t group, int64_t colu
       if constexpr (kInfo.min) {
         widen_rows(mins, start);
       } else {
-        const int offset = kNibbles<kLayout> ? kNibbleStart[0] : -kInfo.offset;
+        const int offset = kNibbles<kLayout> ? kNibbleStart[0]
+                           : kBytes<kLayout> ? -32768 - kInfo.offset
+                                             : -kInfo.offset;
         for (int half = 0; half < 2; ++half) {
           start[half] = _mm512_mul_ps(scale[half], _mm512_set1_ps(float(offset)));
         }

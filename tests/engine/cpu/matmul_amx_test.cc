@@ -16,7 +16,7 @@ struct AmxCase {
   int64_t rows, columns;
   int tokens;
   std::vector<uint16_t> w, x;
-  WeightView weights;
+  Matrix matrix;
   InputView input;
 
   AmxCase(int64_t row_count, int64_t column_count, int token_count)
@@ -32,7 +32,8 @@ struct AmxCase {
         x[size_t(t * input.bf16_stride + c)] = f32_to_bf16(values(random));
       }
     }
-    weights = {reinterpret_cast<const std::byte*>(w.data()), columns * 2, rows, columns};
+    matrix = {Storage::bf16, rows, columns, reinterpret_cast<const std::byte*>(w.data()),
+              columns * 2};
     input.bf16 = x.data();
   }
   double exact(int64_t row, int token, double& magnitude) const {
@@ -48,26 +49,41 @@ struct AmxCase {
   }
 };
 
+// The groups of a matrix as tiles read them.
+template <class Tiles>
+struct PackedTiles {
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines;
+  WeightView view;
+
+  explicit PackedTiles(const Matrix& m) {
+    const int64_t stride = AmxKernel<Tiles>::packed_bytes(m.columns), groups = group_count(m.rows);
+    lines.resize(size_t(groups * stride) / 64);
+    auto* const to = reinterpret_cast<std::byte*>(lines.data());
+    for (int64_t g = 0; g < groups; ++g) AmxKernel<Tiles>::pack(m, g, to + g * stride);
+    view = {to, stride, m.rows, m.columns, true};
+  }
+};
+
 // [token][row], by the way of prompts, with tokens in slices of `slice`.
 template <class Tiles>
 std::vector<float> by_panels(const AmxCase& c, int slice) {
   using Kernel = AmxKernel<Tiles>;
   const int64_t groups = (c.rows + kGroup - 1) / kGroup;
   std::vector<float> all(size_t(c.tokens * c.rows));
-  const auto panel = std::make_unique<std::byte[]>(kScratchBytes + 64);
-  std::byte* const aligned =
-      panel.get() + (64 - reinterpret_cast<uintptr_t>(panel.get()) % 64) % 64;
+  const PackedTiles<Tiles> packed(c.matrix);
   std::vector<float> sums(size_t(2 * kTokenBlock * kGroup));
   Tiles::begin();
   for (int64_t g = 0; g < groups; g += 2) {
     const int count = int(std::min<int64_t>(2, groups - g));
     std::fill(sums.begin(), sums.end(), 0.0f);
     for (int64_t column = 0; column < c.columns; column += Kernel::kChunk) {
-      for (int i = 0; i < count; ++i) {
-        Kernel::unpack(c.weights, g + i, column, aligned + i * kPanelBytes);
-      }
+      const std::byte* const panel =
+          packed.view.data + g * packed.view.stride + column * Kernel::kernel().packed_column_bytes;
       for (int t = 0; t < c.tokens; t += slice) {
-        Kernel::multiply(aligned, kPanelBytes, count, column, c.columns, c.input, t,
+        Kernel::multiply(panel, packed.view.stride, count, column, c.columns, c.input, t,
                          std::min(slice, c.tokens - t), sums.data() + t * kGroup);
       }
     }
@@ -86,12 +102,13 @@ std::vector<float> by_panels(const AmxCase& c, int slice) {
 template <class Tiles>
 std::vector<float> by_stream(const AmxCase& c, int at_once) {
   std::vector<float> all(size_t(c.tokens * c.rows));
+  const PackedTiles<Tiles> packed(c.matrix);
   Tiles::begin();
   for (int t = 0; t < c.tokens; t += at_once) {
     const int tokens = std::min(at_once, c.tokens - t);
     for (int64_t g = 0; g * kGroup < c.rows; ++g) {
       alignas(64) float sums[8 * kGroup];
-      AmxKernel<Tiles>::stream(c.weights, g, c.input, t, tokens, sums);
+      AmxKernel<Tiles>::stream(packed.view, g, c.input, t, tokens, sums);
       for (int i = 0; i < tokens; ++i) {
         for (int64_t r = g * kGroup; r < std::min((g + 1) * kGroup, c.rows); ++r) {
           all[size_t((t + i) * c.rows + r)] = sums[i * kGroup + r % kGroup];
@@ -132,6 +149,51 @@ TYPED_TEST(AmxKernelOn, SumsAreExactAndTheSameBitsEveryWay) {
       EXPECT_EQ(by_panels<TypeParam>(c, 12), sums);
       for (const int at_once : {1, 2, 6}) EXPECT_EQ(by_stream<TypeParam>(c, at_once), sums);
     }
+  }
+}
+
+// finish_pair() gives the bits of finish(): sums, residuals, and SiLU in bf16 with infinities and
+// NaN among the gates.
+TEST(AmxEpilogue, OfTwoGroupsIsThatOfRows) {
+  const PlainKernels& kernels = all_matmul_kernels()[0].plain;
+  if (kernels.finish_pair == nullptr) GTEST_SKIP() << "no AMX here";
+  constexpr int kTokens = 5;
+  constexpr int64_t kStride = 48;
+  alignas(64) float sums[2 * kTokens * kGroup], up[2 * kTokens * kGroup];
+  std::mt19937 random(3);
+  std::normal_distribution<float> values(0, 4);
+  for (float& sum : sums) sum = values(random);
+  for (float& value : up) value = values(random);
+  const float specials[] = {INFINITY, -INFINITY, NAN, 0, 90, -90, 1e30f, -1e30f};
+  std::copy(std::begin(specials), std::end(specials), sums + kGroup);
+  struct Case {
+    bool bf16, gated, accumulate, streams;
+  };
+  for (const Case c : {Case{false, false, false, false},
+                       {false, false, false, true},
+                       {false, false, true, false},
+                       {true, false, false, false},
+                       {true, true, false, false}}) {
+    alignas(64) float y[2][kTokens * kStride] = {};
+    uint16_t half[2][kTokens * kStride] = {};
+    for (int i = 0; i < 2; ++i) {
+      Epilogue e;
+      e.y = c.bf16 ? nullptr : y[i];
+      e.bf16 = c.bf16 ? half[i] : nullptr;
+      e.stride = kStride;
+      e.rows = 2 * kGroup;
+      e.tokens = kTokens;
+      e.sums = sums;
+      e.group_stride = kTokens * kGroup;
+      e.up = c.gated ? up : nullptr;
+      e.accumulate = c.accumulate;
+      e.streams = c.streams;
+      std::fill_n(y[i], kTokens * kStride, 1.5f);
+      ASSERT_TRUE(is_plain_pair(e));
+      (i == 0 ? kernels.finish : kernels.finish_pair)(e);
+    }
+    EXPECT_EQ(std::memcmp(y[0], y[1], sizeof y[0]), 0);
+    EXPECT_EQ(std::memcmp(half[0], half[1], sizeof half[0]), 0);
   }
 }
 
