@@ -183,7 +183,7 @@ class ModelCheck {
 
   // Each prompt alone, in chunks of as many rows as the kernel takes.
   void prompts() {
-    const int chunk = decode_kernel_tokens(shape_, {KernelSet::hopper, model_->sms()});
+    const int chunk = decode_kernel_tokens(shape_, KernelSet::hopper);
     double worst = 0;
     for (Sequence& s : sequences_) {
       const int length = int(s.prompt.size());
@@ -410,6 +410,8 @@ void check_formats(const std::string& how, WeightFormat format, KvFormat kv,
     run("tiny-gemma3", {5, 300, 16}, 10, 1000);
     run("tiny-gemma3", {1, 2}, 5, 1000);
     run("gemma-3-layer", {17, 3}, 1, 100);
+    run("gemma-3-layer", {5, 2, 9, 4}, 1, 10);
+    run("gemma-wide-layer", {17, 3}, 1, 100);
   }
   // Alone, a row's splits are in as many SMs. In these batches an SM has two or three of them.
   if (format != WeightFormat::bf16) return;

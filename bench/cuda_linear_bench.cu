@@ -487,7 +487,8 @@ void check_all() {
         }
       }
     }
-    // Shapes whose thread blocks compute two row tiles each. In the second, the last one has one.
+    // Shapes whose thread blocks compute two row tiles each on 132 SMs, in narrow formats and at
+    // most 64 tokens. In the second shape the last thread block has one.
     for (const auto& [rows, columns] : {std::pair(28672, 512), {24656, 576}}) {
       Weights pairs(format, 2, rows, columns, true);
       for (const int tokens : {9, 64, 100}) {

@@ -68,6 +68,9 @@ inline ModelShape shape_of(const std::string& name) {
   } else if (name == "gemma-3-layer") {  // the shape of gemma-3-12b
     s.layers = 1, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
     s.ffn = 15360, s.vocab = 2048, s.qk_norm = true, s.gelu = true, s.post_norms = true;
+  } else if (name == "gemma-wide-layer") {  // two rows at most: their inputs fill shared memory
+    s.layers = 1, s.hidden = 5376, s.heads = 32, s.kv_heads = 16, s.head_dim = 128;
+    s.ffn = 21504, s.vocab = 2048, s.qk_norm = true, s.gelu = true, s.post_norms = true;
   } else if (name == "8b-layer") {
     s.layers = 1, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
     s.ffn = 14336, s.vocab = 2048;

@@ -34,7 +34,7 @@ struct StepBuffers {
   StepBuffers(Workspace& workspace, const ModelShape& shape, KernelSet kernels,
               const StepBounds& bounds, int sms)
       : forward(workspace, shape, bounds) {
-    if (decode_kernel_tokens(shape, {kernels, sms}) > 0) {
+    if (decode_kernel_tokens(shape, kernels) > 0) {
       decode.emplace(workspace, shape, sms, bounds.decode_steps);
     }
   }
@@ -135,7 +135,7 @@ class CudaModel final : public DeviceModel {
     const int tokens = check_bounds(slices, count);
     operators_.clear();
     if (decode_ && tokens <= decode_->most_rows() &&
-        step_path(w_.shape, {kernels_, sms()}, w_.format, tokens) == StepPath::decode_kernel) {
+        step_path(w_.shape, kernels_, w_.format, tokens) == StepPath::decode_kernel) {
       decode_slices(slices, count, tokens);
     } else {
       int first = 0, rows = 0;

@@ -149,7 +149,8 @@ constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
          format == WeightFormat::fp8;
 }
 
-// Queues the launch. `normed`, `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows.
+// Queues the launch. `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows, `normed`
+// the input_columns of as many.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
 
 // Of the current device, queried once. RIDGE_CUDA_SHARED_KB in the environment lowers shared_bytes,

@@ -210,10 +210,11 @@ struct EpilogueWarp {
   __device__ const float* post_norm(OpKind kind) const {
     return kind == OpKind::out ? args.post_attn_norm : args.post_mlp_norm;
   }
+
   // Reduces the partial sums of a block and stores what the operator makes of them.
   __device__ void finish_block(const DecodeOp& op, int block, float scale) {
     const Tiles& tiles = tiles_of(args, op.kind);
-    const bool adds_residual = op.kind == OpKind::out || op.kind == OpKind::down;
+    const bool adds_residual = !follows_norm(op.kind);
     const OpKind next = op.kind == OpKind::out       ? OpKind::gate_up
                         : op.layer + 1 < args.layers ? OpKind::qkv
                                                      : OpKind::head;
@@ -345,7 +346,7 @@ struct EpilogueWarp {
 
   // This warp's blocks of a GEMM: those whose partial sums are in its buffer.
   __device__ void run_gemm(const DecodeOp& op) {
-    if ((kGemma || op.first < op.items) && op.kind != OpKind::out && op.kind != OpKind::down) {
+    if ((kGemma || op.first < op.items) && follows_norm(op.kind)) {
       compute_norm_scales(op.kind);
     }
     for (int i = 0; i < kPerLane; ++i) best[i] = 0;

@@ -1,7 +1,8 @@
 // The decode kernel and its launcher.
 //
 // Shape: for each GEMM of a step, Y[N x rows] = W[N x K] X[K x rows] with rows <= 8. The weights
-// are the A operand in 16-row blocks (tiles.cuh) and the rows of the batch are columns of B. The
+// are the A operand in 16-row blocks (tiles.cuh) and the rows of the batch are columns of B, with
+// norms after blocks two columns each (decode_post_norm.cuh). The
 // 16-row blocks of all operators are dealt to the SMs round robin (decode_schedule.cuh). Attention
 // is flash decoding over KV pages (decode_page_attention.cuh). Experts: decode_router.cuh.
 //
@@ -16,7 +17,7 @@
 //   +----------------+---------------------------------------------------------+
 //   | DecodeControl  | barriers, small tables                                  |
 //   | ring           | stages x 32 chunks of weights or KV pages, 16 KB each   |
-//   | activations    | K x rows as MMA operands, or a slice of K               |
+//   | activations    | K x columns as MMA operands, or a slice of K            |
 //   | group scales   | f16 and int8x2 operands: [group of 64 columns][column]  |
 //   | nf4 levels     | 32 KB, nf4 with 2 rows or more                          |
 //   | partials       | [3 buffers][8 warps][columns][16] floats                |

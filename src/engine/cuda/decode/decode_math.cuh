@@ -2,7 +2,7 @@
 //
 // Group g of 64 columns of K belongs to warp g mod 8. Each warp loads the activations of its own
 // groups only, and accumulates its share of K for a 16-row block. An epilogue warp adds up the 8
-// shares. So no math warp waits for another one in a GEMM.
+// shares. So no math warp waits for another one in a GEMM, only with norms after blocks before it.
 #pragma once
 
 #include "engine/cuda/decode/decode_operands.cuh"
@@ -250,7 +250,7 @@ struct MathGemm {
     // A warp's part of the activations begins elsewhere than in the operator before, which had
     // another number of columns: a slower warp may still read there.
     if constexpr (kVariant == DecodeVariant::gemma) ptx::bar_sync<kMathBarrier>(kMathWarps * 32);
-    const int slice = resident_chunks<kFormat, kColumns>(args, tiles.chunks);
+    const int slice = resident_chunks<kFormat, kRows>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
     wait_ops_completed(shared.control, ops_before_input(op), lane);
     if (kColumns > 1 && slice < tiles.chunks) {  // the activations of one row always fit
@@ -309,10 +309,10 @@ struct MathWarp {
       if (op.first >= op.items || op.kind == OpKind::route) return;
       if (op.kind != OpKind::attention) {
         constexpr int kInputColumns = input_columns(kVariant, kRows);
-        if (kInputColumns == kRows || op.kind == OpKind::out || op.kind == OpKind::down) {
-          run_gemm<kRows>(op);
-        } else {
+        if (kInputColumns > kRows && follows_norm(op.kind)) {
           run_gemm<kInputColumns>(op);
+        } else {
+          run_gemm<kRows>(op);
         }
         return;
       }

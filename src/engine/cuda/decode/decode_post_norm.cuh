@@ -29,19 +29,19 @@ __device__ inline BlockSums* block_sums_of(const DecodeArgs& args, OpKind kind, 
          (norm_index(kind) * kMaxRows + row) * (args.hidden / kBlockRows);
 }
 
-// A block's sums, over the 16 lanes that have its columns. Each exchange of the first two halves
-// the sums that a lane has, so five shuffles do. All lanes of the warp call it.
+// A block's sums, over the 16 lanes that have its columns. The first two exchanges each halve the
+// number of sums that a lane holds, so five shuffles suffice. All lanes of the warp call it.
 __device__ inline void publish_block_sums(BlockSums* to, bool valid, float h, float added, float y,
                                           int lane) {
-  const bool upper = lane & 8, odd = lane & 4;
+  const bool upper = lane & 8, second_sum = lane & 4;
   float first = upper ? added * added : h * h, second = upper ? y * y : h * added;
   first += __shfl_xor_sync(0xffffffffu, upper ? h * h : added * added, 8);
   second += __shfl_xor_sync(0xffffffffu, upper ? h * added : y * y, 8);
-  float sum = odd ? second : first;
-  sum += __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
+  float sum = second_sum ? second : first;
+  sum += __shfl_xor_sync(0xffffffffu, second_sum ? first : second, 4);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  if (valid && lane % 4 == 0) __stcg(reinterpret_cast<float*>(to) + upper * 2 + odd, sum);
+  if (valid && lane % 4 == 0) __stcg(reinterpret_cast<float*>(to) + upper * 2 + second_sum, sum);
 }
 
 // Waits for the sums of all blocks and adds them up, for all rows. One warp; lane 0 has the result.

@@ -114,7 +114,7 @@ struct ProducerWarp {
     if (lane == 0) ptx::mbarrier_arrive_expect_tx(full(), bytes);
   }
 
-  // Weights of a GEMM, in the order in which MathWarp::run_gemm reads them.
+  // Weights of a GEMM, in the order in which MathGemm::run reads them.
   __device__ void load_weights(const DecodeOp& op) {
     const Tiles& tiles = tiles_of(args, op.kind);
     const int layer = op.kind == OpKind::head ? 0 : op.layer;

@@ -137,11 +137,17 @@ __device__ inline float* sums_of_squares_of(const DecodeArgs& args, OpKind kind,
   return args.sums_of_squares + (norm_index(kind) * kMaxRows + row) * (args.hidden / kBlockRows);
 }
 
+// Whether the input of a GEMM comes from a norm.
+__device__ inline bool follows_norm(OpKind kind) {
+  return kind != OpKind::out && kind != OpKind::down;
+}
+
 // Chunks of K whose activations fit in shared memory at a time: all of them, or a multiple of a
-// stage.
-template <WeightFormat kFormat, int kColumns>
+// stage. Inputs from a norm fit whole where they have two columns for each row
+// (decode_kernel_tokens), so the number of rows decides.
+template <WeightFormat kFormat, int kRows>
 __device__ inline int resident_chunks(const DecodeArgs& args, int chunks) {
-  constexpr int kChunkBytes = activation_chunk_bytes(kFormat, kColumns);
+  constexpr int kChunkBytes = activation_chunk_bytes(kFormat, kRows);
   if (chunks * kChunkBytes <= args.activation_bytes) return chunks;
   return args.activation_bytes / kChunkBytes / kChunksPerStage * kChunksPerStage;
 }

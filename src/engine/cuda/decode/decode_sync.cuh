@@ -47,10 +47,10 @@
 //      each other. An SM publishes the states of all its items before it polls any, and nothing
 //      before that waits for attention of another SM. States are overwritten in the next layer, by
 //      SMs that have read its qkv_out: by 1 it was written when all had completed this attention.
-//   9. Where norms follow blocks, the epilogue warps of all SMs read the sums of qkv's, gate_up's
-//   and
-//      the head's input in that operator, also those without a block of it: out or down needs the
-//      scale later, when the sums may be reset.
+//   9. Where norms follow blocks, all epilogue warps of all SMs read the sums of the input of qkv,
+//      gate_up and the head during that operator, also on SMs without a block of it. Their blocks
+//      of the following out or down need the norm's scale, and by then the sums may have been
+//      reset.
 //   10. The KV page of a step's tokens is read by bulk copies of the next step. The producer waits
 //      until all SMs have completed the attention that wrote it; writer and reader fence the
 //      asynchronous proxy.
@@ -123,15 +123,14 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
                                              : args.hidden;
   static_assert(kNotReady == 0xffff);
   uint4* at = reinterpret_cast<uint4*>(activations_of(args, kind));
-  const bool after_block = kind == OpKind::out || kind == OpKind::down;  // not after a norm
-  const int inputs = columns * (after_block ? kRows : input_columns(kVariant, kRows));
+  const int inputs = columns * (follows_norm(kind) ? input_columns(kVariant, kRows) : kRows);
   const int choices = kExperts && kind == OpKind::down ? args.top_k : 1;
   for (int choice = 0; choice < choices; ++choice, at += args.choice_stride / 8) {
     for (int i = blockIdx.x * 32 + lane; i < inputs / 8; i += gridDim.x * 32) {
       __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
     }
   }
-  if (after_block) return;
+  if (!follows_norm(kind)) return;
   constexpr int kSums = kVariant == DecodeVariant::gemma ? 4 : 1;  // of a block
   const int count = args.hidden / kBlockRows * kSums;
   for (int n = 0; n < args.row_count; ++n) {

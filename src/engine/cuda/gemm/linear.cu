@@ -31,8 +31,9 @@ Launch launch_of(WeightFormat format) {
   throw Error("no GEMM for this format");
 }
 
-// Whether every block computes two smaller row tiles over all of K, which needs no partial sums and
-// loads the tokens once for both: where that gives no block more weights than stream-K.
+// Whether every thread block computes two smaller row tiles over all of K, which needs no partial
+// sums and loads the tokens once for both: where the two have no more weights than stream-K gives a
+// thread block.
 void choose_pairs(LinearArgs& args, WeightFormat format, int token_tiles, int tile_tokens,
                   int sms) {
   if (!args.stream_k || args.split_k || token_tiles > 1 || args.epilogue != Epilogue::gate ||

@@ -7,8 +7,8 @@
 //              of a tile adds the partial sums of the blocks after it, in their order
 //   split-K    every tile is cut into the same number of K ranges; its blocks exchange partial sums
 //              and the first four finish a quarter of the tokens each
-//   pairs      gate and up of chains with narrow weights, K not split: every block has two smaller
-//              tiles that share the tokens, where that is no more than an equal run
+//   pairs      gate and up of chains with narrow weights, K not split: every thread block has two
+//              smaller tiles that share the tokens (choose_pairs() in linear.cu)
 // No float atomics: repeated launches give the same bits.
 //
 // With weights in fp8, a chain may multiply activations in E4M3, at twice the rate and with half of

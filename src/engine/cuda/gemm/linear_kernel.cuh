@@ -1,7 +1,9 @@
-// The kernel of linear.cuh: y[rows x tokens] = W[rows x K] x[K x tokens], tiles of 128 x kTokens,
-// persistent, one block per SM.
+// The kernel of linear.cuh: y[rows x tokens] = W[rows x K] x[K x tokens], tiles of at most 128 rows
+// x kTokens, persistent, one block per SM.
 //
-//   warps 0-7    math: two warpgroups, 64 rows each, 16 per warp. Main loop and epilogue. Before
+//   warps 0-7    math: two warpgroups, 64 rows each, 16 per warp. Main loop and epilogue. Warps
+//   beyond
+//                the rows of a smaller tile multiply what the slot holds and store nothing. Before
 //                them, where a chain in E4M3 begins with activations in bf16, their quantization
 //   warp 8       one thread issues the weight loads (tensor copies)
 //   warp 9       one thread issues the token loads (bulk copies), and waits for the grid barrier
@@ -190,8 +192,8 @@ struct LinearMath {
     static_assert(Stage::kSteps % 2 == 0);  // each stage ends with `odd`
 #pragma unroll 1
     for (int k = 0; k < args.k_steps; k += Stage::kSteps) {
-      multiply_stage<StageTokens::kept>(even, odd, previous, first);
-      multiply_stage<StageTokens::again>(even, odd, previous, second);
+      multiply_stage<StageTokens::first_of_two>(even, odd, previous, first);
+      multiply_stage<StageTokens::second_of_two>(even, odd, previous, second);
     }
     ptx::wgmma_wait<0>();
     fence_operands(first);
@@ -215,14 +217,14 @@ struct LinearMath {
     for (float& each : d) asm volatile("" : "+f"(each)::"memory");
   }
 
-  // What a stage does with its tokens: waits for them and releases them afterwards, or keeps them
-  // for the next stage, of the other tile of a pair, or is that stage.
-  enum class StageTokens { used, kept, again };
+  // How often a stage of tokens is multiplied: once, or with a stage of weights of each tile of a
+  // pair. The first use waits for the tokens, and after the last one they are released.
+  enum class StageTokens { once, first_of_two, second_of_two };
 
-  template <StageTokens kUse = StageTokens::used>
+  template <StageTokens kUse = StageTokens::once>
   __device__ __forceinline__ void multiply_stage(Fragments& even, Fragments& odd, int& previous,
                                                  Sums& d) {
-    constexpr bool kFirstUse = kUse != StageTokens::again;
+    constexpr bool kFirstUse = kUse != StageTokens::second_of_two;
     ptx::mbarrier_wait(&shared.weights_full[weights.stage], weights.phase);
     const uint8_t* const stage = shared.weights[weights.stage];
     const uint64_t x = ptx::wgmma_descriptor(shared.tokens[tokens.stage], 128, 1024);
@@ -256,7 +258,7 @@ struct LinearMath {
         ptx::mbarrier_arrive(&shared.tokens_empty[previous]);
     }
     weights.advance(Stage::kWeightSlots);
-    if constexpr (kUse == StageTokens::kept) return;
+    if constexpr (kUse == StageTokens::first_of_two) return;
     previous = tokens.stage;
     tokens.advance(Stage::kTokenSlots);
   }

@@ -7,7 +7,7 @@
 //   | staging[8 warps][32 tokens][16 rows + 4]                             f32   |  epilogue
 //   | largest[8 warps][tokens]   factor[tokens]                                  |  E4M3 only
 //   +----------------------------------------------------------------------------+
-//   | weights[kWeightSlots]: [box][8 blocks of 16 rows][steps of the box]        |  packed tiles
+//   | weights[kWeightSlots]: [box][blocks of 16 rows][steps of the box]          |  packed tiles
 //   +----------------------------------------------------------------------------+
 //   | tokens[kTokenSlots]:   [step][tokens x 64 columns]           bf16 or E4M3  |  core matrices
 //   +----------------------------------------------------------------------------+
@@ -19,7 +19,7 @@
 namespace ridge::cuda {
 
 constexpr int kTileRows = 128;
-constexpr int kTileBlocks = kTileRows / kBlockRows;  // at most: one for each math warp
+constexpr int kTileBlocks = kTileRows / kBlockRows;  // the most: one for each math warp
 constexpr int kStepColumns = 64;                     // columns of K in a step
 constexpr int kMaxTileTokens = 256;
 constexpr int kSplitUnit = 4;  // steps; K is split at multiples of it

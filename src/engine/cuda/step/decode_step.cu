@@ -9,6 +9,7 @@ namespace {
 // Elements of an activation buffer. The columns of the last chunk beyond the matrix multiply zero
 // weights, but must be numbers.
 size_t activation_count(int columns) { return size_t(kMaxRows) * (columns + 64); }
+static_assert(input_columns(DecodeVariant::gemma, kMaxGemmaRows) <= kMaxRows);
 size_t mlp_count(const ModelShape& s) {
   return s.experts > 0 ? size_t(s.top_k) * choice_columns(s.expert_ffn) : activation_count(s.ffn);
 }
@@ -118,7 +119,7 @@ void DecodeStep::clear_activations(cudaStream_t stream) {
 
 void DecodeStep::prepare(cudaStream_t stream, StepInputs& inputs, const DecodeRow* rows, int count,
                          int steps) {
-  const int most = decode_kernel_tokens(w_.shape, {args_.kernels, sms_});
+  const int most = decode_kernel_tokens(w_.shape, args_.kernels);
   if (count < 1 || count > most) {
     throw Error("{} tokens in a step of the decode kernel, which takes 1 to {}", count, most);
   }

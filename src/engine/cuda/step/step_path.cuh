@@ -25,12 +25,6 @@ enum class StepPath : uint8_t {
   per_operator,   // a kernel per operator
 };
 
-// What runs a step: the kernels, on how many SMs.
-struct StepDevice {
-  KernelSet kernels;
-  int sms;
-};
-
 inline DecodeVariant decode_variant(const ModelShape& s) {
   const bool gemma = s.post_norms || s.head_dim == 256 || s.ropes.size() > 1;
   return s.experts > 0 ? DecodeVariant::experts
@@ -39,10 +33,10 @@ inline DecodeVariant decode_variant(const ModelShape& s) {
 }
 
 // The most tokens of a step that the decode kernel takes. 0: it has no code for the model's shape.
-// Experts: of one token, where every layer has them. Gemma, on Hopper: of 4, with 8 the path per
-// operator is faster. A card whose shared memory is too small for the model takes fewer
-// (decode_rows).
-inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
+// Experts: of one token, where every layer has them. Gemma, on Hopper: of 4, whose two columns each
+// fill the MMA's eight, or as many whose inputs fit in shared memory; with 8 the path per operator
+// is faster. A card whose shared memory is too small for the model takes fewer (decode_rows).
+inline int decode_kernel_tokens(const ModelShape& s, KernelSet kernels) {
   if (s.needs_operators()) return 0;
   const bool all_sparse = std::count(s.moe.begin(), s.moe.end(), true) == s.layers;
   if (s.experts > 0 &&
@@ -53,11 +47,16 @@ inline int decode_kernel_tokens(const ModelShape& s, const StepDevice& device) {
   const bool gemma = decode_variant(s) == DecodeVariant::gemma;
   const bool heads = s.head_dim == 128 || s.head_dim == (gemma ? 256 : 64);
   const bool covered =
-      (!gemma || device.kernels == KernelSet::hopper) && !s.is_part() && heads &&
+      (!gemma || kernels == KernelSet::hopper) && !s.is_part() && heads &&
       s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 8 && s.hidden % 64 == 0 &&
-      (s.experts > 0 || s.ffn % 16 == 0) && s.layers <= kMaxLayers && (gemma || !s.post_norms) &&
-      s.ropes.size() <= (gemma ? kMaxRopes : 1) && !s.sinks && !s.out_bias && !s.expert_bias;
-  return !covered ? 0 : s.experts > 0 ? 1 : gemma ? kMaxGemmaRows : kMaxRows;
+      (s.experts > 0 || (s.ffn % 16 == 0 && s.ffn <= kMaxColumns)) && s.layers <= kMaxLayers &&
+      (gemma || !s.post_norms) && s.ropes.size() <= (gemma ? kMaxRopes : 1) && !s.sinks &&
+      !s.out_bias && !s.expert_bias;
+  if (!covered) return 0;
+  if (!gemma) return s.experts > 0 ? 1 : kMaxRows;
+  int rows = kMaxGemmaRows;
+  while (rows > 0 && input_columns(DecodeVariant::gemma, rows) * s.hidden > kMaxColumns) rows /= 2;
+  return rows;
 }
 
 // The path of a step without the decode kernel. Experts need the tokens sorted between GEMMs, and a
@@ -70,12 +69,11 @@ inline StepPath forward_path(const ModelShape& s, KernelSet kernels, int tokens)
                                                         : StepPath::per_operator;
 }
 
-inline StepPath step_path(const ModelShape& s, const StepDevice& device, WeightFormat format,
-                          int tokens) {
-  if (has_variant(decode_variant(s), format) && tokens <= decode_kernel_tokens(s, device)) {
+inline StepPath step_path(const ModelShape& s, KernelSet kernels, WeightFormat format, int tokens) {
+  if (has_variant(decode_variant(s), format) && tokens <= decode_kernel_tokens(s, kernels)) {
     return StepPath::decode_kernel;
   }
-  return forward_path(s, device.kernels, tokens);
+  return forward_path(s, kernels, tokens);
 }
 
 // Whether a step's dense GEMMs multiply in fp8: E4M3 weights by activations quantized to E4M3, at
