@@ -263,6 +263,6 @@ const Experiment kSpeculationExperiment{
     run_speculation,
     speculation_on_cuda,
     6,
-    {60e6, 70e6, 2e9, 20e9}};
+    {75e6, 85e6, 2e9, 20e9}};
 
 }  // namespace ridge

@@ -24,6 +24,9 @@ enum class InputKind : uint8_t {
   int8,  // block formats: blocks of 32 with a scale and the sum of the integers
 };
 
+// Bytes of 16 rows in the layout that this CPU's kernels read. 0: they read the rows in place.
+int64_t packed_group_bytes(Storage storage, int64_t columns);
+
 class PackedMatrix {
  public:
   PackedMatrix() = default;

@@ -40,14 +40,19 @@ std::shared_ptr<std::byte> allocate(int64_t bytes) {
 
 }  // namespace
 
+int64_t packed_group_bytes(Storage storage, int64_t columns) {
+  const Layout layout = layout_of(storage);
+  if (layout != Layout::plain) return group_bytes(layout, columns);
+  const MatmulKernel& kernel = matmul_kernels().of(storage);
+  return kernel.pack ? kernel.packed_bytes(columns) : 0;
+}
+
 PackedMatrix::PackedMatrix(const Matrix& matrix, ThreadTeam& team, bool invariant)
     : rows_(matrix.rows), columns_(matrix.columns), invariant_(invariant), view_(matrix) {
-  const Layout layout = layout_of(matrix.storage);
-  const MatmulKernel& kernel = matmul_kernels().of(matrix.storage);
-  const bool plain = layout == Layout::plain;
-  if (rows_ == 0 || (plain && kernel.pack == nullptr)) return;
-  const auto pack = plain ? kernel.pack : pack_group;
-  group_bytes_ = plain ? kernel.packed_bytes(columns_) : group_bytes(layout, columns_);
+  group_bytes_ = packed_group_bytes(matrix.storage, columns_);
+  if (rows_ == 0 || group_bytes_ == 0) return;
+  const bool plain = layout_of(matrix.storage) == Layout::plain;
+  const auto pack = plain ? matmul_kernels().of(matrix.storage).pack : pack_group;
   const int64_t groups = group_count(rows_);
   std::shared_ptr<std::byte> packed = allocate(groups * group_bytes_);
   // Each thread packs the part that it reads in decode, so that it touches those pages first.

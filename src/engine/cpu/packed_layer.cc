@@ -52,7 +52,8 @@ void cut_into_heads(const Matrix& kv_b, const Architecture& shape, bool invarian
     values.rows = latent.value;
     to.absorb.emplace_back(keys[size_t(h)], team, invariant);
     to.expand.emplace_back(values, team, invariant);
-    to.repacked_bytes += keys[size_t(h)].bytes() + to.expand.back().repacked_bytes();
+    to.repacked_bytes += keys[size_t(h)].bytes() + to.absorb.back().repacked_bytes() +
+                         to.expand.back().repacked_bytes();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "engine/cpu/matmul.h"
 #include "engine/cpu/pack.h"
 #include "engine/weights/load_parts.h"
 #include "engine/weights/load_tensors.h"
@@ -298,10 +299,9 @@ Weights cut_weights(const Weights& whole, const RankGrid& grid, int rank,
 double cpu_copied_bytes(const Weights& whole, const RankGrid& grid) {
   double bytes = 0;
   const auto add = [&](const Matrix& matrix, double copies = 1) {
-    const cpu::Layout layout = cpu::layout_of(matrix.storage);
-    if (!matrix || layout == cpu::Layout::plain) return;
+    if (!matrix) return;
     bytes += copies * double(cpu::group_count(matrix.rows)) *
-             double(cpu::group_bytes(layout, matrix.columns));
+             double(cpu::packed_group_bytes(matrix.storage, matrix.columns));
   };
   const auto add_columns = [&](const Matrix& matrix) {
     add(matrix);
@@ -310,13 +310,16 @@ double cpu_copied_bytes(const Weights& whole, const RankGrid& grid) {
     if (copied) bytes += matrix.bytes();
   };
   // Latent attention (cpu/packed_layer.h): the keys' rows of every head are transposed, those of
-  // block formats in bf16; the values' rows are repacked.
+  // block formats in bf16, and repacked where this CPU repacks that; the values' rows are repacked.
   const auto add_heads = [&](const Matrix& kv_b) {
     const Architecture& a = whole.architecture;
     const bool blocks = storage_info(kv_b.storage).block > 1;
-    bytes += double(a.heads) * double(a.latent.nope) *
-             double(storage_bytes(blocks ? Storage::bf16 : kv_b.storage, kv_b.columns));
-    Matrix values = kv_b;
+    Matrix keys = kv_b, values = kv_b;
+    keys.storage = blocks ? Storage::bf16 : kv_b.storage;
+    keys.rows = kv_b.columns, keys.columns = a.latent.nope;
+    bytes +=
+        double(a.heads) * double(a.latent.nope) * double(storage_bytes(keys.storage, kv_b.columns));
+    add(keys, a.heads);
     values.rows = a.latent.value;
     add(values, a.heads);
   };
