@@ -146,6 +146,6 @@ const Experiment kBatchingExperiment{
     run_batching,
     run_batching,
     12,
-    {60e6, 160e6, 2e9, 30e9}};
+    {60e6, 185e6, 2e9, 30e9}};
 
 }  // namespace ridge

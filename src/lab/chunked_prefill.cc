@@ -88,6 +88,6 @@ const Experiment kChunkedPrefillExperiment{
     run_chunked_prefill,
     run_chunked_prefill,
     6,
-    {60e6, 120e6, 2e9, 20e9}};
+    {60e6, 155e6, 2e9, 20e9}};
 
 }  // namespace ridge

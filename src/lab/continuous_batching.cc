@@ -110,6 +110,6 @@ const Experiment kContinuousBatchingExperiment{
     run_continuous_batching,
     run_continuous_batching,
     6,
-    {60e6, 110e6, 2e9, 20e9}};
+    {60e6, 145e6, 2e9, 20e9}};
 
 }  // namespace ridge

@@ -62,6 +62,6 @@ const Experiment kPrefillDecodeExperiment{
     run_prefill_decode,
     run_prefill_decode,
     5,
-    {60e6, 120e6, 2e9, 20e9}};
+    {60e6, 155e6, 2e9, 20e9}};
 
 }  // namespace ridge

@@ -70,6 +70,6 @@ const Experiment kPrefixReuseExperiment{
     run_prefix_reuse,
     run_prefix_reuse,
     6,
-    {60e6, 130e6, 2e9, 20e9}};
+    {60e6, 160e6, 2e9, 20e9}};
 
 }  // namespace ridge
