@@ -110,7 +110,8 @@ TEST(GpuLabCommand, RunsAllOfThemQuickly) {
   ASSERT_FALSE(report.is_discarded()) << out;
   EXPECT_EQ(report["experiments"].size(), experiments().size());
   for (const nlohmann::json& e : report["experiments"]) {
-    EXPECT_NE(e["verdict"], "refuted") << e["name"] << ": " << e["sentence"];
+    // The history of datasheets does refute its claim, on any device.
+    EXPECT_TRUE(e["verdict"] != "refuted" || e["name"] == "history") << e["name"] << e["sentence"];
     EXPECT_EQ(e["series"].empty(), !e["cuda"].get<bool>()) << e["name"] << e["sentence"];
   }
 }
