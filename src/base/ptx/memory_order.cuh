@@ -21,8 +21,7 @@ __device__ inline unsigned long long ld_relaxed(const unsigned long long* from) 
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
   return value;
 }
-// 1, 2, 4 or 8 adjacent floats, each read as a whole.
-__device__ inline void ld_relaxed(const float* from, float (&to)[1]) { to[0] = ld_relaxed(from); }
+// 2 or 4 adjacent floats, each read as a whole.
 __device__ inline void ld_relaxed(const float* from, float (&to)[2]) {
   asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
                : "=f"(to[0]), "=f"(to[1])
@@ -34,12 +33,6 @@ __device__ inline void ld_relaxed(const float* from, float (&to)[4]) {
                : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
                : "l"(from)
                : "memory");
-}
-__device__ inline void ld_relaxed(const float* from, float (&to)[8]) {
-  float low[4], high[4];
-  ld_relaxed(from, low);
-  ld_relaxed(from + 4, high);
-  for (int i = 0; i < 4; ++i) to[i] = low[i], to[i + 4] = high[i];
 }
 __device__ inline void st_relaxed(unsigned* to, unsigned value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");

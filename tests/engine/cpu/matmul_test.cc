@@ -441,6 +441,7 @@ TEST_P(Matmul, RoundsAndNormsOnTheWay) {
       }
       for (int t = 0; t < tokens; ++t) {
         for (int64_t r = 0; r < rows; ++r) {
+          // The two neighbours of a bf16 result are at most 2^-8 of it apart.
           const double bound =
               std::ldexp(1.0, -8) * magnitude(second.view, r, &inner[size_t(t * middle)]);
           ASSERT_NEAR(got.get(t, r), want.get(t, r), bound) << storage_info(storage).name;
