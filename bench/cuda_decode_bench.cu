@@ -103,6 +103,37 @@ void check_dequantization(const char* format_name) {
   expect(worst <= limit, "dequantize_chunk: worst relative error", worst, limit);
 }
 
+// Numbers that were MXFP4 before keep their values, whatever the scales of their groups were.
+void check_released_mxfp4() {
+  constexpr int kRows = 32, kColumns = 256, kChunks = kColumns / 64;
+  constexpr float kLevels[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  std::vector<float> wanted;
+  std::vector<uint16_t> bits;
+  for (int i = 0; i < kRows * kColumns; ++i) {
+    // Groups of 32 with scales from 2^-126 to 2^1; some have small numbers alone.
+    const int group = i / 32, scale = group % 128 - 126, levels = 1 + group % 8;
+    const float size = std::ldexp(kLevels[i * 7 % levels], scale);
+    wanted.push_back(i % 3 == 1 ? -size : size);
+    uint32_t word;
+    std::memcpy(&word, &wanted.back(), 4);
+    bits.push_back(uint16_t(word >> 16));
+  }
+  DeviceBuffer<uint16_t> source(bits.size());
+  source.copy_from(bits.data(), bits.size());
+  DeviceBuffer<uint8_t> packed(size_t(kRows) * kChunks * 544 / kBlockRows);
+  DeviceBuffer<float> found(wanted.size());
+  pack(nullptr, WeightFormat::mxfp4, source.data(), nullptr, kRows, kColumns, packed.data(),
+       nullptr, kChunks);
+  const dim3 grid(kChunks, kRows / kBlockRows);
+  dequantize_kernel<WeightFormat::mxfp4>
+      <<<grid, 32>>>(packed.data(), nullptr, kChunks, found.data());
+  check(cudaDeviceSynchronize(), "dequantizing");
+  int changed = 0;
+  const std::vector<float> values = found.host();
+  for (size_t i = 0; i < wanted.size(); ++i) changed += values[i] != wanted[i];
+  expect(changed == 0, "MXFP4 as released: numbers changed", changed, 0);
+}
+
 // Weights of the MLP's norm over 20 powers of two, some far larger, on a residual 1000 times as
 // large. Activations leave the range of f16, and small ones would vanish if a row shared one scale.
 void add_outliers(DeviceModel& model, const ModelShape& shape) {
@@ -428,8 +459,11 @@ int run(int count, char** words) {
     check_dequantization<WeightFormat::int8>("int8");
     check_dequantization<WeightFormat::int4>("int4");
     check_dequantization<WeightFormat::nf4>("nf4");
+    check_dequantization<WeightFormat::mxfp4>("mxfp4");
+    check_released_mxfp4();
     const std::string only = count > 3 ? words[3] : "", only_kv = count > 4 ? words[4] : "";
     for (const auto& [format, format_name] : kFormats) {
+      if (!has_variant(DecodeVariant::dense, format)) continue;
       if (!only.empty() && only != format_name) continue;
       for (const auto& [kv, kv_name] : kKvFormats) {
         if (!only_kv.empty() && only_kv != kv_name) continue;

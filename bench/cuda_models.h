@@ -35,6 +35,13 @@ inline ModelShape shape_of(const std::string& name) {
     s.layers = 32, s.hidden = 4096, s.heads = 32, s.kv_heads = 8, s.head_dim = 128;
     s.ffn = 14336, s.vocab = 32000, s.moe.assign(32, true);
     s.experts = 8, s.top_k = 2, s.expert_ffn = 14336, s.normalize_top_k = true, theta = 1000000;
+  } else if (name == "gpt-oss-20b" || name == "gpt-oss-120b") {
+    const bool large = name == "gpt-oss-120b";
+    s.layers = large ? 36 : 24, s.hidden = 2880, s.heads = 64, s.kv_heads = 8, s.head_dim = 64;
+    s.vocab = 201088, s.experts = large ? 128 : 32, s.top_k = 4, s.expert_ffn = 2880;
+    s.moe.assign(s.layers, true), s.normalize_top_k = true, s.clamped_swiglu = true;
+    s.qkv_bias = s.out_bias = s.expert_bias = s.sinks = true, theta = 150000;
+    for (int l = 0; l < s.layers; ++l) s.window.push_back(l % 2 ? 0 : 128);
   } else if (name == "gemma-3-12b") {
     s.layers = 48, s.hidden = 3840, s.heads = 16, s.kv_heads = 8, s.head_dim = 256;
     s.ffn = 15360, s.vocab = 262208, s.qk_norm = true, s.gelu = true, s.post_norms = true;
@@ -100,6 +107,11 @@ inline double seen_keys(const ModelShape& s, int context) {
   return keys / double(s.window.size());
 }
 
+// Whether dequantizing rounds: the group scales of MXFP4 are powers of two.
+constexpr bool rounds_weights(WeightFormat format) {
+  return has_group_scale(format) && format != WeightFormat::mxfp4;
+}
+
 // Weights of the experts that no token of the batch is expected to choose.
 inline double unread_bytes(const ModelShape& s, WeightFormat format, int batch) {
   if (s.experts == 0) return 0;
@@ -110,11 +122,9 @@ inline double unread_bytes(const ModelShape& s, WeightFormat format, int batch) 
          (kBlockRows * info.columns);
 }
 
-inline constexpr std::pair<WeightFormat, const char*> kFormats[] = {{WeightFormat::bf16, "bf16"},
-                                                                    {WeightFormat::fp8, "fp8"},
-                                                                    {WeightFormat::int8, "int8"},
-                                                                    {WeightFormat::int4, "int4"},
-                                                                    {WeightFormat::nf4, "nf4"}};
+inline constexpr std::pair<WeightFormat, const char*> kFormats[] = {
+    {WeightFormat::bf16, "bf16"}, {WeightFormat::fp8, "fp8"}, {WeightFormat::int8, "int8"},
+    {WeightFormat::int4, "int4"}, {WeightFormat::nf4, "nf4"}, {WeightFormat::mxfp4, "mxfp4"}};
 
 inline WeightFormat format_of(const std::string& name) {
   for (const auto& [format, candidate] : kFormats) {

@@ -92,8 +92,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command
       .add_option(
           "--format", options.format,
-          "Random weights: bf16 (default), q8_0, q4_0 ...; any weights on cuda: bf16, fp8, int8, "
-          "int4, nf4")
+          "Random weights: bf16 (default), q8_0, q4_0 ...; any weights on cuda: bf16 (default), "
+          "fp8, int8, int4, nf4; mxfp4 (default of gpt-oss) keeps its experts as released")
       ->group(kGroup);
   command
       .add_option("--kv", options.kv,
@@ -197,7 +197,7 @@ RunnerOptions runner_options(const EngineOptions& options, RunnerOptions bounds)
   bounds.page_tokens = options.page_tokens;
   bounds.max_tokens = chunk_of(options);
   // On a device the format is packed while loading, from bf16 where the weights are random.
-  if (cuda) bounds.device_format = device_format(format_of(options));
+  if (cuda && !options.format.empty()) bounds.device_format = device_format(options.format);
   return bounds;
 }
 

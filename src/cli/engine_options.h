@@ -18,7 +18,7 @@ struct EngineOptions {
   std::string model;  // empty: the one inside the program
   std::string device = "cpu";
   std::string weights;  // "random:SEED"; empty: the model's own
-  std::string format;   // of random weights and on CUDA; empty: bf16
+  std::string format;   // of random weights and on CUDA; empty: bf16, on CUDA as released
   std::string kv;       // empty: f16, on CUDA bf16
   int threads = 0, page_tokens = 16;
   int chunk = 0;  // 0: by the device, see chunk_of

@@ -29,8 +29,9 @@ enum class KvStorage : uint8_t { f32, f16, bf16, int8, fp8 };
 // Everything a run may need is allocated at construction from these bounds; a step that exceeds one
 // throws Error and changes nothing.
 struct RunnerOptions {
-  int threads = 0;                                              // CPU; 0: one per core
-  cuda::WeightFormat device_format = cuda::WeightFormat::bf16;  // CUDA; the CPU keeps the file's
+  int threads = 0;  // CPU; 0: one per core
+  // CUDA; the CPU keeps the file's. None: released_device_format().
+  std::optional<cuda::WeightFormat> device_format = {};
   KvStorage kv = KvStorage::f16;
   int page_tokens = 16;
   int cache_tokens = 4096;  // capacity of the KV cache, all sequences together

@@ -16,12 +16,11 @@ namespace ridge {
 
 DeviceNeed device_need(const Model& model, const Plan& plan, cuda::WeightFormat format,
                        int cache_tokens, double step_bytes) {
-  Model kept = model;
-  kept.head.format = stored_format(format);
+  Model kept = model_on_device(model, format);
   kept.embed_format = stored_format(cuda::WeightFormat::bf16);
   kept.tied_embeddings = false;
   Plan on = plan;
-  on.weights = stored_format(format);
+  on.weights = planned_weights(format);
   const Rank rank = make_rank(kept, on);
   DeviceNeed need;
   need.weights = rank.weight_bytes;
@@ -53,7 +52,10 @@ void check_device_memory(const Model& model, const Plan& plan, cuda::WeightForma
   const double pages = std::floor((available - wanted.weights - wanted.working) / page);
   if (pages >= 1)
     fitting.push_back(fmt::format("a cache of {:.0f} tokens", pages * plan.page_tokens));
-  for (const cuda::WeightFormat other : device_formats()) {
+  std::vector<cuda::WeightFormat> formats = device_formats();
+  const cuda::WeightFormat released = released_device_format(model);
+  if (released == cuda::WeightFormat::mxfp4) formats.insert(formats.begin(), released);
+  for (const cuda::WeightFormat other : formats) {
     const DeviceNeed narrow = need(other, cache_tokens);
     if (narrow.weights < wanted.weights && narrow.all() <= available) {
       fitting.push_back("--format " + stored_format(other).name);

@@ -54,9 +54,11 @@ class CudaRunner final : public Runner {
   CudaRunner(Weights weights, const RunnerOptions& options)
       : weights_(std::move(weights)),
         options_(options),
+        format_(options.device_format.value_or(released_device_format(weights_.model))),
         kv_(kv_format_of(options.kv)),
         heads_(wide_heads(weights_.architecture)) {
     check_cuda_model(weights_.architecture, options.kv, options.ranks != nullptr);
+    check_device_format(weights_.model, format_);
     if (options.page_tokens % kPageTokens != 0) {
       throw Error("pages of {} tokens: on CUDA a multiple of {}", options.page_tokens, kPageTokens);
     }
@@ -66,7 +68,7 @@ class CudaRunner final : public Runner {
     const StepBounds bounds = {options.max_tokens, options.max_sequences, options.logit_rows(), 1};
     const int cache_pages = page_count() * kernel_pages_per_page();
     const cuda::DeviceFound device = cuda::find_device();
-    check_device_memory(weights_.model, plan_of_part(), options.device_format, options.cache_tokens,
+    check_device_memory(weights_.model, plan_of_part(), format_, options.cache_tokens,
                         cuda::step_bytes(shape, bounds, cache_pages), device.free_bytes,
                         device.name);
     std::unique_ptr<cuda::RankExchange> exchange;
@@ -75,15 +77,14 @@ class CudaRunner final : public Runner {
           cuda::make_exchange(options.ranks, size_t(options.max_tokens) * size_t(shape.hidden));
       sums_ = exchange->how();
     }
-    model_ = DeviceModel::make(shape, options.device_format, kv_, cache_pages, bounds,
-                               std::move(exchange));
+    model_ = DeviceModel::make(shape, format_, kv_, cache_pages, bounds, std::move(exchange));
     if (weights_.embed || options.ranks) {  // the later stages of a pipeline have no embedding
       load_model(weights_, heads_, options.ranks.get(), *model_);
     } else {  // undrawn_weights_of()
       constexpr uint64_t kSeed = 1;
       model_->randomize(kSeed, 0);
     }
-    weights_.model.head.format = stored_format(options.device_format);  // quantized like the rest
+    weights_.model = model_on_device(std::move(weights_.model), format_);
     slices_.reserve(size_t(options.max_sequences));
     pages_.reserve(max_context_pages());
   }
@@ -98,12 +99,12 @@ class CudaRunner final : public Runner {
   void fill_cache(uint64_t seed) override { model_->randomize_cache(seed); }
   std::string device() const override {
     const std::string sums = sums_.empty() ? "" : ", " + sums_;
-    return model_->device() + ", " + stored_format(options_.device_format).name + " weights" + sums;
+    return model_->device() + ", " + weights_text() + sums;
   }
   double repacked_bytes() const override { return model_->weight_bytes(); }
   Plan plan() const override {
     Plan plan;
-    plan.weights = stored_format(options_.device_format);
+    plan.weights = planned_weights(format_);
     // Long prompts and large batches decide: steps of at most 8 tokens take the same time with
     // either type.
     const bool fp8 = model_ && model_->has_fp8_products(options_.max_tokens);
@@ -159,6 +160,11 @@ class CudaRunner final : public Runner {
     return part;
   }
 
+  std::string weights_text() const {
+    const std::string name = stored_format(format_).name;
+    return name + (format_ == cuda::WeightFormat::mxfp4 ? " experts" : " weights");
+  }
+
   int kernel_pages_per_page() const { return options_.page_tokens / kPageTokens; }
 
   size_t max_context_pages() const {
@@ -202,6 +208,7 @@ class CudaRunner final : public Runner {
 
   Weights weights_;
   RunnerOptions options_;
+  cuda::WeightFormat format_;
   cuda::KvFormat kv_;
   WideHeads heads_;
   std::string sums_;  // how they are made among ranks; empty: there are none

@@ -102,5 +102,23 @@ TEST(DeviceMemory, SaysWhatWouldFit) {
   EXPECT_EQ(wide.find('\n'), std::string::npos);
 }
 
+TEST(DeviceMemory, KeepsReleasedMxfp4) {
+  const Model model = find_model("gpt-oss-20b"), llama = find_model("llama-3-8b");
+  EXPECT_EQ(released_device_format(model), cuda::WeightFormat::mxfp4);
+  EXPECT_EQ(released_device_format(llama), cuda::WeightFormat::bf16);
+  EXPECT_NO_THROW(check_device_format(model, cuda::WeightFormat::mxfp4));
+  EXPECT_NO_THROW(check_device_format(llama, cuda::WeightFormat::int4));
+  EXPECT_THROW(check_device_format(llama, cuda::WeightFormat::mxfp4), Error);
+  // 24 layers of 32 experts in 4.25 bits; attention, embedding and head in bf16.
+  const double experts = 24 * 32 * 3 * 2880.0 * 2880, attention = 24 * 2880.0 * (4096 * 2 + 1024);
+  const double ends = 2 * 201088.0 * 2880;
+  const DeviceNeed need = device_need(model, plan_of(), cuda::WeightFormat::mxfp4, 1000, kStep);
+  EXPECT_NEAR(need.weights, 4.25 / 8 * experts + 2 * (attention + ends), 3e-3 * need.weights);
+  // What a card of 24 GB is told.
+  EXPECT_EQ(refusal(model, "mxfp4", 4096, 24e9), "");
+  const std::string wide = refusal(model, "bf16", 4096, 24e9);
+  EXPECT_TRUE(has(wide, "what fits: --format mxfp4")) << wide;
+}
+
 }  // namespace
 }  // namespace ridge

@@ -13,8 +13,7 @@ namespace ridge {
 
 // Whether an error says that nothing could run: a build without CUDA, no device, one before Ampere.
 inline bool says_no_device(const std::string& error) {
-  for (const char* absence : {"no CUDA device", "without the CUDA toolkit", "needs 8.0 (Ampere)",
-                              "in the portable kernels"}) {
+  for (const char* absence : {"no CUDA device", "without the CUDA toolkit", "needs 8.0 (Ampere)"}) {
     if (error.find(absence) != std::string::npos) return true;
   }
   return false;

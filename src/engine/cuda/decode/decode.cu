@@ -92,6 +92,8 @@ void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs
       return launch_decode_int4(stream, sms, args);
     case WeightFormat::nf4:
       return launch_decode_nf4(stream, sms, args);
+    case WeightFormat::mxfp4:
+      break;  // has_variant()
   }
 }
 

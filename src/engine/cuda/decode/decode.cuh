@@ -143,8 +143,9 @@ constexpr int padded_rows(int rows, KernelSet kernels) {
   return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
 }
 
-// Whether the variant is compiled for the format.
+// Whether the variant is compiled for the format. All matrices of a launch have one format.
 constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
+  if (format == WeightFormat::mxfp4) return false;
   return variant != DecodeVariant::gemma || format == WeightFormat::bf16 ||
          format == WeightFormat::fp8;
 }

@@ -43,11 +43,11 @@ __device__ inline float activate(Activation activation, float value) {
                    (1 + tanhf(0.7978845608f * (value + 0.044715f * value * value * value)));
 }
 
+constexpr float kSwigluSlope = 1.702f, kSwigluLimit = 7;  // gpt-oss
 __device__ inline float gate_times_up(Activation activation, float gate, float up) {
   if (activation != Activation::clamped_swiglu) return activate(activation, gate) * up;
-  constexpr float kSlope = 1.702f, kLimit = 7;
-  const float g = fminf(gate, kLimit), u = fminf(fmaxf(up, -kLimit), kLimit);
-  return g / (1 + __expf(-kSlope * g)) * (u + 1);
+  const float g = fminf(gate, kSwigluLimit), u = fminf(fmaxf(up, -kSwigluLimit), kSwigluLimit);
+  return g / (1 + __expf(-kSwigluSlope * g)) * (u + 1);
 }
 
 // Keys order logits by value, then by the lower token id: the largest key is the argmax.

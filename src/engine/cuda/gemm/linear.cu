@@ -27,6 +27,8 @@ Launch launch_of(WeightFormat format) {
       return launch_linear_format<WeightFormat::int4>;
     case WeightFormat::nf4:
       return launch_linear_format<WeightFormat::nf4>;
+    case WeightFormat::mxfp4:
+      return launch_linear_format<WeightFormat::mxfp4>;
   }
   throw Error("no GEMM for this format");
 }

@@ -46,6 +46,8 @@ void prefill_gemm(cudaStream_t stream, WeightFormat format, int sms, const Linea
       return prefill::launch<WeightFormat::int4, false>(stream, sms, args);
     case WeightFormat::nf4:
       return prefill::launch<WeightFormat::nf4, false>(stream, sms, args);
+    case WeightFormat::mxfp4:
+      return prefill::launch<WeightFormat::mxfp4, false>(stream, sms, args);
   }
 }
 

@@ -56,6 +56,8 @@ void skinny_gemm(cudaStream_t stream, WeightFormat format, int sms, SkinnyGemmAr
       return launch_format<WeightFormat::int4>(stream, sms, args);
     case WeightFormat::nf4:
       return launch_format<WeightFormat::nf4>(stream, sms, args);
+    case WeightFormat::mxfp4:
+      return launch_format<WeightFormat::mxfp4>(stream, sms, args);
   }
 }
 

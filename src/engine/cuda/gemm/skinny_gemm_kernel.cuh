@@ -211,12 +211,20 @@ struct SkinnyMath {
                                            const float (&scale)[2]) const {
     const SkinnyGemmArgs& a = work.a;
     const int lane = work.lane, first_row = block * kBlockRows + lane / 4;
+    float bias[2] = {0, 0};  // of the lane's two rows
+    if (a.bias) {
+      const float* from = a.bias + (work.grouped ? work.shared.expert_of[tile] * a.bias_stride : 0);
+      if (first_row < a.row_count) bias[0] = from[first_row];
+      if (first_row + 8 < a.row_count) bias[1] = from[first_row + 8];
+    }
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int first_slot = work.grouped ? tile * kSkinnyTile : g * 8;
       if (a.epilogue == Epilogue::gate) {
-        uint32_t pair = pack_bf16(activate(a.activation, d[g][0] * scale[0]) * d[g][2] * scale[1],
-                                  activate(a.activation, d[g][1] * scale[0]) * d[g][3] * scale[1]);
+        uint32_t pair = pack_bf16(
+            gate_times_up(a.activation, d[g][0] * scale[0] + bias[0], d[g][2] * scale[1] + bias[1]),
+            gate_times_up(a.activation, d[g][1] * scale[0] + bias[0],
+                          d[g][3] * scale[1] + bias[1]));
         // Transposes rows x tokens: a lane then has two adjacent rows of one token.
         ptx::movmatrix_trans(pair);
         uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, first_slot + lane / 4, a.padded);
@@ -228,8 +236,7 @@ struct SkinnyMath {
         const int slot = first_slot + lane % 4 * 2 + v % 2, row = first_row + v / 2 * 8;
         if (!work.used(slot) || row >= a.row_count) continue;
         float* to = a.rows + size_t(slot) * a.stride + row;
-        float y = d[g][v] * scale[v / 2];
-        if (a.bias) y += a.bias[row];
+        float y = d[g][v] * scale[v / 2] + bias[v / 2];
         if (a.epilogue == Epilogue::add) y += *to;
         if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
         *to = y;

@@ -92,10 +92,42 @@ __device__ inline void int4_levels(uint32_t w, uint32_t (&a)[4]) {
   }
 }
 
-// A chunk as bf16 A operands, one per 16 columns, from this lane's 16 bytes and, for int4 and nf4,
-// the group scales of its two rows. fp8 and int8 are exact; the caller applies their row scales.
-// int4 and nf4 are scaled here, since the sums of wgmma run over many groups: the scale, the
-// product and the level of nf4 are rounded to bf16, each with a relative error of up to 2^-8.
+// MXFP4. An E2M1 number has a sign, two bits of exponent and one of mantissa. As bits 15 and 8 to 6
+// of a bf16 they are the number times 2^-126, the subnormal 0.5 included. In a word, registers 0, 1
+// and 2 have their four bits where a shift by 0, 3 and 6 puts them there; register 3 has the rest.
+// Bit `i` (0: mantissa, 3: sign) of element e of register r in its word:
+__host__ __device__ constexpr int mxfp4_bit(int r, int e, int i) {
+  return 16 * e + (r == 3 ? (i == 0   ? 10
+                             : i == 1 ? 11
+                             : i == 2 ? 13
+                                      : 14)
+                          : (i == 3 ? 15 : 6 + i) - 3 * r);
+}
+__device__ inline void mxfp4_levels(uint32_t w, uint32_t (&a)[4]) {
+  constexpr uint32_t kBits = 0x81c081c0u;
+  a[0] = w & kBits, a[1] = w << 3 & kBits, a[2] = w << 6 & kBits;
+  a[3] = and_or(w >> 4, 0x00c000c0u, and_or(w >> 5, 0x01000100u, w << 1 & 0x80008000u));
+}
+// A scale is stored as the exponent field of the bf16 2^(scale + 126), which makes up for the
+// 2^-126 of the levels. So scales end at 2, and weights at 12; the weights of published models are
+// smaller.
+constexpr int kLeastMxfp4Scale = -127, kMostMxfp4Scale = 1;
+__host__ __device__ constexpr uint8_t mxfp4_scale_byte(int exponent) {
+  return static_cast<uint8_t>(exponent + 126 + 127);
+}
+// Byte i of a lane's scales as a pair of equal bf16 (tiles.cuh).
+template <int i>
+__device__ inline __nv_bfloat162 mxfp4_scale(uint32_t scales) {
+  uint32_t pair;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(pair) : "r"(scales), "n"(0x4040 | i << 8 | i));
+  return pair_of(pair << 7);
+}
+
+// A chunk as bf16 A operands, one per 16 columns, from this lane's 16 bytes and, for int4, nf4 and
+// mxfp4, the group scales of its two rows. fp8 and int8 are exact; the caller applies their row
+// scales. mxfp4 is exact. int4 and nf4 are scaled here, since the sums of wgmma run over many
+// groups: the scale, the product and the level of nf4 are rounded to bf16, each with a relative
+// error of up to 2^-8.
 template <WeightFormat kFormat>
 __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
                                         uint32_t (&a)[format_info(kFormat).columns / 16][4]) {
@@ -120,6 +152,19 @@ __device__ inline void dequantize_chunk(const uint4& words, __half2 scale,
         const uint32_t w = word[k * 2 + r % 2] >> r / 2 * 8;
         a[k][r] = bits_of(__hsub2(pair_of(and_or(w, 0x007f007fu, 0x43004300u)),
                                   pair_of(and_or(w, 0x00800080u, 0x43004300u))));
+      }
+    }
+  } else if constexpr (kFormat == WeightFormat::mxfp4) {
+    const uint32_t scales = *reinterpret_cast<const uint32_t*>(&scale);
+    const __nv_bfloat162 of_row[2][2] = {{mxfp4_scale<0>(scales), mxfp4_scale<1>(scales)},
+                                         {mxfp4_scale<2>(scales), mxfp4_scale<3>(scales)}};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t level[4];
+      mxfp4_levels(word[k], level);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        a[k][r] = bits_of(__hmul2(pair_of(level[r]), of_row[k / 2][r % 2]));
       }
     }
   } else {

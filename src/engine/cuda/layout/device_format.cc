@@ -20,6 +20,7 @@ constexpr Named kNamed[] = {
     {"int8", cuda::WeightFormat::int8, DType::int8, 8},
     {"int4", cuda::WeightFormat::int4, DType::int4, 4 + 16.0 / 64},
     {"nf4", cuda::WeightFormat::nf4, DType::int4, 4 + 16.0 / 64},
+    {"mxfp4", cuda::WeightFormat::mxfp4, DType::fp4, 4 + 8.0 / 32},
 };
 
 }  // namespace
@@ -36,8 +37,42 @@ cuda::WeightFormat device_format_from_name(std::string_view name) {
 
 std::vector<cuda::WeightFormat> device_formats() {
   std::vector<cuda::WeightFormat> all;
-  for (const Named& each : kNamed) all.push_back(each.format);
+  for (const Named& each : kNamed) {
+    if (each.format != cuda::WeightFormat::mxfp4) all.push_back(each.format);
+  }
   return all;
+}
+
+cuda::WeightFormat released_device_format(const Model& model) {
+  for (const LayerGroup& group : model.groups) {
+    for (const Linear& linear : group.layer.linears) {
+      if (linear.copies > 1 && linear.format.name == "mxfp4") return cuda::WeightFormat::mxfp4;
+    }
+  }
+  return cuda::WeightFormat::bf16;
+}
+
+void check_device_format(const Model& model, cuda::WeightFormat format) {
+  if (format != cuda::WeightFormat::mxfp4 || released_device_format(model) == format) return;
+  throw Error("--format mxfp4 keeps experts that were released in MXFP4, and {} has none",
+              model.name);
+}
+
+Model model_on_device(Model model, cuda::WeightFormat format) {
+  const Format dense = stored_format(dense_format(format));
+  model.head.format = dense;
+  if (format != cuda::WeightFormat::mxfp4) return model;
+  for (LayerGroup& group : model.groups) {
+    for (Linear& linear : group.layer.linears) {
+      linear.format = linear.copies > 1 ? stored_format(format) : dense;
+    }
+  }
+  return model;
+}
+
+std::optional<Format> planned_weights(cuda::WeightFormat format) {
+  if (format == cuda::WeightFormat::mxfp4) return {};
+  return stored_format(format);
 }
 
 Format stored_format(cuda::WeightFormat format) {

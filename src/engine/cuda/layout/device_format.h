@@ -2,18 +2,30 @@
 // them.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 #include "engine/cuda/layout/weight_format.h"
+#include "model/model.h"
 
 namespace ridge {
 
-// "bf16", "fp8", "int8", "int4" or "nf4". Throws an Error that lists the names.
+// "bf16", "fp8", "int8", "int4", "nf4" or "mxfp4". Throws an Error that lists the names.
 cuda::WeightFormat device_format_from_name(std::string_view name);
 
-std::vector<cuda::WeightFormat> device_formats();  // the widest first
+std::vector<cuda::WeightFormat> device_formats();  // that every model can have, the widest first
+
+// mxfp4 where the model's experts are stored so, otherwise bf16.
+cuda::WeightFormat released_device_format(const Model& model);
+// Throws Error: mxfp4 for a model whose experts are not stored so.
+void check_device_format(const Model& model, cuda::WeightFormat format);
+// What a prediction of the device counts: the model with its head, and with mxfp4 all matrices, in
+// the formats that they have there, and the format of a plan's weights (with mxfp4 none: the
+// model's own).
+Model model_on_device(Model model, cuda::WeightFormat format);
+std::optional<Format> planned_weights(cuda::WeightFormat format);
 
 // Storage of a weight, scales included. GEMMs of many tokens compute in bf16 for every format.
 Format stored_format(cuda::WeightFormat format);

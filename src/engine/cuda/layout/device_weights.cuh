@@ -70,7 +70,7 @@ class DeviceWeights {
   int rope_of(int layer) const { return shape.rope.empty() ? 0 : shape.rope[size_t(layer)]; }
 
   ModelShape shape;
-  WeightFormat format;
+  WeightFormat format;  // of the experts; of every other matrix dense_format()
   KvFormat kv_format;
   int cache_pages;
   Matrices qkv, out, gate_up, down, head;

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp4.h>
 #include <cuda_fp8.h>
 
 #include "base/random.h"
@@ -75,6 +76,45 @@ __device__ uint32_t nearest_nf4(float v) {
   return name;
 }
 
+// The exponent of an MXFP4 group: the least with which its largest magnitude is at most 6. So a
+// group that was MXFP4 before keeps its numbers.
+__device__ int mxfp4_exponent(float most) {
+  int exponent = 0;
+  frexpf(most / 6, &exponent);  // 2^(exponent - 1) <= most / 6 < 2^exponent
+  if (ldexpf(6, exponent - 1) >= most) --exponent;
+  return most > 0 ? min(max(exponent, kLeastMxfp4Scale), kMostMxfp4Scale) : kLeastMxfp4Scale;
+}
+
+// The lane's words of an MXFP4 chunk. Of its scales, lane 4 g writes those of rows g and g + 8.
+// value(k, r, e): element e of register r of step k.
+template <typename Value>
+__device__ void pack_mxfp4(const Value& value, int lane, uint32_t (&words)[4], uint8_t* scales) {
+  for (int group = 0; group < 2; ++group) {
+    for (int half = 0; half < 2; ++half) {
+      float most = 0;
+      for (int k = 2 * group; k < 2 * group + 2; ++k) {
+        for (int r = half; r < 4; r += 2) {
+          for (int e = 0; e < 2; ++e) most = fmaxf(most, fabsf(value(k, r, e)));
+        }
+      }
+      for (int across = 1; across <= 2; across *= 2) {
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, across));
+      }
+      const int exponent = mxfp4_exponent(most);
+      if (lane % 4 == 0) scales[lane + 2 * group + half] = mxfp4_scale_byte(exponent);
+      for (int k = 2 * group; k < 2 * group + 2; ++k) {
+        for (int r = half; r < 4; r += 2) {
+          for (int e = 0; e < 2; ++e) {
+            const uint32_t code = __nv_cvt_float_to_fp4(ldexpf(value(k, r, e), -exponent),
+                                                        __NV_E2M1, cudaRoundNearest);
+            for (int i = 0; i < 4; ++i) words[k] |= (code >> i & 1) << mxfp4_bit(r, e, i);
+          }
+        }
+      }
+    }
+  }
+}
+
 // One warp per chunk.
 template <WeightFormat kFormat>
 __global__ void pack_chunks(SourceMatrix source, uint8_t* to, const float* row_scale, int chunks) {
@@ -110,6 +150,8 @@ __global__ void pack_chunks(SourceMatrix source, uint8_t* to, const float* row_s
         }
       }
     }
+  } else if constexpr (kFormat == WeightFormat::mxfp4) {
+    pack_mxfp4(value, lane, words, at + 512);
   } else {
     // A row's group is in the four lanes of a quad. The scale of int4 maps the number of largest
     // magnitude to -8 exactly; that of nf4 is the largest magnitude.
@@ -177,6 +219,12 @@ __global__ void unpack_elements(WeightFormat format, const uint8_t* from, const 
                 ? __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)))
                 : static_cast<float>(static_cast<int8_t>(byte));
     value *= row_scale[block * kBlockRows + row];
+  } else if (format == WeightFormat::mxfp4) {
+    uint32_t code = 0;
+    for (int i = 0; i < 4; ++i) code |= (words[k] >> mxfp4_bit(r, e, i) & 1) << i;
+    const int scale = chunk[512 + row % 8 * 4 + k / 2 * 2 + row / 8];
+    value = ldexpf(__half2float(__half(__nv_cvt_fp4_to_halfraw(code, __NV_E2M1))),
+                   scale - mxfp4_scale_byte(0));
   } else {
     const __half scale = reinterpret_cast<const __half*>(chunk + 512)[row % 8 * 2 + row / 8];
     const int name = words[k] >> nibble_bit(format, r, e) & 15;
@@ -261,6 +309,9 @@ void pack(cudaStream_t stream, WeightFormat format, const uint16_t* first, const
       break;
     case WeightFormat::nf4:
       pack_chunks<WeightFormat::nf4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
+      break;
+    case WeightFormat::mxfp4:
+      pack_chunks<WeightFormat::mxfp4><<<grid, 128, 0, stream>>>(source, to, nullptr, chunks);
       break;
   }
 }

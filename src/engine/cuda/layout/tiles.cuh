@@ -28,6 +28,8 @@ struct FormatInfo {
 __host__ __device__ constexpr FormatInfo format_info(WeightFormat format) {
   // int4, nf4: a chunk is 16 rows x one group of 64 columns. Its scales are a half2 for each g:
   // those of rows g and g + 8.
+  // mxfp4: a chunk is 16 rows x two groups of 32 columns. Its scales are four bytes for each g: of
+  // rows g and g + 8 in the first group, then in the second (mxfp4_scale_byte()).
   return format == WeightFormat::bf16                                  ? FormatInfo{16, 512}
          : format == WeightFormat::fp8 || format == WeightFormat::int8 ? FormatInfo{32, 512}
                                                                        : FormatInfo{64, 512 + 32};
@@ -37,7 +39,8 @@ __host__ __device__ constexpr bool has_row_scale(WeightFormat format) {
   return format == WeightFormat::fp8 || format == WeightFormat::int8;
 }
 __host__ __device__ constexpr bool has_group_scale(WeightFormat format) {
-  return format == WeightFormat::int4 || format == WeightFormat::nf4;
+  return format == WeightFormat::int4 || format == WeightFormat::nf4 ||
+         format == WeightFormat::mxfp4;
 }
 
 // One matrix per layer, of the same shape in all layers.

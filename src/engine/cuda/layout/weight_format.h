@@ -11,7 +11,15 @@ enum class WeightFormat : uint8_t {
   int8,  // symmetric, one f32 scale per row: w = d q, |q| <= 127
   int4,  // symmetric, an f16 scale per 64 columns of a row: w = d (q - 8)
   nf4,   // NormalFloat4, an f16 scale (the largest magnitude) per 64 columns of a row
+  // Experts: E2M1, a power of two per 32 columns of a row (OCP MX 1.0), as gpt-oss is released.
+  // Every other matrix of such a model is bf16.
+  mxfp4,
 };
+
+// Of the matrices that are not experts'.
+constexpr WeightFormat dense_format(WeightFormat format) {
+  return format == WeightFormat::mxfp4 ? WeightFormat::bf16 : format;
+}
 
 enum class KvFormat : uint8_t {
   bf16,

@@ -211,8 +211,9 @@ struct RouterRange {
 };
 
 // Adds the warps' sums and writes the logits of 16 experts x 8 tokens.
-__device__ __forceinline__ void store_logits(const ExpertRouting& r, int tokens,
-                                             const float (&d)[4], int lane, int warp) {
+__device__ __forceinline__ void store_logits(const FusedRoutingArgs& a, const float (&d)[4],
+                                             int lane, int warp) {
+  const ExpertRouting& r = a.routing;
   __shared__ float partials[kFusedWarps][128];
 #pragma unroll
   for (int v = 0; v < 4; ++v) partials[warp][lane * 4 + v] = d[v];
@@ -223,7 +224,8 @@ __device__ __forceinline__ void store_logits(const ExpertRouting& r, int tokens,
     float logit = 0;
     for (int w = 0; w < kFusedWarps; ++w) logit += partials[w][at];
     const int token = blockIdx.y * 8 + column, expert = blockIdx.x * kBlockRows + row;
-    if (token < tokens && expert < r.experts) r.logits[size_t(token) * r.experts + expert] = logit;
+    if (token >= a.norm.count || expert >= r.experts) return;
+    r.logits[size_t(token) * r.experts + expert] = logit + (a.bias ? a.bias[expert] : 0);
   }
 }
 
@@ -259,7 +261,7 @@ __global__ void __launch_bounds__(kFusedThreads)
   norm_tokens(a.norm, x, lane, warp);
   float d[4] = {};
   range.multiply(x, lane, d);
-  store_logits(a.routing, a.norm.count, d, lane, warp);
+  store_logits(a, d, lane, warp);
   if (a.logits_only || !last_to_arrive(a.arrived)) return;
   __shared__ SlotScratch scratch;
   ExpertRouting routing = a.routing;

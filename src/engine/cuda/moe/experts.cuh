@@ -59,6 +59,7 @@ struct FusedRoutingArgs {
   RmsNormArgs norm;  // of all tokens; `added` and `experts` are null
   Tiles router;
   int matrix;             // index of the router's matrix
+  const float* bias;      // of the router, [experts]; null: none
   ExpertRouting routing;  // of all experts; `expert` and `count` are not written
   unsigned* arrived;      // counts blocks; zero between launches
   bool logits_only;       // norm and router GEMM alone

@@ -82,10 +82,15 @@ struct PortableDecode {
     finish_softmax<kD, kFormat>(state);
   }
 
-  // Four outputs of a column.
-  __device__ __forceinline__ void write(int column, int d, const float4& out, float sum) const {
+  // Four outputs of a column. `total`: maximum and sum of its softmax, without the sink.
+  __device__ __forceinline__ void write(int column, int d, const float4& out, float2 total) const {
     if (item.column + column >= launch.group) return;
     const int head = kv_head * launch.group + item.column + column;
+    float sum = total.y;
+    if (launch.args.sinks) {
+      constexpr float kExponent = kFormat == KvFormat::bf16 ? 0 : kF16Exponent;  // of the weights
+      sum += exp2f(fminf(launch.args.sinks[head] * kLog2e - total.x + kExponent, 120.0f));
+    }
     const float inverse = 1 / sum;
     *reinterpret_cast<uint2*>(launch.args.out +
                               wide_at(head * kHeadDim + d, item.row, launch.args.out_tokens)) = {
@@ -138,7 +143,7 @@ struct PortableDecode {
           },
           total);
       if (item.splits == 1) {
-        write(column, d, sum, total.y);
+        write(column, d, sum, total);
       } else {
         *reinterpret_cast<float4*>(record + o * 4) = sum;
         if (d == 0) *reinterpret_cast<float2*>(record + kRecordSums + column * 2) = total;
@@ -176,7 +181,7 @@ struct PortableDecode {
             return __ldcg(reinterpret_cast<const float4*>(records + i * kRecord + o * 4));
           },
           total);
-      write(column, o % kQuads * 4, sum, total.y);
+      write(column, o % kQuads * 4, sum, total);
     }
   }
 };

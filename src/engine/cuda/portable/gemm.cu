@@ -90,6 +90,8 @@ void PortableGemm::launch(cudaStream_t stream, WeightFormat format, LinearArgs a
       return launch_format<WeightFormat::int4>(stream, args, tile_tokens);
     case WeightFormat::nf4:
       return launch_format<WeightFormat::nf4>(stream, args, tile_tokens);
+    case WeightFormat::mxfp4:
+      return launch_format<WeightFormat::mxfp4>(stream, args, tile_tokens);
   }
 }
 

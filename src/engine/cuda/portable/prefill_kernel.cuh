@@ -187,7 +187,8 @@ struct PortablePrefill {
     }
   }
 
-  __device__ __forceinline__ void write(const Output& o, const float (&sum)[2]) const {
+  __device__ __forceinline__ void write(const Output& o, const float (&max)[2],
+                                        const float (&sum)[2], float factor) const {
     const AttentionArgs& args = launch.args;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -197,6 +198,10 @@ struct PortablePrefill {
       const int row = first + warp * 16 + lane / 4 + r * 8;
       if (row >= packed) continue;
       const int token = launch.group.quotient(row), in_group = row - token * launch.group.by;
+      if (args.sinks) {
+        const float sink = args.sinks[tile.kv_head * launch.group.by + in_group] * kLog2e;
+        total += fast_exp2(fminf(sink - max[r] * factor, 120.0f));
+      }
       const float inverse = __fdividef(1.0f, total);
       uint16_t* to = args.out +
                      wide_at((tile.kv_head * launch.group.by + in_group) * kHeadDim,
@@ -243,7 +248,7 @@ struct PortablePrefill {
       update_softmax(s, o, maxima, sums, factor);
       multiply_values(o, s, key_tile % 2);
     }
-    write(o, sums);
+    write(o, maxima, sums, factor);
   }
 };
 

@@ -49,13 +49,10 @@ void check_attention(const ModelShape& s) {
 
 void check_shape(const ModelShape& s, KvFormat kv_format) {
   find_device();
-  const KernelSet kernels = kernels_of_device();
+  kernels_of_device();  // throws
   s.latent ? check_latents(s, kv_format) : check_attention(s);
   if (s.hidden % 64 || s.hidden > kMaxNormColumns) refuse(fmt::format("{} columns", s.hidden));
   check_experts(s);
-  if (kernels == KernelSet::portable && (s.sinks || s.expert_bias)) {
-    refuse("attention sinks and biases of experts in the portable kernels: use --device cpu");
-  }
 }
 
 }  // namespace ridge::cuda

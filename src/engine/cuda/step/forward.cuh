@@ -121,7 +121,7 @@ class Forward {
   PendingAdd mlp(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd experts(cudaStream_t stream, int layer, const PendingAdd& pending);
   PendingAdd skinny_experts(cudaStream_t stream, int layer, const PendingAdd& pending);
-  void skinny_gemms(cudaStream_t stream, int first_matrix, const uint16_t* x, bool by_slot);
+  void skinny_gemms(cudaStream_t stream, int layer, const uint16_t* x, bool by_slot);
   void shared_expert(cudaStream_t stream, int index);  // index: among the layers with experts
 
   // Arguments of operators.
@@ -130,7 +130,7 @@ class Forward {
   LinearArgs block_output_args() const;  // of out and down
   LinearArgs gate_args() const;
   LinearArgs head_args() const;
-  LinearArgs expert_args() const;
+  LinearArgs expert_args(VectorKind bias, int layer) const;
   RmsNormArgs norm_args(VectorKind kind, int layer, const PendingAdd& pending) const;
   ExpertRouting routing(int layer) const;
   PendingAdd pending_block_output(VectorKind post_norm, int layer) const;
@@ -145,7 +145,8 @@ class Forward {
   int sms_;
   ForwardBuffers b_;
   RankExchange* exchange_;
-  std::optional<Linear> linear_, router_;      // Hopper
+  // Hopper. The other one is for the router's bf16, or for experts in MXFP4.
+  std::optional<Linear> linear_, other_linear_;
   std::optional<ExpertMlp> expert_mlp_;        // of skinny experts
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;

@@ -46,8 +46,12 @@ LinearArgs Forward::head_args() const {
   return args;
 }
 
-LinearArgs Forward::expert_args() const {
+// `bias`: of all experts, where the model has some.
+LinearArgs Forward::expert_args(VectorKind bias, int layer) const {
   LinearArgs args;
+  args.bias = w_.vector(bias, layer);
+  args.bias_stride =
+      bias == VectorKind::expert_down_bias ? w_.shape.hidden : 2 * w_.shape.expert_ffn;
   args.tokens = step_.slots, args.padded = step_.slots, args.matrices = w_.shape.experts_here();
   args.tile_count = b_.tile_count, args.tile_matrix = b_.tile_expert;
   args.out = b_.expert_activated;

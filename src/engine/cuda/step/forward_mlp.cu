@@ -37,15 +37,12 @@ Forward::PendingAdd Forward::experts(cudaStream_t stream, int layer, const Pendi
   route_tokens(stream, routing(layer));
   gather_tokens(stream, routing(layer), b_.x, step_.padded, b_.expert_x, step_.slots, s.hidden);
   timer_.mark(stream, "expert_gate_up");
-  LinearArgs gate = expert_args();
+  LinearArgs gate = expert_args(VectorKind::expert_gate_up_bias, layer);
   gate.epilogue = Epilogue::gate;
-  gate.bias = w_.vector(VectorKind::expert_gate_up_bias, layer);
-  gate.bias_stride = 2 * s.expert_ffn;
   gemm(stream, w_.expert_gate_up, index * s.experts_here(), b_.expert_x, gate);
   timer_.mark(stream, "expert_down");
-  LinearArgs down = expert_args();
-  down.bias = w_.vector(VectorKind::expert_down_bias, layer), down.bias_stride = s.hidden;
-  gemm(stream, w_.expert_down, index * s.experts_here(), b_.expert_activated, down);
+  gemm(stream, w_.expert_down, index * s.experts_here(), b_.expert_activated,
+       expert_args(VectorKind::expert_down_bias, layer));
   return pending_experts(layer);
 }
 
@@ -61,7 +58,8 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
                              step_.tokens * s.experts <= kMaxRoutedLogits;
   timer_.mark(stream, "route");
   route_tokens_fused(stream, {norm_args(VectorKind::mlp_norm, layer, pending), w_.router.tiles,
-                              index, routing(layer), b_.arrived, routes_in_mlp});
+                              index, w_.vector(VectorKind::router_bias, layer), routing(layer),
+                              b_.arrived, routes_in_mlp});
   shared_expert(stream, index);
   const bool gathered = s.routing.scales_input;  // the GEMM gathers tokens as they are
   if (gathered) {
@@ -70,7 +68,7 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
   }
   const uint16_t* const x = gathered ? b_.expert_x : b_.x;
   if (!one_kernel) {
-    skinny_gemms(stream, index * s.experts, x, gathered);
+    skinny_gemms(stream, layer, x, gathered);
     return pending_experts(layer);
   }
   ExpertMlpArgs mlp;
@@ -85,17 +83,19 @@ Forward::PendingAdd Forward::skinny_experts(cudaStream_t stream, int layer,
   return pending_experts(layer);
 }
 
-void Forward::skinny_gemms(cudaStream_t stream, int first_matrix, const uint16_t* x, bool by_slot) {
+void Forward::skinny_gemms(cudaStream_t stream, int layer, const uint16_t* x, bool by_slot) {
+  const int first_matrix = w_.place_of(layer) * w_.shape.experts;
   timer_.mark(stream, "expert_gate_up");
-  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, first_matrix, x, expert_args())};
+  SkinnyGemmArgs gate = {gemm_args(w_.expert_gate_up, first_matrix, x,
+                                   expert_args(VectorKind::expert_gate_up_bias, layer))};
   gate.epilogue = Epilogue::gate, gate.source = b_.source;
   gate.gathers = !by_slot, gate.x_padded = step_.padded;
-  skinny_gemm(stream, w_.format, sms_, gate);
+  skinny_gemm(stream, w_.expert_gate_up.format, sms_, gate);
   timer_.mark(stream, "expert_down");
-  SkinnyGemmArgs down = {
-      gemm_args(w_.expert_down, first_matrix, b_.expert_activated, expert_args())};
+  SkinnyGemmArgs down = {gemm_args(w_.expert_down, first_matrix, b_.expert_activated,
+                                   expert_args(VectorKind::expert_down_bias, layer))};
   down.source = b_.source;
-  skinny_gemm(stream, w_.format, sms_, down);
+  skinny_gemm(stream, w_.expert_down.format, sms_, down);
 }
 
 // The MLP that every token passes beside its experts. Its result is added to the residual here: the

@@ -123,7 +123,7 @@ inline bool uses_skinny_experts(const ModelShape& s, KernelSet kernels, int toke
          tokens * s.top_k <= std::min(kFusedRoutingMaxAssignments, 4 * s.experts) &&
          max_expert_slots(tokens, s.top_k, s.experts, kSkinnyTile) <=
              kSkinnyMaxTiles * kSkinnyTile &&
-         !s.post_norms && !s.is_part() && !s.expert_bias;
+         !s.post_norms && !s.is_part();
 }
 
 // The most slots of such a step. 0: there is none.
