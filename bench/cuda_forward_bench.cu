@@ -1,7 +1,7 @@
 // Steps of many tokens, layer by layer, by Hopper's kernels and by the portable ones: `check`
 // compares them with the decode kernel (which its own benchmark compares with doubles), those of
 // experts with doubles; `time` gives steps beside the ceilings of the same call.
-//   cuda_forward_bench check [FORMAT]... | check experts
+//   cuda_forward_bench check [FORMAT]... | check experts [FORMAT]
 //   cuda_forward_bench time [portable]
 //                           [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
@@ -262,7 +262,11 @@ int run(int count, char** words) {
       formats = {"bf16",     "fp8",      "int8",      "int4",    "nf4",
                  "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"};
     }
-    if (formats == std::vector<std::string>{"experts"}) formats.clear();
+    std::string only;  // format of the experts
+    if (formats[0] == "experts") {
+      if (formats.size() > 1) only = formats[1];
+      formats.clear();
+    }
     for (const std::string& format : formats) {
       for (const char* name : {"tiny", "tiny-wide", "8b-layer"}) {
         check_model(name, format, {300, 40, 1, 77, 1, 200, 5, 1, 1, 33});
@@ -276,6 +280,7 @@ int run(int count, char** words) {
       }
     }
     for (const auto& [format, name] : kFormats) {
+      if (!only.empty() && only != name) continue;
       const std::vector<int> ones(9, 1), threes(9, 3);  // with and without few tokens
       std::vector<std::vector<int>> singles(24, {1});
       singles.front() = {37};

@@ -1,6 +1,6 @@
 // GEMMs alone, linear.cuh, prefill_gemm.cuh and skinny_gemm.cuh: `check` compares them with double
 // precision on the host, `time` prints their rates for the shapes of Llama-3-8B.
-//   cuda_linear_bench check | time [FORMAT [TOKENS]]
+//   cuda_linear_bench check [FORMAT] | time [FORMAT [TOKENS]]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -459,8 +459,9 @@ void check_grouped(WeightFormat format, const char* name, int rows, int columns)
   }
 }
 
-void check_all() {
+void check_all(const std::string& only) {
   for (const auto& [format, name] : kFormats) {
+    if (!only.empty() && only != name) continue;
     Linear linear(format, sms());
     for (const auto& [rows, columns] :
          {std::pair(512, 512), {776, 576}, {4096, 4096}, {1040, 1040}, {6144, 1024}}) {
@@ -623,7 +624,7 @@ int run(int count, char** words) {
     time_all(count > 2 ? words[2] : "", count > 3 ? std::atoi(words[3]) : 0);
     return 0;
   }
-  check_all();
+  check_all(count > 2 ? words[2] : "");
   return report_failures();
 }
 
