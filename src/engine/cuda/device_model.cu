@@ -125,6 +125,7 @@ class CudaModel final : public DeviceModel {
   void load(VectorKind kind, int layer, const std::vector<float>& values) override {
     w_.load(stream_, kind, layer, values);
   }
+  void finish_loading() override { w_.finish_loading(stream_); }
   void randomize(uint64_t seed, float norm_deviation) override {
     w_.randomize(stream_, seed, norm_deviation);
   }

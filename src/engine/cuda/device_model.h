@@ -164,7 +164,7 @@ struct KernelPageCopy {
   int from = 0, to = 0;
 };
 
-// Writes rows [first, first + count) of a matrix as bf16.
+// Writes rows [first, first + count) of a matrix as bf16. Called by several threads at once.
 using FillRows = std::function<void(int64_t first, int64_t count, uint16_t* to)>;
 
 struct DeviceFound {
@@ -189,11 +189,12 @@ class DeviceModel {
                                            std::unique_ptr<RankExchange> exchange = nullptr);
   virtual ~DeviceModel() = default;
 
-  // Packs a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head. `expert`: the
-  // expert, or of matrices by head the attention head.
+  // Queues the packing of a matrix; `second`: the up rows of gate_up. `layer` 0 for embed and head.
+  // `expert`: the expert, or of matrices by head the attention head.
   virtual void load(MatrixKind kind, int layer, const FillRows& first, const FillRows& second = {},
                     int expert = 0) = 0;
   virtual void load(VectorKind kind, int layer, const std::vector<float>& values) = 0;
+  virtual void finish_loading() = 0;  // waits; releases what only loading needs
   // All weights at random: deviation 0.02; norms 1 +- `norm_deviation`.
   virtual void randomize(uint64_t seed, float norm_deviation) = 0;
   // The cache too, as a context would fill it.

@@ -172,6 +172,7 @@ void load_model(const Weights& weights, const WideHeads& heads, const RankLinks*
     loader.attention(layer);
     loader.mlp(layer);
   }
+  to.finish_loading();
 }
 
 }  // namespace ridge

@@ -105,8 +105,8 @@ void DeviceWeights::make_latents() {
 void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
                          const FillRows& second, int expert) {
   const auto [rows, columns] = source_size(kind);
-  upload(stream, first, rows, columns, plain_[0]);
-  if (second) upload(stream, second, rows, columns, plain_[1]);
+  upload_.queue(stream, first, rows, columns, plain_[0]);
+  if (second) upload_.queue(stream, second, rows, columns, plain_[1]);
   int index = layer;
   if (kind == MatrixKind::gate_up || kind == MatrixKind::down || kind == MatrixKind::router ||
       kind == MatrixKind::shared_gate_up || kind == MatrixKind::shared_down) {
@@ -118,7 +118,12 @@ void DeviceWeights::load(cudaStream_t stream, MatrixKind kind, int layer, const 
   if (kind == MatrixKind::absorb || kind == MatrixKind::expand)
     index = layer * shape.heads + expert;
   place(stream, kind, index, plain_[0].data(), second ? plain_[1].data() : nullptr);
+}
+
+void DeviceWeights::finish_loading(cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), "packing weights");
+  for (DeviceBuffer<uint16_t>& plain : plain_) plain = DeviceBuffer<uint16_t>();
+  upload_.release();
 }
 
 void DeviceWeights::load(cudaStream_t stream, VectorKind kind, int layer,
@@ -183,8 +188,7 @@ void DeviceWeights::randomize(cudaStream_t stream, uint64_t seed, float norm_dev
     }
   }
   if (bias_.size()) fill_normal(stream, bias_.data(), bias_.size(), ++next, 0.1f, 0.0f);
-  check(cudaStreamSynchronize(stream), "making random weights");
-  for (DeviceBuffer<uint16_t>& plain : plain_) plain = DeviceBuffer<uint16_t>();
+  finish_loading(stream);
 }
 
 void DeviceWeights::randomize_cache(cudaStream_t stream, uint64_t seed) {
@@ -404,23 +408,6 @@ void DeviceWeights::place(cudaStream_t stream, MatrixKind kind, int index, const
   pack(stream, m.format, first, second, rows, columns, m.at(index, block), m.scale_at(index, block),
        m.tiles.chunks);
   check(cudaGetLastError(), "packing weights");
-}
-
-// Uploads 16 MB at a time, so that the host holds no second copy of the matrix.
-void DeviceWeights::upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
-                           DeviceBuffer<uint16_t>& to) {
-  if (to.size() < size_t(rows) * columns) to = DeviceBuffer<uint16_t>(size_t(rows) * columns);
-  const int64_t piece = std::max<int64_t>(1, (int64_t{8} << 20) / columns);
-  staging_.resize(size_t(piece) * columns);
-  for (int64_t at = 0; at < rows; at += piece) {
-    const int64_t count = std::min<int64_t>(piece, rows - at);
-    fill(at, count, staging_.data());
-    // Copies in the stream that packs. A plain cudaMemcpy returns when the pageable source has been
-    // staged, not when it has arrived, and this stream does not wait for the default one.
-    check(cudaMemcpyAsync(to.data() + at * columns, staging_.data(), count * columns * 2,
-                          cudaMemcpyHostToDevice, stream),
-          "copying weights");
-  }
 }
 
 }  // namespace ridge::cuda

@@ -8,6 +8,7 @@
 #include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/device.cuh"
 #include "engine/cuda/device_model.h"
+#include "engine/cuda/layout/matrix_upload.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {
@@ -34,6 +35,7 @@ class DeviceWeights {
   void load(cudaStream_t stream, MatrixKind kind, int layer, const FillRows& first,
             const FillRows& second, int expert);
   void load(cudaStream_t stream, VectorKind kind, int layer, const std::vector<float>& values);
+  void finish_loading(cudaStream_t stream);  // waits; releases what only loading needs
   void randomize(cudaStream_t stream, uint64_t seed, float norm_deviation);
   void randomize_cache(cudaStream_t stream, uint64_t seed);
   std::vector<float> unpacked(cudaStream_t stream, MatrixKind kind, int layer) const;
@@ -90,8 +92,6 @@ class DeviceWeights {
   const Matrices& matrices(MatrixKind kind) const;
   void place(cudaStream_t stream, MatrixKind kind, int index, const uint16_t* first,
              const uint16_t* second);
-  void upload(cudaStream_t stream, const FillRows& fill, int rows, int columns,
-              DeviceBuffer<uint16_t>& to);
 
   std::vector<int> place_;
   DeviceBuffer<float> attn_norm_, post_attn_norm_, mlp_norm_, post_mlp_norm_, final_norm_;
@@ -99,7 +99,7 @@ class DeviceWeights {
   DeviceBuffer<float> out_bias_, sinks_, router_bias_, expert_gate_up_bias_, expert_down_bias_;
   DeviceBuffer<float> router_correction_, q_a_norm_, kv_a_norm_;
   DeviceBuffer<uint16_t> plain_[2];  // bf16 matrices to pack, while loading
-  std::vector<uint16_t> staging_;
+  MatrixUpload upload_;
 };
 
 }  // namespace ridge::cuda

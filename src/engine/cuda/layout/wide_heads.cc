@@ -7,12 +7,13 @@
 namespace ridge::cuda {
 namespace {
 
-// Converts row r to bf16. `scratch` is reused from row to row.
-void fill_row(const Matrix& m, int64_t r, std::vector<float>& scratch, uint16_t* to) {
+// Converts row r to bf16.
+void fill_row(const Matrix& m, int64_t r, uint16_t* to) {
   if (m.storage == Storage::bf16) {
     std::memcpy(to, m.row(r), size_t(m.columns) * 2);
     return;
   }
+  thread_local std::vector<float> scratch;
   scratch.resize(size_t(m.columns));
   dequantize(m.storage, m.row(r), m.columns, scratch.data());
   for (int64_t c = 0; c < m.columns; ++c) to[c] = f32_to_bf16(scratch[size_t(c)]);
@@ -21,8 +22,8 @@ void fill_row(const Matrix& m, int64_t r, std::vector<float>& scratch, uint16_t*
 }  // namespace
 
 FillRows rows_of(const Matrix& m) {
-  return [&m, scratch = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
-    for (int64_t r = 0; r < count; ++r) fill_row(m, first + r, scratch, to + r * m.columns);
+  return [&m](int64_t first, int64_t count, uint16_t* to) {
+    for (int64_t r = 0; r < count; ++r) fill_row(m, first + r, to + r * m.columns);
   };
 }
 
@@ -45,15 +46,14 @@ FillRows WideHeads::rows(const Matrix& m) const {
   if (is_same()) return rows_of(m);
   std::vector<int> from(size_t(wide_), -1);  // row of the narrow head, or -1: zeros
   for (int c = 0; c < narrow_; ++c) from[size_t(place(c))] = c;
-  return [&m, from, narrow = narrow_, scratch = std::vector<float>()](int64_t first, int64_t count,
-                                                                      uint16_t* to) mutable {
+  return [&m, from, narrow = narrow_](int64_t first, int64_t count, uint16_t* to) {
     const int64_t wide = int64_t(from.size());
     for (int64_t r = first; r < first + count; ++r, to += m.columns) {
       const int row = from[size_t(r % wide)];
       if (row < 0) {
         std::fill_n(to, m.columns, uint16_t{0});
       } else {
-        fill_row(m, r / wide * narrow + row, scratch, to);
+        fill_row(m, r / wide * narrow + row, to);
       }
     }
   };
@@ -61,11 +61,11 @@ FillRows WideHeads::rows(const Matrix& m) const {
 
 FillRows WideHeads::columns(const Matrix& m) const {
   if (is_same()) return rows_of(m);
-  return [&m, heads = *this, row = std::vector<uint16_t>(size_t(m.columns)),
-          scratch = std::vector<float>()](int64_t first, int64_t count, uint16_t* to) mutable {
+  return [&m, heads = *this](int64_t first, int64_t count, uint16_t* to) {
+    std::vector<uint16_t> row(size_t(m.columns));
     const int64_t columns = m.columns / heads.narrow_ * heads.wide_;
     for (int64_t r = first; r < first + count; ++r, to += columns) {
-      fill_row(m, r, scratch, row.data());
+      fill_row(m, r, row.data());
       std::fill_n(to, columns, uint16_t{0});
       for (int64_t c = 0; c < m.columns; ++c) {
         to[c / heads.narrow_ * heads.wide_ + heads.place(int(c % heads.narrow_))] = row[size_t(c)];
