@@ -95,6 +95,15 @@ const Format& main_weight_format(const Model& model) {
   return *format;
 }
 
+bool has_mxfp4_experts(const Model& model) {
+  for (const LayerGroup& g : model.groups) {
+    for (const Linear& l : g.layer.linears) {
+      if (l.copies > 1 && l.format.name == "mxfp4") return true;
+    }
+  }
+  return false;
+}
+
 double weight_bytes(const Model& model) {
   if (model.exact_weight_bytes) return *model.exact_weight_bytes;
   double total = model.embed_parameters() * model.embed_format.bytes() +

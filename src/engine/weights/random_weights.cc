@@ -256,13 +256,16 @@ void fill_pieces(const std::vector<Slot>& slots, const std::vector<Piece>& piece
 }
 
 // Every matrix starts on a cache line, and so do the rows if their size is a whole number of lines.
-size_t place(const std::vector<Slot>& slots, Storage storage, std::vector<Piece>& pieces) {
+size_t place(const Model& model, const std::vector<Slot>& slots, Storage storage,
+             std::vector<Piece>& pieces) {
+  const bool released = storage == Storage::bf16 && has_mxfp4_experts(model);
   constexpr int64_t kPieceBytes = 1 << 20;
   size_t offset = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].matrix) continue;
     Matrix& matrix = *slots[i].matrix;
-    matrix.storage = storage_for(slots[i].role, slots[i].columns, storage);
+    const bool mxfp4 = released && slots[i].expert >= 0;
+    matrix.storage = storage_for(slots[i].role, slots[i].columns, mxfp4 ? Storage::mxfp4 : storage);
     matrix.rows = slots[i].rows;
     matrix.columns = slots[i].columns;
     matrix.row_stride = int64_t(storage_bytes(matrix.storage, matrix.columns));
@@ -302,7 +305,7 @@ void describe(Weights& weights, const std::string& name) {
 std::shared_ptr<std::byte> lay_out_random(Weights& weights, const std::vector<Slot>& slots,
                                           const std::string& name, Storage storage, uint64_t seed,
                                           int hosts, std::vector<Piece>& pieces) {
-  const size_t bytes = place(slots, storage, pieces);
+  const size_t bytes = place(weights.model, slots, storage, pieces);
   if (double(bytes) / hosts > 0.95 * free_bytes()) {
     throw Error("{}: random weights need {}, {} of memory are free", name,
                 pretty_bytes(double(bytes) / hosts), pretty_bytes(free_bytes()));
@@ -412,7 +415,7 @@ Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name
   weights.architecture = architecture_from_config(config, name);
   const std::vector<Slot> slots = make_slots(weights);
   std::vector<Piece> unused;
-  place(slots, Storage::bf16, unused);
+  place(weights.model, slots, Storage::bf16, unused);
   for (const Slot& slot : slots) {
     if (slot.matrix) {
       slot.matrix->data = nullptr;

@@ -83,7 +83,8 @@ struct Weights {
 // another form (copied_bytes).
 Weights load_weights(const std::string& name);
 // "random:SEED" weights for any model description (built-in name, config.json, folder, *.gguf):
-// standard deviation 0.02 (norms 1), with the matrices in `storage` (chosen as in convert_weights).
+// standard deviation 0.02 (norms 1), with the matrices in `storage` (chosen as in convert_weights;
+// beside bf16, experts of a model that was released with MXFP4 experts are MXFP4).
 // Equal seeds give equal weights for any thread count. Fills memory at close to its write
 // bandwidth: block formats are generated as blocks (random integers, matching scales), not
 // quantized from floats.

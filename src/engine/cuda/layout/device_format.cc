@@ -44,12 +44,7 @@ std::vector<cuda::WeightFormat> device_formats() {
 }
 
 cuda::WeightFormat released_device_format(const Model& model) {
-  for (const LayerGroup& group : model.groups) {
-    for (const Linear& linear : group.layer.linears) {
-      if (linear.copies > 1 && linear.format.name == "mxfp4") return cuda::WeightFormat::mxfp4;
-    }
-  }
-  return cuda::WeightFormat::bf16;
+  return has_mxfp4_experts(model) ? cuda::WeightFormat::mxfp4 : cuda::WeightFormat::bf16;
 }
 
 void check_device_format(const Model& model, cuda::WeightFormat format) {
