@@ -145,37 +145,71 @@ __global__ void gather_scaled_kernel(const __grid_constant__ ExpertRouting r, co
 constexpr int kFusedWarps = 16, kFusedThreads = kFusedWarps * 32;
 static_assert(kFusedThreads == kSlotThreads);
 
-// RMSNorm of this block's 8 tokens into `x`. The blocks of a token group share the write to
-// norm.out.
+// Adds up values[0], values[1], ... as a tree of adjacent pairs.
+template <int kCount>
+__device__ __forceinline__ float tree_sum(float (&values)[kCount]) {
+#pragma unroll
+  for (int step = 1; step < kCount; step *= 2) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2 * step) values[i] += values[i + step];
+  }
+  return values[0];
+}
+
+// RMSNorm of this block's tokens into `x`. A row is cut into 16 segments; all warps have as many of
+// them: one of a single token, eight of eight tokens. A lane's sums of the segments are added in
+// the same tree whatever the number of tokens, so the bits of a token do not depend on it. The
+// blocks of a token group share the write to norm.out. kTokens: at least those of the block.
+template <int kTokens>
 __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x, int lane,
                                             int warp) {
-  __shared__ float squares[kFusedWarps];
-  const int in_group = warp % 8, token = blockIdx.y * 8 + in_group, fours = norm.hidden / 4;
-  const int half = (fours + 1) / 2, from = warp / 8 * half, to = min(fours, from + half);
+  constexpr int kWarps = kFusedWarps / kTokens;  // of a token
+  __shared__ float partials[kFusedWarps][32];
+  const int in_group = warp / kWarps, token = blockIdx.y * 8 + in_group, fours = norm.hidden / 4;
+  const int segment = (fours + kFusedWarps - 1) / kFusedWarps;
+  const int first = warp % kWarps * kTokens * segment;
   const bool valid = token < norm.count;
   const float4* residual =
       reinterpret_cast<const float4*>(norm.residual + size_t(valid ? token : 0) * norm.hidden);
-  float sum = 0;
-#pragma unroll 8
-  for (int i = from + lane; i < to && valid; i += 32) {
-    const float4 r = residual[i];
-    sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
+  float sums[kTokens] = {};  // of this warp's segments
+  for (int i = lane; i < segment; i += 32) {
+#pragma unroll
+    for (int s = 0; s < kTokens; ++s) {
+      const int at = first + s * segment + i;
+      if (at >= fours || !valid) continue;
+      const float4 r = residual[at];
+      sums[s] += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
+    }
   }
-  for (int offset = 16; offset; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  if (lane == 0) squares[warp] = sum;
+  partials[warp][lane] = tree_sum(sums);
   __syncthreads();
-  const float scale = rsqrtf((squares[in_group] + squares[in_group + 8]) / norm.hidden + norm.eps);
-#pragma unroll 8
-  for (int i = from + lane; i < to && valid; i += 32) {
-    const float4 r = residual[i], w = reinterpret_cast<const float4*>(norm.norm)[i];
-    const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
-                          pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
-    *reinterpret_cast<uint2*>(x + (i / 2 * 8 + in_group) * 4 + i % 2 * 2) = packed;
-    if (in_group % gridDim.x == blockIdx.x) {
-      *reinterpret_cast<uint2*>(norm.out + wide_at(i * 4, token, norm.padded)) = packed;
+  float parts[kWarps];
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) parts[w] = partials[in_group * kWarps + w][lane];
+  const float scale = rsqrtf(warp_sum(tree_sum(parts)) / norm.hidden + norm.eps);
+  for (int i = lane; i < segment; i += 32) {
+#pragma unroll
+    for (int s = 0; s < kTokens; ++s) {
+      const int at = first + s * segment + i;
+      if (at >= fours || !valid) continue;
+      const float4 r = residual[at], w = reinterpret_cast<const float4*>(norm.norm)[at];
+      const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
+                            pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
+      *reinterpret_cast<uint2*>(x + (at / 2 * 8 + in_group) * 4 + at % 2 * 2) = packed;
+      if (in_group % gridDim.x == blockIdx.x) {
+        *reinterpret_cast<uint2*>(norm.out + wide_at(at * 4, token, norm.padded)) = packed;
+      }
     }
   }
   __syncthreads();
+}
+__device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x, int lane,
+                                            int warp) {
+  const int tokens = norm.count - blockIdx.y * 8;
+  tokens == 1   ? norm_tokens<1>(norm, x, lane, warp)
+  : tokens == 2 ? norm_tokens<2>(norm, x, lane, warp)
+  : tokens <= 4 ? norm_tokens<4>(norm, x, lane, warp)
+                : norm_tokens<8>(norm, x, lane, warp);
 }
 
 // One warp's K range of the router GEMM. Its first weights are loaded before the previous kernel
@@ -197,6 +231,10 @@ struct RouterRange {
     for (int j = 0; j < kDepth; ++j) {
       words[j] = from + j < end ? __ldcs(weights + (from + j) * 32) : uint4{0, 0, 0, 0};
     }
+  }
+  // The chunks after the first kDepth, into L2.
+  __device__ __forceinline__ void prefetch() const {
+    for (int c = first + kDepth; c < end; ++c) ptx::prefetch_l2(weights + c * 32);
   }
   __device__ __forceinline__ void multiply(const uint32_t* x, int lane, float (&d)[4]) {
     for (int c = first; c < end; c += kDepth) {
@@ -252,6 +290,7 @@ __global__ void __launch_bounds__(kFusedThreads)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   RouterRange range(a, lane, warp);
   range.load(range.first);
+  range.prefetch();
   ptx::griddepcontrol_launch_dependents();
   for (int i = threadIdx.x * 32; i < a.norm.hidden; i += kFusedThreads * 32) {
     ptx::prefetch_l2(a.norm.norm + i);
