@@ -161,10 +161,10 @@ __device__ __forceinline__ float tree_sum(float (&values)[kCount]) {
 // the same tree whatever the number of tokens, so the bits of a token do not depend on it. The
 // blocks of a token group share the write to norm.out. kTokens: at least those of the block.
 template <int kTokens>
-__device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x, int lane,
+__device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x,
+                                            float (&partials)[kFusedWarps][32], int lane,
                                             int warp) {
   constexpr int kWarps = kFusedWarps / kTokens;  // of a token
-  __shared__ float partials[kFusedWarps][32];
   const int in_group = warp / kWarps, token = blockIdx.y * 8 + in_group, fours = norm.hidden / 4;
   const int segment = (fours + kFusedWarps - 1) / kFusedWarps;
   const int first = warp % kWarps * kTokens * segment;
@@ -205,11 +205,12 @@ __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x
 }
 __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x, int lane,
                                             int warp) {
+  __shared__ float partials[kFusedWarps][32];
   const int tokens = norm.count - blockIdx.y * 8;
-  tokens == 1   ? norm_tokens<1>(norm, x, lane, warp)
-  : tokens == 2 ? norm_tokens<2>(norm, x, lane, warp)
-  : tokens <= 4 ? norm_tokens<4>(norm, x, lane, warp)
-                : norm_tokens<8>(norm, x, lane, warp);
+  tokens == 1   ? norm_tokens<1>(norm, x, partials, lane, warp)
+  : tokens == 2 ? norm_tokens<2>(norm, x, partials, lane, warp)
+  : tokens <= 4 ? norm_tokens<4>(norm, x, partials, lane, warp)
+                : norm_tokens<8>(norm, x, partials, lane, warp);
 }
 
 // One warp's K range of the router GEMM. Its first weights are loaded before the previous kernel
