@@ -1,7 +1,7 @@
 // Steps of many tokens, layer by layer, by Hopper's kernels and by the portable ones: `check`
 // compares them with the decode kernel (which its own benchmark compares with doubles), those of
 // experts with doubles; `time` gives steps beside the ceilings of the same call.
-//   cuda_forward_bench check [FORMAT]... | check experts [FORMAT]
+//   cuda_forward_bench check [FORMAT]... | check experts [FORMAT] | check post-norms [FORMAT]...
 //   cuda_forward_bench time [portable]
 //                           [decode MODEL FORMAT BATCH CONTEXT | prefill MODEL FORMAT TOKENS]...
 // FORMAT: of the weights, or of weights and KV cache, as bf16-fp8
@@ -164,7 +164,7 @@ void check_step(DeviceModel& model, const std::vector<StepSlice>& slices, const 
 }
 
 // Prompts and single tokens in one step, by both kinds of kernels, against the decode kernel's
-// logits of the same tokens.
+// logits of the same tokens (where it has no code for the model: against those of prompts).
 void check_model(const std::string& name, const std::string& format,
                  const std::vector<int>& lengths) {
   const ModelShape shape = shape_of(name);
@@ -186,10 +186,19 @@ void check_model(const std::string& name, const std::string& format,
     tokens.push_back(all);
     pages.push_back(pages_of(i, page_count));
   }
+  const int decode_rows = has_variant(decode_variant(shape), weights)
+                              ? decode_kernel_tokens(shape, KernelSet::hopper)
+                              : 0;
   for (int i = 0; i < count; ++i) {
+    slices.push_back({tokens[i].data() + 24, lengths[i], 24, pages[i].data(), page_count, 1});
+    if (decode_rows == 0) {  // as one prompt, whose norms and GEMMs are other kernels
+      model->forward({{tokens[i].data(), lengths[i] + 24, 0, pages[i].data(), page_count, 1}});
+      wanted.push_back(model->logits());
+      continue;
+    }
     // 24 tokens by the decode kernel, then the rest: first by it too, then by the forward step.
     for (int at = 0; at < int(tokens[i].size());) {
-      const int end = std::min<int>(at + 8, int(tokens[i].size()));
+      const int end = std::min<int>(at + decode_rows, int(tokens[i].size()));
       std::vector<DecodeRow> rows;
       for (int t = at; t < end; ++t) {
         rows.push_back({tokens[i][t], at, 0, pages[i].data(), page_count});
@@ -201,7 +210,6 @@ void check_model(const std::string& name, const std::string& format,
       }
       at = end;
     }
-    slices.push_back({tokens[i].data() + 24, lengths[i], 24, pages[i].data(), page_count, 1});
   }
   const std::string label = name + ' ' + format + ' ';
   int step_tokens = 0;
@@ -218,6 +226,16 @@ void check_model(const std::string& name, const std::string& format,
   }
   portable->forward(before);
   check_step(*portable, slices, {shape, kv, label + kernels_name(true), wanted});
+}
+
+// Norms after blocks between skinny GEMMs, of one group of tokens and of two.
+void check_post_norms(const std::string& format) {
+  for (const char* name : {"tiny-gemma2", "tiny-gemma3", "gemma-3-layer", "gemma-wide-layer"}) {
+    check_model(name, format, {1, 3, 1});
+    check_model(name, format, std::vector<int>(8, 1));
+    check_model(name, format, {1, 1, 7, 1, 1});
+    check_model(name, format, std::vector<int>(16, 1));
+  }
 }
 
 // Runs a step by `queue` and prints what its operators take.
@@ -258,6 +276,11 @@ int run(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "check";
   if (what == "check") {
     std::vector<std::string> formats(words + std::min(count, 2), words + count);
+    if (!formats.empty() && formats[0] == "post-norms") {
+      formats.erase(formats.begin());
+      for (const std::string& format : formats) check_post_norms(format);
+      return report_failures();
+    }
     if (formats.empty()) {
       formats = {"bf16",     "fp8",      "int8",      "int4",    "nf4",
                  "bf16-f16", "bf16-fp8", "bf16-int8", "int4-fp8"};
@@ -274,6 +297,7 @@ int run(int count, char** words) {
         check_model(name, format, {20, 1, 1, 25, 1});         // of 64
         check_model(name, format, std::vector<int>(20, 1));   // of 32
       }
+      check_post_norms(format);
       // Whole tiles of the prefill GEMM, with weights in fp8 in E4M3.
       if (format.find('-') == std::string::npos) {
         check_model("8b-layer", format, {600, 600, 600, 200, 46, 1, 1});
