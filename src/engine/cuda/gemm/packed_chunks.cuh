@@ -25,15 +25,11 @@ __device__ __forceinline__ void for_each_chunk(const uint8_t* first, int count, 
       for (int j = 0; j < kTogether; ++j) words[j] = load(chunk + j * kChunkBytes);
 #pragma unroll
       for (int j = 0; j < kTogether; ++j) multiply(words[j], chunk + j * kChunkBytes, from + j);
-    } else if constexpr (kTogether > 1) {
-      uint4 words[kTogether - 1];
+    } else {
 #pragma unroll
       for (int j = 0; j < kTogether - 1; ++j) {
-        if (from + j < count) words[j] = load(chunk + j * kChunkBytes);
-      }
-#pragma unroll
-      for (int j = 0; j < kTogether - 1; ++j) {
-        if (from + j < count) multiply(words[j], chunk + j * kChunkBytes, from + j);
+        if (from + j >= count) break;
+        multiply(load(chunk + j * kChunkBytes), chunk + j * kChunkBytes, from + j);
       }
     }
   }

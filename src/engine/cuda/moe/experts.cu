@@ -145,38 +145,40 @@ __global__ void gather_scaled_kernel(const __grid_constant__ ExpertRouting r, co
 constexpr int kFusedWarps = 16, kFusedThreads = kFusedWarps * 32;
 static_assert(kFusedThreads == kSlotThreads);
 
-// Adds up values[0], values[1], ... as a tree of adjacent pairs.
+// Adds up the values: the upper half to the lower half, until one is left.
 template <int kCount>
 __device__ __forceinline__ float tree_sum(float (&values)[kCount]) {
 #pragma unroll
-  for (int step = 1; step < kCount; step *= 2) {
+  for (int parts = 2; parts <= kCount; parts *= 2) {
+    const int half = kCount / parts;
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2 * step) values[i] += values[i + step];
+    for (int i = 0; i < half; ++i) values[i] += values[i + half];
   }
   return values[0];
 }
 
-// RMSNorm of this block's tokens into `x`. A row is cut into 16 segments; all warps have as many of
-// them: one of a single token, eight of eight tokens. A lane's sums of the segments are added in
-// the same tree whatever the number of tokens, so the bits of a token do not depend on it. The
-// blocks of a token group share the write to norm.out. kTokens: at least those of the block.
+// RMSNorm of this block's tokens into `x`. A row is cut into 16 segments of whole warps' loads. The
+// warps of a token have every kWarps-th of them: one warp one segment of a single token, or eight
+// segments of one of eight tokens. A lane's sums of the segments are added in the same tree
+// whatever the number of tokens, so the bits of a token do not depend on it. The blocks of a token
+// group share the write to norm.out. kTokens: at least those of the block.
 template <int kTokens>
 __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x,
                                             float (&partials)[kFusedWarps][32], int lane,
                                             int warp) {
   constexpr int kWarps = kFusedWarps / kTokens;  // of a token
   const int in_group = warp / kWarps, token = blockIdx.y * 8 + in_group, fours = norm.hidden / 4;
-  const int segment = (fours + kFusedWarps - 1) / kFusedWarps;
-  const int first = warp % kWarps * kTokens * segment;
-  const bool valid = token < norm.count;
+  const int segment = (fours + kFusedThreads - 1) / kFusedThreads * 32;
+  const int first = warp % kWarps * segment + lane;
+  const int end = token < norm.count ? fours : 0;
   const float4* residual =
-      reinterpret_cast<const float4*>(norm.residual + size_t(valid ? token : 0) * norm.hidden);
+      reinterpret_cast<const float4*>(norm.residual + size_t(end ? token : 0) * norm.hidden);
   float sums[kTokens] = {};  // of this warp's segments
-  for (int i = lane; i < segment; i += 32) {
+  for (int i = first; i < first + segment; i += 32) {
 #pragma unroll
     for (int s = 0; s < kTokens; ++s) {
-      const int at = first + s * segment + i;
-      if (at >= fours || !valid) continue;
+      const int at = i + s * kWarps * segment;
+      if (at >= end) continue;
       const float4 r = residual[at];
       sums[s] += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
     }
@@ -187,11 +189,11 @@ __device__ __forceinline__ void norm_tokens(const RmsNormArgs& norm, uint32_t* x
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) parts[w] = partials[in_group * kWarps + w][lane];
   const float scale = rsqrtf(warp_sum(tree_sum(parts)) / norm.hidden + norm.eps);
-  for (int i = lane; i < segment; i += 32) {
+  for (int i = first; i < first + segment; i += 32) {
 #pragma unroll
     for (int s = 0; s < kTokens; ++s) {
-      const int at = first + s * segment + i;
-      if (at >= fours || !valid) continue;
+      const int at = i + s * kWarps * segment;
+      if (at >= end) continue;
       const float4 r = residual[at], w = reinterpret_cast<const float4*>(norm.norm)[at];
       const uint2 packed = {pack_bf16(r.x * scale * w.x, r.y * scale * w.y),
                             pack_bf16(r.z * scale * w.z, r.w * scale * w.w)};
