@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "engine/ranks/cut_weights.h"
+#include "engine/ranks/follower.h"
 #include "engine/ranks/leader_runner.h"
 #include "ranks/rank_processes.h"
 

@@ -164,14 +164,14 @@ std::string roofline_sentence(const Request& r, const Prediction& p) {
 }
 
 std::string technique_sentence(const Request& r, const Prediction& p) {
-  constexpr std::pair<const char*, bool Plan::*> kTechniques[] = {
+  constexpr std::pair<const char*, bool Plan::*> kTechniqueFlags[] = {
       {"FlashAttention", &Plan::flash},
       {"Kernel fusion", &Plan::fusion},
       {"CUDA graphs", &Plan::graphs},
       {"Paged KV", &Plan::paging},
       {"Continuous batching", &Plan::continuous}};
   std::string text;
-  for (const auto& [name, flag] : kTechniques) {
+  for (const auto& [name, flag] : kTechniqueFlags) {
     if (r.plan.*flag) continue;
     Request with = r;
     with.plan.*flag = true;

@@ -19,6 +19,10 @@ class Scheduler;  // serving/scheduler.h
 
 using ServingClock = std::chrono::steady_clock;
 
+inline double seconds_between(ServingClock::time_point from, ServingClock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 // One sequence's part of a step.
 struct StepRow {
   enum class Kind : uint8_t { prefill, decode, draft };

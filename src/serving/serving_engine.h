@@ -1,5 +1,6 @@
-// The engine's loop: one thread that takes requests from a queue, lets the scheduler compose steps
-// and runs them. Tokenizing, JSON and sockets are the callers' work, on other threads.
+// Many requests on one runner, as other threads see it: submit, cancel, outputs. One thread of the
+// engine's own (serving_loop.h) takes requests from a queue, lets the scheduler compose steps and
+// runs them. Tokenizing, JSON and sockets are the callers' work, on other threads.
 #pragma once
 
 #include <functional>

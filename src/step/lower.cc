@@ -76,7 +76,8 @@ class Writer {
     return push(name, kind, work, math, count_);
   }
   Op& push(const char* name, OpKind kind, const Work& work, DType math, double count) {
-    return ops_.emplace_back(name, kind, math, work, count, OpShape(), tokens_);
+    ops_.push_back({name, kind, math, work, count, OpShape(), tokens_});
+    return ops_.back();
   }
 
   // With fusion the norm adds the residual; without fusion that is a kernel of its own.

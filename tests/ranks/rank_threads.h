@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/ranks/cut_weights.h"
+#include "engine/ranks/follower.h"
 #include "engine/ranks/leader_runner.h"
 #include "mpi_world.h"
 #include "ranks/shared_memory.h"

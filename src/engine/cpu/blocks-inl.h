@@ -1,7 +1,8 @@
 // GEMMs with packed block formats (pack.h): lanes are rows, so there are no sums across lanes.
 //
 // No include guard: included after dot-inl.h, once in every namespace that is compiled for another
-// instruction set.
+// instruction set. What multiplies or loads is a function, not a lambda: clang gives a lambda only
+// the target attributes that are written on it, and HWY_ATTR lacks VNNI.
 
 using Floats = hn::ScalableTag<float>;
 constexpr int kLanes = HWY_MAX_BYTES / 4;
@@ -105,18 +106,29 @@ HWY_INLINE hn::Vec<Ints> start_of(const InputBlock& x, int s) {
   return hn::Zero(d);
 }
 
+// The activations of a tile's tokens in one block of columns.
+template <class D>
+struct TileInput {
+  const InputBlock* x;
+  int64_t stride;  // in blocks, from token to token
+  const int16_t* pairs;
+  int64_t pairs_stride;
+
+  HWY_INLINE auto four(int token, int chunk) const {
+    return D::input(x[token * stride], D::kPairs ? pairs + token * pairs_stride : nullptr, chunk);
+  }
+};
+
 // sums[v][t] += block x, for V vectors of rows and T tokens that are `stride` blocks apart.
 template <Layout kLayout, int V, int T, class Block>
 HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, int64_t stride,
                           const int16_t* HWY_RESTRICT pairs, int64_t pairs_stride,
                           hn::Vec<Floats> (&sums)[V][T]) {
   constexpr LayoutInfo kInfo = layout_info(kLayout);
-  using D = Dot<kInfo.value_bits>;
+  using D = typename Block::D;
   constexpr int kScales = kBlock / kInfo.columns_per_scale, kChunks = 8 / kScales;
   const Floats d;
-  const auto four = [&](int t, int c) HWY_ATTR {
-    return D::input(x[t * stride], D::kPairs ? pairs + t * pairs_stride : nullptr, c);
-  };
+  const TileInput<D> input{x, stride, pairs, pairs_stride};
   for (int s = 0; s < kScales; ++s) {
     hn::Vec<Ints> acc[V][T];
     for (int t = 0; t < T; ++t) {
@@ -134,8 +146,8 @@ HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, 
         for (int v = 0; v < V; ++v) {
           const auto low = block.weight(c, v), high = block.upper(next, v);
           for (int t = 0; t < T; ++t) {
-            acc[v][t] = D::add(acc[v][t], low, four(t, c));
-            upper[v][t] = D::add(upper[v][t], high, four(t, next));
+            acc[v][t] = D::add(acc[v][t], low, input.four(t, c));
+            upper[v][t] = D::add(upper[v][t], high, input.four(t, next));
           }
         }
       }
@@ -149,7 +161,7 @@ HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, 
         typename D::Weight w[V];
         for (int v = 0; v < V; ++v) w[v] = block.weight(c, v);
         for (int t = 0; t < T; ++t) {
-          const auto xs = four(t, c);
+          const auto xs = input.four(t, c);
           for (int v = 0; v < V; ++v) acc[v][t] = D::add(acc[v][t], w[v], xs);
         }
       }
@@ -161,7 +173,7 @@ HWY_INLINE void add_block(const Block& block, const InputBlock* HWY_RESTRICT x, 
           typename D::Weight w[V];
           for (int v = 0; v < V; ++v) w[v] = block.weight(c + i, v);
           for (int t = 0; t < T; ++t) {
-            const auto xs = four(t, c + i);
+            const auto xs = input.four(t, c + i);
             for (int v = 0; v < V; ++v) {
               part[v][t] = i == 0 ? D::first(w[v], xs) : D::next(part[v][t], w[v], xs);
             }
@@ -226,27 +238,34 @@ HWY_INLINE void block_tiles(const BlockAt& block_at, int64_t first, int64_t last
   }
 }
 
+// The blocks of a group, read in place.
 // kAhead: two chains of dot products, and prefetches into the L2 and the L1 that run into the next
 // groups. Prototypes read faster with both on an Emerald Rapids: a chain of eight fills the
 // scheduler before enough loads are under way. Zen 4 reads up to 4 % more slowly.
 template <Layout kLayout, bool kAhead>
-void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
-            float* sums) {
-  constexpr int kMost = Dot<layout_info(kLayout).value_bits>::kTokens;
-  constexpr int kFar = 9216, kNear = 4608, kBytes = layout_info(kLayout).pair_bytes();
-  const std::byte* const from = w.data + group * w.stride;
-  std::fill_n(sums, tokens * kGroup, 0.0f);
-  const auto block_at = [&](int64_t block) HWY_ATTR {
+struct StreamedBlocks {
+  static constexpr int kFar = 9216, kNear = 4608, kBytes = layout_info(kLayout).pair_bytes();
+  const std::byte* group;
+
+  HWY_INLINE auto operator()(int64_t block) const {
     if (kAhead && block % 2 == 0) {
-      const std::byte* const pair = from + block / 2 * kBytes;
+      const std::byte* const pair = group + block / 2 * kBytes;
       for (int line = 0; line < kBytes; line += 64) {
         __builtin_prefetch(pair + kFar + line, 0, 2);
         __builtin_prefetch(pair + kNear + line, 0, 3);
       }
     }
-    return PackedBlock<kLayout, kAhead>(from, 0, block);
-  };
-  block_tiles<kLayout, kParts, kMost>(block_at, 0, w.columns / kBlock, x, token, tokens, sums);
+    return PackedBlock<kLayout, kAhead>(group, 0, block);
+  }
+};
+
+template <Layout kLayout, bool kAhead>
+void stream(const WeightView& w, int64_t group, const InputView& x, int token, int tokens,
+            float* sums) {
+  constexpr int kMost = Dot<layout_info(kLayout).value_bits>::kTokens;
+  const StreamedBlocks<kLayout, kAhead> blocks{w.data + group * w.stride};
+  std::fill_n(sums, tokens * kGroup, 0.0f);
+  block_tiles<kLayout, kParts, kMost>(blocks, 0, w.columns / kBlock, x, token, tokens, sums);
 }
 
 template <Layout kLayout>
@@ -332,25 +351,34 @@ template <Layout kLayout>
 constexpr bool kAsPacked = layout_info(kLayout).stored_bits == 8 && PanelBlock<kLayout>::D::kWide ==
                                                                         1;
 
+// The blocks of a panel whose first block is `first`.
+template <Layout kLayout>
+struct PanelBlocks {
+  const std::byte* panel;
+  int64_t stride, first;
+
+  HWY_INLINE auto operator()(int64_t block) const {
+    if constexpr (kAsPacked<kLayout>) {
+      return PackedBlock<kLayout>(panel, stride, block);
+    } else {
+      using Panel = PanelBlock<kLayout>;
+      return Panel{reinterpret_cast<const uint8_t*>(panel) + (block - first) * Panel::kBytes};
+    }
+  }
+};
+
 template <Layout kLayout>
 void multiply(const std::byte* panel, int64_t panel_stride, int groups, int64_t column,
               int64_t columns, const InputView& x, int token, int tokens, float* sums) {
-  using Panel = PanelBlock<kLayout>;
-  constexpr int kMost = Panel::D::kTokens;
+  constexpr int kMost = PanelBlock<kLayout>::D::kTokens;
   const int64_t first = column / kBlock, last = std::min(column + kChunk, columns) / kBlock;
-  const auto block_at = [&](int64_t b) HWY_ATTR {
-    if constexpr (kAsPacked<kLayout>) {
-      return PackedBlock<kLayout>(panel, panel_stride, b);
-    } else {
-      return Panel{reinterpret_cast<const uint8_t*>(panel) + (b - first) * Panel::kBytes};
-    }
-  };
+  const PanelBlocks<kLayout> blocks{panel, panel_stride, first};
   if constexpr (kPanelGroups == 2) {
     if (groups == 2) {
-      return block_tiles<kLayout, 2 * kParts, kMost>(block_at, first, last, x, token, tokens, sums);
+      return block_tiles<kLayout, 2 * kParts, kMost>(blocks, first, last, x, token, tokens, sums);
     }
   }
-  block_tiles<kLayout, kParts, kMost>(block_at, first, last, x, token, tokens, sums);
+  block_tiles<kLayout, kParts, kMost>(blocks, first, last, x, token, tokens, sums);
 }
 
 template <Layout kLayout>

@@ -1,5 +1,9 @@
 // GEMM kernels of the packed block formats. Compiled once per Highway target, and again for CPUs
 // with int8 dot products that Highway 1.0 does not emit.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -57,6 +61,15 @@ namespace ridge::cpu {
 
 HWY_EXPORT(get_own_blocks);
 
+#if HWY_ARCH_X86
+// Dot products of bytes in 256-bit registers without AVX-512. clang 14's __builtin_cpu_supports
+// does not know the feature.
+static bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
+}
+#endif
+
 std::vector<BlockKernels> block_kernels() {
   std::vector<BlockKernels> all;
   for_each_target(HWY_TARGETS, HWY_STATIC_TARGET, [&]([[maybe_unused]] int64_t target) {
@@ -67,7 +80,7 @@ std::vector<BlockKernels> block_kernels() {
         use_vbmi_unpack(all.back());
       }
     }
-    if (target == HWY_AVX2 && __builtin_cpu_supports("avxvnni")) {
+    if (target == HWY_AVX2 && has_avx_vnni()) {
       all.push_back(avx2_vnni::get_own_blocks("AVX2_VNNI"));
     }
 #endif

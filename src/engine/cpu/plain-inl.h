@@ -70,34 +70,41 @@ struct Unpacked {
   HWY_INLINE void prefetch(size_t) const {}
 };
 
-// sums[t][0..3] += four rows x T tokens over one chunk of columns. A step has 4 + T loads and 4 T
-// multiply-adds in 4 T independent chains: T = 6 takes 24 + 6 + 1 of 32 registers, T = 3 takes 12 +
-// 3 + 1 of 16.
+// acc[r][t] += kStep columns of R rows x T tokens. A function rather than a lambda inside tile():
+// clang gives a lambda only the target attributes that are written on it, and HWY_ATTR lacks the
+// features that bf16_dot adds to its target.
+template <class Ops, int R, int T, class Rows>
+HWY_INLINE void add_columns(const Rows& rows, size_t k, const typename Ops::Panel* HWY_RESTRICT x,
+                            int64_t stride, hn::Vec<Floats> (&acc)[R][T]) {
+  typename Ops::Vector xs[T];
+  for (int t = 0; t < T; ++t) xs[t] = Ops::panel(x + t * stride + static_cast<int64_t>(k));
+  for (int r = 0; r < R; ++r) {
+    const auto w = rows.get(r, k);
+    for (int t = 0; t < T; ++t) acc[r][t] = Ops::mul_add(w, xs[t], acc[r][t]);
+  }
+}
+
+// sums[t][0..R-1] += R rows x T tokens over one chunk of columns. A step has R + T loads and R T
+// multiply-adds in R T independent chains. With R = 4, T = 6 takes 24 + 6 + 1 of 32 registers, T =
+// 3 takes 12 + 3 + 1 of 16.
 template <class Ops, int R, int T, class Rows>
 HWY_INLINE void tile(const Rows& rows, size_t columns, const typename Ops::Panel* HWY_RESTRICT x,
                      int64_t stride, float* HWY_RESTRICT sums) {
   const Floats d;
-  using V = hn::Vec<Floats>;
-  V acc[R][T];
+  hn::Vec<Floats> acc[R][T];
   for (int r = 0; r < R; ++r) {
     for (int t = 0; t < T; ++t) acc[r][t] = hn::Zero(d);
   }
-  const auto step = [&](size_t k) HWY_ATTR {
-    typename Ops::Vector xs[T];
-    for (int t = 0; t < T; ++t) xs[t] = Ops::panel(x + t * stride + static_cast<int64_t>(k));
-    for (int r = 0; r < R; ++r) {
-      const auto w = rows.get(r, k);
-      for (int t = 0; t < T; ++t) acc[r][t] = Ops::mul_add(w, xs[t], acc[r][t]);
-    }
-  };
   constexpr size_t kLine = 64 / Ops::kBytes;  // weights
   const size_t whole = columns / Ops::kStep * Ops::kStep;
   size_t k = 0;
   for (; k + kLine <= whole; k += kLine) {
     rows.prefetch(k);
-    for (size_t i = 0; i < kLine; i += Ops::kStep) step(k + i);
+    for (size_t i = 0; i < kLine; i += Ops::kStep) {
+      add_columns<Ops>(rows, k + i, x, stride, acc);
+    }
   }
-  for (; k < whole; k += Ops::kStep) step(k);
+  for (; k < whole; k += Ops::kStep) add_columns<Ops>(rows, k, x, stride, acc);
   if (whole < columns) {
     for (int r = 0; r < R; ++r) {
       const auto w = rows.tail(r, whole, columns - whole);

@@ -4,174 +4,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/account/profile.h"
 #include "engine/ranks/cut_weights.h"
+#include "engine/ranks/rank_calls.h"
+#include "engine/ranks/rank_exchanges.h"
 #include "engine/ranks/time_link.h"
 #include "engine/sampling/merge_top_logits.h"
 #include "engine/sampling/sampled_steps.h"
-#include "ranks/packet.h"
 
 namespace ridge {
 namespace {
-
-enum class Call : uint8_t {
-  run,
-  sample,
-  logits,
-  copy_pages,
-  fill_cache,
-  read_rate,
-  time_link,
-  profile,
-  end
-};
-
-// A call travels as a first piece of fixed length, which holds most of them whole, and the rest.
-constexpr size_t kFirstPiece = 2048;
-
-struct FirstPiece {
-  uint64_t bytes = 0;
-  std::byte begin[kFirstPiece];
-};
-
-void tell(Communicator& world, Packet& call) {
-  FirstPiece first;
-  first.bytes = call.bytes().size();
-  std::copy_n(call.bytes().begin(), std::min(call.bytes().size(), kFirstPiece), first.begin);
-  world.broadcast(0, std::as_writable_bytes(std::span(&first, 1)));
-  if (first.bytes > kFirstPiece) world.broadcast(0, call.bytes().subspan(kFirstPiece));
-}
-
-void hear(Communicator& world, Packet& call) {
-  FirstPiece first;
-  // The next call comes when a user wants something.
-  const Communicator::Deadline usual = world.deadline();
-  world.set_deadline(Communicator::kNoDeadline);
-  world.broadcast(0, std::as_writable_bytes(std::span(&first, 1)));
-  world.set_deadline(usual);
-  call.reset(first.bytes);
-  std::copy_n(first.begin, std::min<size_t>(first.bytes, kFirstPiece), call.bytes().begin());
-  if (first.bytes > kFirstPiece) world.broadcast(0, call.bytes().subspan(kFirstPiece));
-}
-
-void send_packet(Communicator& world, int to, Packet& packet) {
-  const uint64_t bytes = packet.bytes().size();
-  world.send(to, std::as_bytes(std::span(&bytes, 1)));
-  world.send(to, packet.bytes());
-}
-
-void receive_packet(Communicator& world, int from, Packet& packet) {
-  uint64_t bytes = 0;
-  world.receive(from, std::as_writable_bytes(std::span(&bytes, 1)));
-  packet.reset(bytes);
-  world.receive(from, packet.bytes());
-}
-
-void put(Packet& to, const TopLogitsRequest& request) {
-  to.put(request.count);
-  to.put(request.scale);
-  to.put_list(std::span(request.tokens));
-  to.put(request.draw);
-  to.put(request.key);
-}
-TopLogitsRequest get_request(Packet& from) {
-  TopLogitsRequest request;
-  request.count = from.get<int>();
-  request.scale = from.get<float>();
-  from.get_list(request.tokens);
-  request.draw = from.get<bool>();
-  request.key = from.get<uint64_t>();
-  return request;
-}
-
-void put(Packet& to, const TopLogits& row) {
-  to.put(row.broken);
-  to.put(row.log_sum);
-  to.put(row.scaled_sum);
-  to.put_list(std::span(row.candidates));
-  to.put_list(std::span(row.requested));
-  to.put(row.chosen);
-}
-TopLogits get_top_logits(Packet& from) {
-  TopLogits row;
-  row.broken = from.get<bool>();
-  row.log_sum = from.get<double>();
-  row.scaled_sum = from.get<double>();
-  from.get_list(row.candidates);
-  from.get_list(row.requested);
-  row.chosen = from.get<Candidate>();
-  return row;
-}
-
-double total(Communicator& world, double mine) {
-  std::vector<double> all(static_cast<size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return std::accumulate(all.begin(), all.end(), 0.0);
-}
-
-// Bytes/s at which the ranks read their weights: those of a stage side by side, the stages one
-// after the other, as in a step.
-double read_rate_of_all(RankLinks& links, Runner& local) {
-  struct Reads {
-    double rate = 0, bytes = 0;
-  };
-  Communicator& world = *links.world;
-  Reads mine{0, local.weights().bytes};
-  for (int stage = 0; stage < links.grid.pp; ++stage) {
-    world.barrier();
-    if (stage == links.stage()) mine.rate = local.read_rate();
-  }
-  std::vector<Reads> all(size_t(world.size()));
-  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  double bytes = 0, seconds = 0;
-  for (int stage = 0; stage < links.grid.pp; ++stage) {
-    Reads sum;
-    for (int part = 0; part < links.grid.tp; ++part) {
-      const Reads& rank = all[size_t(stage * links.grid.tp + part)];
-      sum.rate += rank.rate, sum.bytes += rank.bytes;
-    }
-    if (sum.rate <= 0) return 0;
-    bytes += sum.bytes, seconds += sum.bytes / sum.rate;
-  }
-  return bytes / seconds;
-}
-
-// Operators of one stage, in a message.
-void put(Packet& to, const Profile& profile) {
-  to.put(profile.entries().size());
-  for (const Profile::Entry& entry : profile.entries()) {
-    to.put_list(std::span(std::string_view(entry.name)));
-    to.put(entry.seconds);
-    to.put(entry.calls);
-  }
-}
-// `receive` is the wait for the stage before, whose operators count.
-void add_operators(Packet& from, Profile& to) {
-  static std::set<std::string> names;  // those of a profile must outlive it
-  for (auto left = from.get<size_t>(); left > 0; --left) {
-    std::vector<char> name;
-    from.get_list(name);
-    const auto seconds = from.get<double>();
-    const auto calls = from.get<long>();
-    const std::string text(name.begin(), name.end());
-    if (text != "receive") to.add(names.insert(text).first->c_str(), seconds, calls);
-  }
-}
-
-// The first exchange: some ranks may load for minutes after others are ready.
-double total_when_loaded(Communicator& world, double mine) {
-  const Communicator::Deadline usual = world.deadline();
-  world.set_deadline(Communicator::kNoDeadline);
-  const double sum = total(world, mine);
-  world.set_deadline(usual);
-  return sum;
-}
 
 class LeaderRunner final : public Runner {
  public:
@@ -182,13 +27,13 @@ class LeaderRunner final : public Runner {
         options_(local_->options()),
         sampled_(options_.logit_rows()) {
     options_.ranks = nullptr;  // seen from outside it is one
-    repacked_ = total_when_loaded(*links_->world, local_->repacked_bytes());
+    repacked_ = sum_when_loaded(*links_->world, local_->repacked_bytes());
   }
   ~LeaderRunner() override {
     if (!links_->world->failure().empty()) return;  // that was said, and nobody listens any more
     try {
       begin(Call::end);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       links_->ending = true;
       local_.reset();  // while the ranks can still talk
       links_->world->close();
@@ -233,7 +78,7 @@ class LeaderRunner final : public Runner {
     together([&] {
       begin(Call::copy_pages);
       call_.put_list(copies);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       local_->copy_pages(copies);
     });
   }
@@ -241,7 +86,7 @@ class LeaderRunner final : public Runner {
     together([&] {
       begin(Call::fill_cache);
       call_.put(seed);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       local_->fill_cache(seed);
     });
   }
@@ -250,7 +95,7 @@ class LeaderRunner final : public Runner {
     together([&] {
       merge_answers();
       begin(Call::read_rate);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       rate = read_rate_of_all(*links_, *local_);
     });
     return rate;
@@ -260,7 +105,7 @@ class LeaderRunner final : public Runner {
     together([&] {
       merge_answers();
       begin(Call::time_link);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       placement.link = time_link(*links_);
     });
     return placement;
@@ -280,10 +125,10 @@ class LeaderRunner final : public Runner {
   }
   void gather_logits();
   void merge_answers();
-  void tell_timed(const char* name) {
+  void broadcast_timed(const char* name) {
     OperatorClock clock(profile_);
     clock.begin(name);
-    tell(*links_->world, call_);
+    broadcast_call(*links_->world, call_);
   }
   void begin(Call call) {
     call_.reset();
@@ -302,7 +147,7 @@ class LeaderRunner final : public Runner {
   std::vector<Slice> slices_;
   std::vector<float> logits_, part_;
   int logit_rows_ = 0;
-  std::vector<TopLogitsRequest> asked_;  // of the last sample(), until its answers are taken
+  std::vector<TopLogitsRequest> requested_;  // of the last sample(), until its answers are merged
   std::span<TopLogits> answers_;
   double repacked_ = 0;
   Profile* profile_ = nullptr;
@@ -320,7 +165,7 @@ void LeaderRunner::set_profile(Profile* profile) {
       merge_answers();
       begin(Call::profile);
       call_.put(profile != nullptr);
-      tell(*links_->world, call_);
+      broadcast_call(*links_->world, call_);
       for (int stage = 1; stage < grid.pp; ++stage) {
         receive_packet(*links_->world, stage * grid.tp, answer_);
         if (ended != nullptr) add_operators(answer_, *ended);
@@ -330,7 +175,7 @@ void LeaderRunner::set_profile(Profile* profile) {
   }
 }
 
-// Checked before anything is told, so that a step that cannot be leaves all ranks as they were.
+// Checked before anything is sent, so that a step that cannot be leaves all ranks as they were.
 void LeaderRunner::run(std::span<const Slice> batch) {
   check_step(batch, options(), whole_.architecture.vocab);
   together([&] { merge_answers(); });  // tokens may be those of the step before
@@ -353,7 +198,7 @@ void LeaderRunner::run(std::span<const Slice> batch) {
     call_.put(slice.logits);
   }
   together([&] {
-    tell_timed("step_broadcast");
+    broadcast_timed("step_broadcast");
     local_->run(slices_);
   });
   sampled_.begin_step();
@@ -362,21 +207,21 @@ void LeaderRunner::run(std::span<const Slice> batch) {
 void LeaderRunner::sample(std::span<const TopLogitsRequest> requests) {
   together([&] { merge_answers(); });
   answers_ = sampled_.sample(requests.size(), logit_rows_);
-  asked_.assign(requests.begin(), requests.end());
+  requested_.assign(requests.begin(), requests.end());
   together([&] {
     begin(Call::sample);
     call_.put(requests.size());
     for (const TopLogitsRequest& request : requests) put(call_, request);
-    tell_timed("sample_broadcast");
+    broadcast_timed("sample_broadcast");
     if (links_->is_last_stage()) local_->sample(requests);
   });
 }
 
 // Of the last sample(), where that was not done.
 void LeaderRunner::merge_answers() {
-  if (asked_.empty()) return;
+  if (requested_.empty()) return;
   const auto parts = static_cast<size_t>(links_->grid.tp);
-  std::vector<std::vector<TopLogits>> of(asked_.size(), std::vector<TopLogits>(parts));
+  std::vector<std::vector<TopLogits>> of(requested_.size(), std::vector<TopLogits>(parts));
   OperatorClock clock(profile_);
   for (size_t p = 0; p < parts; ++p) {
     const int rank = head_rank(static_cast<int>(p));
@@ -390,15 +235,15 @@ void LeaderRunner::merge_answers() {
     for (std::vector<TopLogits>& row : of) row[p] = get_top_logits(answer_);
   }
   for (size_t row = 0; row < of.size(); ++row) {
-    answers_[row] = merge_top_logits(of[row], asked_[row]);
+    answers_[row] = merge_top_logits(of[row], requested_[row]);
   }
-  asked_.clear();
+  requested_.clear();
 }
 
 void LeaderRunner::gather_logits() {
   merge_answers();
   begin(Call::logits);
-  tell(*links_->world, call_);
+  broadcast_call(*links_->world, call_);
   const int vocab = whole_.architecture.vocab, parts = links_->grid.tp;
   const auto rows = static_cast<size_t>(logit_rows_);
   logits_.resize(rows * size_t(vocab));
@@ -420,87 +265,11 @@ void LeaderRunner::gather_logits() {
   }
 }
 
-// Followers.
-
-void run_heard(Runner& local, Packet& call) {
-  const auto count = call.get<size_t>();
-  std::vector<std::vector<Token>> tokens(count);
-  std::vector<std::vector<int>> pages(count);
-  std::vector<Slice> batch(count);
-  for (size_t s = 0; s < count; ++s) {
-    call.get_list(tokens[s]);
-    batch[s].past = call.get<int>();
-    call.get_list(pages[s]);
-    batch[s].logits = call.get<int>();
-    batch[s].tokens = tokens[s];
-    batch[s].pages = pages[s];
-  }
-  local.run(batch);
-}
-
-void sample_heard(Runner& local, RankLinks& links, Packet& call) {
-  std::vector<TopLogitsRequest> requests(call.get<size_t>());
-  for (TopLogitsRequest& request : requests) request = get_request(call);
-  if (!links.is_last_stage()) return;
-  Packet answer;
-  for (const TopLogits& row : local.top_logits(requests)) put(answer, row);
-  send_packet(*links.world, 0, answer);
-}
-
 }  // namespace
 
 std::unique_ptr<Runner> make_leader_runner(Weights whole, std::unique_ptr<Runner> local,
                                            std::shared_ptr<RankLinks> links) {
   return std::make_unique<LeaderRunner>(std::move(whole), std::move(local), std::move(links));
-}
-
-void follow(Runner& local, RankLinks& links) {
-  Communicator& world = *links.world;
-  total_when_loaded(world, local.repacked_bytes());
-  Packet call;
-  Profile profile;
-  for (;;) {
-    hear(world, call);
-    switch (call.get<Call>()) {
-      case Call::run:
-        run_heard(local, call);
-        break;
-      case Call::sample:
-        sample_heard(local, links, call);
-        break;
-      case Call::logits:
-        if (links.is_last_stage()) world.send(0, std::as_bytes(local.logits()));
-        break;
-      case Call::copy_pages: {
-        std::vector<PageCopy> copies;
-        call.get_list(copies);
-        local.copy_pages(copies);
-        break;
-      }
-      case Call::fill_cache:
-        local.fill_cache(call.get<uint64_t>());
-        break;
-      case Call::read_rate:
-        read_rate_of_all(links, local);
-        break;
-      case Call::time_link:
-        time_link(links);
-        break;
-      case Call::profile: {
-        local.set_profile(call.get<bool>() ? &profile : nullptr);
-        if (!links.is_first_stage() && links.rank() == links.first_of_stage()) {
-          Packet operators;
-          put(operators, profile);
-          send_packet(world, 0, operators);
-        }
-        profile.clear();
-        break;
-      }
-      case Call::end:
-        links.ending = true;
-        return;
-    }
-  }
 }
 
 }  // namespace ridge

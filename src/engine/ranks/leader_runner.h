@@ -1,8 +1,7 @@
-// A runner whose model several ranks share. Rank 0 leads: it takes the calls of a Runner, tells the
-// others, and runs its own part with them. The others follow.
+// A runner whose model several ranks share. Rank 0 leads: it takes the calls of a Runner,
+// broadcasts them (rank_calls.h) and runs its own part. The others follow (follower.h).
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "engine/ranks/rank_grid.h"
@@ -14,8 +13,5 @@ namespace ridge {
 // the destructor ends the others' follow().
 std::unique_ptr<Runner> make_leader_runner(Weights whole, std::unique_ptr<Runner> local,
                                            std::shared_ptr<RankLinks> links);
-
-// On every other rank: runs what the leader says until it ends.
-void follow(Runner& local, RankLinks& links);
 
 }  // namespace ridge

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "engine/ranks/cut_weights.h"
+#include "engine/ranks/follower.h"
 #include "engine/ranks/leader_runner.h"
 #include "ranks/mpi.h"
 #include "ranks/packet.h"

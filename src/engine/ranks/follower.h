@@ -1,0 +1,13 @@
+// The ranks that a leader_runner.h leads.
+#pragma once
+
+#include "engine/ranks/rank_grid.h"
+#include "engine/runner.h"
+
+namespace ridge {
+
+// On every rank but 0: runs the leader's calls on this rank's part of the model until the leader
+// ends.
+void follow(Runner& local, RankLinks& links);
+
+}  // namespace ridge
