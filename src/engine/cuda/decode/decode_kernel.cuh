@@ -95,7 +95,8 @@ __device__ __forceinline__ void decode_block(const DecodeArgs& args) {
   } else if (warp == kMathWarps) {
     ProducerWarp<kFormat, kRows, kVariant, kKernels>{args, shared}.run(lane);
   } else {
-    EpilogueWarp<kFormat, kRows, kVariant>{args, shared, lane, warp - kMathWarps - 1}.run();
+    EpilogueWarp<kFormat, kRows, kVariant, kKernels>{args, shared, lane, warp - kMathWarps - 1}
+        .run();
   }
 }
 

@@ -252,6 +252,9 @@ struct MathGemm {
     if constexpr (kVariant == DecodeVariant::gemma) ptx::bar_sync<kMathBarrier>(kMathWarps * 32);
     const int slice = resident_chunks<kFormat, kRows>(args, tiles.chunks);
     const uint16_t* x = activations_of(args, op.kind);
+    if constexpr (constexpr int kCopies = input_copies(kFormat, kVariant, kRows); kCopies > 1) {
+      x += blockIdx.x % kCopies * copy_stride(input_size(args, op.kind));
+    }
     wait_ops_completed(shared.control, ops_before_input(op), lane);
     if (kColumns > 1 && slice < tiles.chunks) {  // the activations of one row always fit
       gemm_sliced(op, tiles.chunks, slice, x);

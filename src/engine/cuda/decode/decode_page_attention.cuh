@@ -235,7 +235,7 @@ __device__ inline uint16_t* attention_output(const DecodeArgs& args, const Split
 }
 
 // Step 3. Each thread combines the states of the warps for pairs of outputs.
-template <WeightFormat kFormat, int kRows>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 __device__ __forceinline__ void combine_warps(const DecodeArgs& args, const DecodeShared& shared,
                                               const SplitRun& run, const SplitStates& states,
                                               int thread) {
@@ -265,8 +265,9 @@ __device__ __forceinline__ void combine_warps(const DecodeArgs& args, const Deco
       }
       if (run.splits == 1) {
         const float inverse = __fdividef(activation_scale(kFormat), sum);
-        *reinterpret_cast<uint32_t*>(attention_output<kRows>(args, run, states.outputs, o)) =
-            pack_bf16(out.x * inverse, out.y * inverse);
+        store_input<kFormat, kRows, kVariant>(args, OpKind::out,
+                                              attention_output<kRows>(args, run, states.outputs, o),
+                                              pack_bf16(out.x * inverse, out.y * inverse));
         continue;
       }
       TaggedFloat* const to = states.of(split);
@@ -369,7 +370,8 @@ __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& 
     if (warp == 0) wait_ops_completed(shared.control, ops_before_epilogue(op), lane);
     ptx::bar_sync<kMathBarrier>(kMathThreads);
     const SplitStates states(args, op, shared.control.run);
-    combine_warps<kFormat, kRows>(args, shared, shared.control.run, states, warp * 32 + lane);
+    combine_warps<kFormat, kRows, kVariant>(args, shared, shared.control.run, states,
+                                            warp * 32 + lane);
     // The states in shared memory have been read.
     ptx::bar_sync<kMathBarrier>(kMathThreads);
   }
@@ -385,8 +387,9 @@ __device__ __forceinline__ void attention(const DecodeArgs& args, DecodeShared& 
     for (int at = item % op.runs + warp * runs; at < states.outputs / 32; at += kMathWarps * runs) {
       const int o = at * 32 + lane;
       const float out = merge_splits(states, run.splits, o, states.head_of(o));
-      *attention_output<kRows>(args, run, states.outputs, o) =
-          bf16_bits(out * activation_scale(kFormat));
+      store_input<kFormat, kRows, kVariant>(args, OpKind::out,
+                                            attention_output<kRows>(args, run, states.outputs, o),
+                                            bf16_bits(out * activation_scale(kFormat)));
     }
   }
   ptx::bar_sync<kMathBarrier>(kMathThreads);

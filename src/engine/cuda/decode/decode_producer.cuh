@@ -29,6 +29,11 @@ struct ProducerWarp {
   static constexpr bool kExperts = kVariant == DecodeVariant::experts;
   static constexpr bool kBulk = kKernels == KernelSet::hopper;
   static constexpr int kStage = stage_bytes(kFormat);
+  // The stage is acquired before the wait for the oldest copy, so that the next copy is issued as
+  // soon as that one is complete. Measured for one row; int4 and int8 took 0.2 to 0.4 % more time.
+  static constexpr bool kStageFirst =
+      kBulk && kRows == 1 && kVariant == DecodeVariant::dense &&
+      (kFormat == WeightFormat::bf16 || kFormat == WeightFormat::fp8);
   static constexpr int kChunk = format_info(kFormat).chunk_bytes;
 
   static __device__ unsigned clock32() { return static_cast<unsigned>(clock()); }
@@ -83,12 +88,15 @@ struct ProducerWarp {
   // behind them. While the ring is full, calls while_full().
   template <typename WhileFull>
   __device__ void acquire(int bytes, const WhileFull& while_full) {
-    if (in_flight == args.copies_in_flight) {
-      ptx::mbarrier_wait(&shared.control.full[oldest.stage], oldest.phase);
-      oldest.advance(args.stages);
-    } else {
-      ++in_flight;
-    }
+    const auto wait_for_oldest = [&] {
+      if (in_flight == args.copies_in_flight) {
+        ptx::mbarrier_wait(&shared.control.full[oldest.stage], oldest.phase);
+        oldest.advance(args.stages);
+      } else {
+        ++in_flight;
+      }
+    };
+    if (!kStageFirst) wait_for_oldest();
     const auto is_free = [&] {
       const bool free =
           ptx::mbarrier_test_wait(&shared.control.empty[stage.stage], stage.phase ^ 1);
@@ -96,6 +104,7 @@ struct ProducerWarp {
     };
     while (!is_free()) while_full();
     if constexpr (kBulk) ptx::mbarrier_arrive_expect_tx(full(), bytes);
+    if (kStageFirst) wait_for_oldest();
   }
 
   // The same for the whole warp with bulk copies. Lane 0 alone counts copies and waits for the

@@ -133,6 +133,21 @@ __device__ inline uint16_t* activations_of(const DecodeArgs& args, OpKind kind) 
          : kind == OpKind::down ? args.mlp_hidden
                                 : args.normed + norm_index(kind) * args.normed_stride;
 }
+// Columns of that input, for one row.
+__device__ inline int input_size(const DecodeArgs& args, OpKind kind) {
+  return kind == OpKind::out    ? args.heads * args.head_dim
+         : kind == OpKind::down ? args.ffn
+                                : args.hidden;
+}
+// Writes one activation, or two adjacent ones, to all copies of the input of `kind`.
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, typename Bits>
+__device__ inline void store_input(const DecodeArgs& args, OpKind kind, uint16_t* to, Bits bits) {
+#pragma unroll
+  for (int copy = 0; copy < input_copies(kFormat, kVariant, kRows); ++copy) {
+    *reinterpret_cast<Bits*>(to + copy * copy_stride(input_size(args, kind))) = bits;
+  }
+}
+// `row`: or the copy of one row.
 __device__ inline float* sums_of_squares_of(const DecodeArgs& args, OpKind kind, int row) {
   return args.sums_of_squares + (norm_index(kind) * kMaxRows + row) * (args.hidden / kBlockRows);
 }

@@ -15,6 +15,7 @@
 //   Grid barrier: epilogue warp 0 arrives for operator i when this SM has written all results of i.
 //   Not-ready sentinel: the inputs of GEMMs and of attention (bf16 activations: kNotReady; sums of
 //   squares and qkv_out: all ones) hold a NaN that is never computed until their value is written.
+//   Some have copies (input_copies), of which an SM polls one; all are written and reset alike.
 //   Readers poll the data and need no barrier, which saves 0.7 us in every operator but embed.
 //   Tag: what is published and read within an operator, or the next two, carries the operator's
 //   number in the launch (TaggedFloat).
@@ -22,6 +23,9 @@
 // Invariants
 //   1. An SM writes results of operator i only when all SMs have completed operators 0 .. i-2.
 //      embed waits for 0 .. i-1: its input (argmax_keys) has no sentinel.
+//      With kBarrierAhead an SM arrives for i-1 when its epilogue begins operator i, and one
+//      epilogue warp waits for the barrier of i-1 before its own block of i. No other warp has to
+//      wait at the beginning of i+1, and no result of i-1 depends on a block of i.
 //   2. So an SM arrives for i only when the barrier of i-2 is complete. At any time arrivals for at
 //      most two consecutive operators are counted. Even and odd operators have a counter each: on a
 //      single one, an SM without work in i could stand in for one that is late in i-1.
@@ -115,17 +119,17 @@ __device__ inline bool not_ready(const uint4& v) {
 constexpr uint32_t kNotReadyFloat = ~0u;
 
 // Resets the inputs of operator `kind` to not-ready: this SM's share, by one warp (invariant 3).
-template <int kRows, DecodeVariant kVariant>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lane) {
   constexpr bool kExperts = kVariant == DecodeVariant::experts;
-  const int columns = kind == OpKind::out    ? args.heads * args.head_dim
-                      : kind == OpKind::down ? args.ffn
-                                             : args.hidden;
+  const int columns = input_size(args, kind);
   static_assert(kNotReady == 0xffff);
   uint4* at = reinterpret_cast<uint4*>(activations_of(args, kind));
   const int inputs = columns * (follows_norm(kind) ? input_columns(kVariant, kRows) : kRows);
-  const int choices = kExperts && kind == OpKind::down ? args.top_k : 1;
-  for (int choice = 0; choice < choices; ++choice, at += args.choice_stride / 8) {
+  const bool choices = kExperts && kind == OpKind::down;
+  const int parts = choices ? args.top_k : input_copies(kFormat, kVariant, kRows);
+  const int stride = choices ? args.choice_stride : copy_stride(columns);
+  for (int part = 0; part < parts; ++part, at += stride / 8) {
     for (int i = blockIdx.x * 32 + lane; i < inputs / 8; i += gridDim.x * 32) {
       __stcg(at + i, uint4{~0u, ~0u, ~0u, ~0u});
     }
@@ -133,7 +137,8 @@ __device__ inline void reset_inputs(const DecodeArgs& args, OpKind kind, int lan
   if (!follows_norm(kind)) return;
   constexpr int kSums = kVariant == DecodeVariant::gemma ? 4 : 1;  // of a block
   const int count = args.hidden / kBlockRows * kSums;
-  for (int n = 0; n < args.row_count; ++n) {
+  constexpr int kCopies = sum_copies(kFormat, kVariant, kRows);
+  for (int n = 0; n < (kCopies > 1 ? kCopies : args.row_count); ++n) {
     float* sums = args.sums_of_squares + (norm_index(kind) * kMaxRows + n) * count;
     for (int i = blockIdx.x * 32 + lane; i < count; i += gridDim.x * 32) {
       __stcg(sums + i, __uint_as_float(kNotReadyFloat));
@@ -152,15 +157,17 @@ __device__ inline void reset_qkv(const DecodeArgs& args, int lane) {
 
 // Resets, in the epilogue of `op`, the inputs of the operator two before; with experts those
 // of out three before, and those of gate_up are the router's too, which reads them first.
-template <int kRows, DecodeVariant kVariant>
+template <WeightFormat kFormat, int kRows, DecodeVariant kVariant>
 __device__ inline void reset_completed_inputs(const DecodeArgs& args, const DecodeOp& op,
                                               int lane) {
-  if (op.kind == OpKind::out) reset_inputs<kRows, kVariant>(args, OpKind::qkv, lane);
-  if (op.kind == OpKind::down) reset_inputs<kRows, kVariant>(args, OpKind::out, lane);
+  if (op.kind == OpKind::out) reset_inputs<kFormat, kRows, kVariant>(args, OpKind::qkv, lane);
+  if (op.kind == OpKind::down) reset_inputs<kFormat, kRows, kVariant>(args, OpKind::out, lane);
   if (op.kind == OpKind::qkv || op.kind == OpKind::head) {
-    reset_inputs<kRows, kVariant>(args, OpKind::gate_up, lane);
+    reset_inputs<kFormat, kRows, kVariant>(args, OpKind::gate_up, lane);
   }
-  if (op.kind == OpKind::attention) reset_inputs<kRows, kVariant>(args, OpKind::down, lane);
+  if (op.kind == OpKind::attention) {
+    reset_inputs<kFormat, kRows, kVariant>(args, OpKind::down, lane);
+  }
   if (op.kind == OpKind::gate_up) reset_qkv(args, lane);
 }
 

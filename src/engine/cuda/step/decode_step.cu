@@ -100,6 +100,13 @@ DecodeArgs DecodeStep::model_args() const {
 // Columns of the matrix get the not-ready sentinel, those beyond zero.
 void DecodeStep::clear_activations(cudaStream_t stream) {
   const auto clear = [&](uint16_t* x, int columns, int rows) {
+    if (const int copies = input_copies(w_.format, args_.variant, rows); copies > 1) {
+      check(cudaMemsetAsync(x, 0, activation_count(columns) * 2, stream), "clearing");
+      check(cudaMemset2DAsync(x, size_t(copy_stride(columns)) * 2, kNotReady & 0xff,
+                              size_t(columns) * 2, size_t(copies), stream),
+            "clearing");
+      return;
+    }
     const size_t used = size_t(columns) * rows;
     check(cudaMemsetAsync(x, kNotReady & 0xff, used * 2, stream), "clearing");
     check(cudaMemsetAsync(x + used, 0, (activation_count(columns) - used) * 2, stream), "clearing");
