@@ -96,12 +96,15 @@ const Format& main_weight_format(const Model& model) {
 }
 
 bool has_mxfp4_experts(const Model& model) {
+  bool some = false;
   for (const LayerGroup& g : model.groups) {
     for (const Linear& l : g.layer.linears) {
-      if (l.copies > 1 && l.format.name == "mxfp4") return true;
+      if (l.stage != Stage::expert_in && l.stage != Stage::expert_out) continue;
+      if (l.format.name != "mxfp4") return false;
+      some = true;
     }
   }
-  return false;
+  return some;
 }
 
 double weight_bytes(const Model& model) {

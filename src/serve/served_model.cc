@@ -53,9 +53,7 @@ MetricsOptions metrics_options(const Runner& runner, const ServingOptions& optio
   const RunnerOptions& bounds = runner.options();
   const int own = runner.weights().architecture.max_context;
   const Plan plan = runner.plan();
-  const auto format_name = [](const std::optional<Format>& format) {
-    return format ? format->name : std::string();
-  };
+  const Model& model = runner.weights().model;
   return {.model_name = name,
           .engine = replica,
           .page_tokens = bounds.page_tokens,
@@ -63,10 +61,10 @@ MetricsOptions metrics_options(const Runner& runner, const ServingOptions& optio
           .max_context = options.max_context > 0 ? options.max_context : own,
           .max_sequences = std::min(bounds.max_sequences, bounds.max_tokens),
           .prefix_cache = options.prefix_cache,
-          .model = runner.weights().model.name,
+          .model = model.name,
           .device = runner.device(),
-          .weights = format_name(plan.weights),
-          .kv = format_name(plan.kv)};
+          .weights = plan.weights ? plan.weights->name : main_weight_format(model).name,
+          .kv = plan.kv ? plan.kv->name : std::string()};
 }
 
 ServedLimits limits_of(const ReplicaGroup& engines) {

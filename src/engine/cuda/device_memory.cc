@@ -54,7 +54,7 @@ void check_device_memory(const Model& model, const Plan& plan, cuda::WeightForma
     fitting.push_back(fmt::format("a cache of {:.0f} tokens", pages * plan.page_tokens));
   std::vector<cuda::WeightFormat> formats = device_formats();
   const cuda::WeightFormat released = released_device_format(model);
-  if (released == cuda::WeightFormat::mxfp4) formats.insert(formats.begin(), released);
+  if (released == cuda::WeightFormat::mxfp4) formats.push_back(released);
   for (const cuda::WeightFormat other : formats) {
     const DeviceNeed narrow = need(other, cache_tokens);
     if (narrow.weights < wanted.weights && narrow.all() <= available) {

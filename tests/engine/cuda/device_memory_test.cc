@@ -114,10 +114,16 @@ TEST(DeviceMemory, KeepsReleasedMxfp4) {
   const double ends = 2 * 201088.0 * 2880;
   const DeviceNeed need = device_need(model, plan_of(), cuda::WeightFormat::mxfp4, 1000, kStep);
   EXPECT_NEAR(need.weights, 4.25 / 8 * experts + 2 * (attention + ends), 3e-3 * need.weights);
-  // What a card of 24 GB is told.
+  // On a card of 24 GB.
   EXPECT_EQ(refusal(model, "mxfp4", 4096, 24e9), "");
   const std::string wide = refusal(model, "bf16", 4096, 24e9);
-  EXPECT_TRUE(has(wide, "what fits: --format mxfp4")) << wide;
+  EXPECT_TRUE(has(wide, "--format mxfp4")) << wide;
+  // Experts in two formats would be quantized again.
+  Model mixed = model;
+  for (Linear& linear : mixed.groups.front().layer.linears) {
+    if (linear.stage == Stage::expert_out) linear.format = format_from_name("q8_0");
+  }
+  EXPECT_EQ(released_device_format(mixed), cuda::WeightFormat::bf16);
 }
 
 }  // namespace

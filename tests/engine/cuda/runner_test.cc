@@ -373,6 +373,20 @@ TEST_P(GpuFormats, StoreWeightsAsRequested) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuFormats, testing::ValuesIn(kKept),
                          [](const auto& each) { return std::string(each.param.format); });
 
+// Matrices that are uploaded in several pieces, converted by several threads.
+TEST(GpuUpload, LargeMatrices) {
+  const Config config(R"({"model_type":"llama","hidden_size":1024,"num_hidden_layers":1,
+      "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":9216,"vocab_size":26000,
+      "max_position_embeddings":512})");
+  std::string why;
+  const auto cuda = cuda_runner(config, why);
+  if (!cuda) GTEST_SKIP() << why;
+  const auto cpu = cpu_runner(config, KvStorage::bf16);
+  const Architecture& a = cpu->weights().architecture;
+  const std::vector<Token> tokens = prompt(20, 3, a.vocab);
+  EXPECT_LT(median_error(a, logits(*cuda, tokens, 20), logits(*cpu, tokens, 20)), rounding(a));
+}
+
 // gpt-oss as released: the experts stay MXFP4 with the numbers that they have, everything else is
 // bf16.
 TEST(GpuReleasedFormat, KeepsExpertsInMxfp4) {

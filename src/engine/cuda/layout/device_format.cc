@@ -59,7 +59,8 @@ Model model_on_device(Model model, cuda::WeightFormat format) {
   if (format != cuda::WeightFormat::mxfp4) return model;
   for (LayerGroup& group : model.groups) {
     for (Linear& linear : group.layer.linears) {
-      linear.format = linear.copies > 1 ? stored_format(format) : dense;
+      const bool expert = linear.stage == Stage::expert_in || linear.stage == Stage::expert_out;
+      linear.format = expert ? stored_format(format) : dense;
     }
   }
   return model;

@@ -1,18 +1,19 @@
 #include <algorithm>
 #include <future>
-#include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "engine/cuda/layout/matrix_upload.cuh"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kPieceElements = int64_t{8} << 20;
-constexpr int64_t kThreadElements = int64_t{1} << 18;  // at least, which take 0.1 ms and more
+constexpr int64_t kPieceElements = int64_t{8} << 20;  // 16 MB
+// The fewest for which a thread is started: their conversion takes 0.1 ms and more.
+constexpr int64_t kThreadElements = int64_t{1} << 18;
 
 void convert(const FillRows& fill, int64_t first, int64_t count, int64_t columns, uint16_t* to) {
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t cores = std::max<int64_t>(1, int64_t(usable_processors().size()));
   const int64_t threads = std::clamp<int64_t>(count * columns / kThreadElements, 1, cores);
   const int64_t each = (count + threads - 1) / threads;
   std::vector<std::future<void>> others;
@@ -55,7 +56,10 @@ MatrixUpload::Piece& MatrixUpload::acquire(size_t elements) {
 
 void MatrixUpload::queue(cudaStream_t stream, const FillRows& fill, int rows, int columns,
                          DeviceBuffer<uint16_t>& to) {
-  if (to.size() < size_t(rows) * columns) to = DeviceBuffer<uint16_t>(size_t(rows) * columns);
+  if (to.size() < size_t(rows) * columns) {
+    check(cudaStreamSynchronize(stream), "packing weights");  // which reads the smaller buffer
+    to = DeviceBuffer<uint16_t>(size_t(rows) * columns);
+  }
   const int64_t most = std::max<int64_t>(1, kPieceElements / columns);  // rows of a piece
   for (int64_t at = 0; at < rows; at += most) {
     const int64_t count = std::min<int64_t>(most, rows - at);

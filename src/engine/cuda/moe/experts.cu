@@ -135,9 +135,9 @@ __global__ void gather_scaled_kernel(const __grid_constant__ ExpertRouting r, co
 }
 
 // The fused kernel. A block of the grid has 16 experts (x) and 8 tokens (y), and 16 warps:
-//   norm     two warps per token; the normed tokens stay in shared memory as B fragments
-//   router   mma.m16n8k16, the warps split K; their sums are added in shared memory
-//   top k    by the last block to arrive at a global counter, for the whole step: a warp for each
+//   norm     all warps share the tokens' rows; the normed tokens stay in shared memory as B
+//   fragments router   mma.m16n8k16, the warps split K; their sums are added in shared memory top k
+//   by the last block to arrive at a global counter, for the whole step: a warp for each
 //            token
 //   slots    by the same block: one thread per assignment, then one per expert
 //

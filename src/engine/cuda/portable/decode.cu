@@ -1,4 +1,5 @@
 // The decode kernel (decode/decode.cuh) with the portable producer, one file per format.
+#include "base/error.h"
 #include "engine/cuda/decode/decode.cuh"
 
 namespace ridge::cuda {
@@ -22,7 +23,10 @@ void launch_portable_decode(cudaStream_t stream, int sms, WeightFormat format,
       return launch_portable_decode_int4(stream, sms, args);
     case WeightFormat::nf4:
       return launch_portable_decode_nf4(stream, sms, args);
+    case WeightFormat::mxfp4:
+      break;
   }
+  throw Error("the decode kernel has no code for MXFP4");  // has_variant()
 }
 
 }  // namespace ridge::cuda
