@@ -40,22 +40,22 @@ void check_values(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) check_values(*command);
 }
 
-// Throws OptionError where the first word is no command but close to one.
-void suggest_command(const CLI::App& app, int argc, char** argv) {
+// The command among the words of a line that could not be read; "" where there is none. Throws
+// OptionError where the first word is no command.
+std::string named_command(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--atlas") ++i;
     if (word.starts_with('-')) continue;
-    if (std::ranges::find(names, word) != names.end()) return;
+    if (std::ranges::find(names, word) != names.end()) return word;
     const std::vector<std::string> near = nearest_names(word, names, 1);
-    if (!near.empty()) {
-      throw OptionError(word,
-                        fmt::format("unknown command '{}'; did you mean {}?", word, near.front()));
-    }
-    return;
+    const std::string hint =
+        near.empty() ? "ridge --help lists them" : fmt::format("did you mean {}?", near.front());
+    throw OptionError(word, fmt::format("unknown command '{}'; {}", word, hint));
   }
+  return "";
 }
 
 }  // namespace
@@ -104,8 +104,9 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    suggest_command(app, argc, argv);
-    throw OptionError("", fmt::format("{} (see ridge --help)", error.what()));
+    const std::string command = named_command(app, argc, argv);
+    throw OptionError("", fmt::format("{} (see ridge{}{} --help)", error.what(),
+                                      command.empty() ? "" : " ", command));
   }
   if (app.get_subcommands().empty()) print_tour(global);
   return global.exit_code;

@@ -71,7 +71,8 @@ std::optional<HttpReply> refuse_head(const HttpRequest& request, std::string_vie
       return api_error_reply(415, fmt::format("the body must be {}", kExplainFilesType));
     }
   } else if (!has_media_type(request.content_type, "application/json")) {
-    return api_error_reply(415, "a body must be application/json");
+    return api_error_reply(415,
+                           "a body must be JSON: send the header Content-Type: application/json");
   }
   return std::nullopt;
 }

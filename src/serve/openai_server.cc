@@ -73,7 +73,9 @@ void check_method(const HttpRequest& request, bool post) {
   }
   // Which web pages cannot send without asking first.
   if (post && !has_media_type(request.content_type, "application/json")) {
-    throw OpenAiFailure({415, "the body must be application/json", "", "unsupported_media_type"});
+    throw OpenAiFailure({415,
+                         "the body must be JSON: send the header Content-Type: application/json",
+                         "", "unsupported_media_type"});
   }
 }
 

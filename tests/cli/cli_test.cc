@@ -234,8 +234,9 @@ TEST_F(Cli, BadSweepsAndTiles) {
 }
 
 TEST_F(Cli, UnknownOptionsAndCommands) {
-  EXPECT_TRUE(has(refused("frobnicate"), "frobnicate"));
-  EXPECT_TRUE(has(refused("predict --frobnicate"), "--frobnicate"));
+  EXPECT_TRUE(has(refused("frobnicate"), "unknown command 'frobnicate'; ridge --help lists them"));
+  EXPECT_TRUE(has(refused("predict --frobnicate"), "--frobnicate (see ridge predict --help)"));
+  EXPECT_TRUE(has(refused("--frobnicate"), "--frobnicate (see ridge --help)"));
   EXPECT_TRUE(has(refused("predict --batch"), "--batch"));
   refused("--atlas /nonexistent predict");
 }

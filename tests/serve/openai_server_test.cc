@@ -367,7 +367,10 @@ TEST(OpenAiServer, RefusesBeforeAnyToken) {
   refused(fetch(server.port(), "/v1/models/gpt-4"), 404, "model", "model_not_found");
   refused(fetch(server.port(), "/v1/nothing"), 404, nullptr, "not_found");
   refused(fetch(server.port(), kChat), 405, nullptr, "method_not_allowed");
-  refused(fetch(server.port(), kChat, "", "POST", "{}"), 415, nullptr, "unsupported_media_type");
+  const Answer untyped = fetch(server.port(), kChat, "", "POST", "{}");
+  refused(untyped, 415, nullptr, "unsupported_media_type");
+  EXPECT_NE(untyped.json()["error"]["message"].get<std::string>().find("Content-Type"),
+            std::string::npos);
   refused(fetch(server.port(), "/v1/models", "", "DELETE"), 405, nullptr, "method_not_allowed");
 }
 
