@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <future>
+#include <thread>
 #include <vector>
 
-#include "base/affinity.h"
 #include "engine/cuda/layout/matrix_upload.cuh"
 
 namespace ridge::cuda {
@@ -13,7 +13,7 @@ constexpr int64_t kPieceElements = int64_t{8} << 20;  // 16 MB
 constexpr int64_t kThreadElements = int64_t{1} << 18;
 
 void convert(const FillRows& fill, int64_t first, int64_t count, int64_t columns, uint16_t* to) {
-  const int64_t cores = std::max<int64_t>(1, int64_t(usable_processors().size()));
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const int64_t threads = std::clamp<int64_t>(count * columns / kThreadElements, 1, cores);
   const int64_t each = (count + threads - 1) / threads;
   std::vector<std::future<void>> others;
