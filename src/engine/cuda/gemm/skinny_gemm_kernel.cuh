@@ -221,10 +221,13 @@ struct SkinnyMath {
     for (int g = 0; g < kGroups; ++g) {
       const int first_slot = work.grouped ? tile * kSkinnyTile : g * 8;
       if (a.epilogue == Epilogue::gate) {
-        uint32_t pair = pack_bf16(
-            gate_times_up(a.activation, d[g][0] * scale[0] + bias[0], d[g][2] * scale[1] + bias[1]),
-            gate_times_up(a.activation, d[g][1] * scale[0] + bias[0],
-                          d[g][3] * scale[1] + bias[1]));
+        const auto gated = [&](float gate, float up) {
+          if (a.bias) {
+            return gate_times_up(a.activation, gate * scale[0] + bias[0], up * scale[1] + bias[1]);
+          }
+          return activate(a.activation, gate * scale[0]) * up * scale[1];  // as the expert MLPs do
+        };
+        uint32_t pair = pack_bf16(gated(d[g][0], d[g][2]), gated(d[g][1], d[g][3]));
         // Transposes rows x tokens: a lane then has two adjacent rows of one token.
         ptx::movmatrix_trans(pair);
         uint16_t* to = a.out + wide_at(block * 8 + lane % 4 * 2, first_slot + lane / 4, a.padded);

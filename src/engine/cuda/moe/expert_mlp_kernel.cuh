@@ -306,8 +306,8 @@ struct ExpertEpilogue {
     const int first_slot = tile * kSkinnyTile;
     if (!down) {
       const Activation activation = launch.args.activation;
-      uint32_t pair = pack_bf16(gate_times_up(activation, d[0] * scale[0], d[2] * scale[1]),
-                                gate_times_up(activation, d[1] * scale[0], d[3] * scale[1]));
+      uint32_t pair = pack_bf16(activate(activation, d[0] * scale[0]) * d[2] * scale[1],
+                                activate(activation, d[1] * scale[0]) * d[3] * scale[1]);
       // Transposes rows x slots: a lane then has two adjacent rows of one slot.
       ptx::movmatrix_trans(pair);
       const int slot = first_slot + lane / 4;
