@@ -285,8 +285,10 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* arrived) {
   return last;
 }
 
+// One block per SM: with two, the compiler keeps to 64 registers and the loads of a row come in
+// turns (Qwen3-30B-A3B fp8, batch 8, a step: 5.11 ms instead of 4.99).
 template <bool kByRules>
-__global__ void __launch_bounds__(kFusedThreads)
+__global__ void __launch_bounds__(kFusedThreads, 1)
     fused_routing_kernel(const __grid_constant__ FusedRoutingArgs a) {
   extern __shared__ uint32_t x[];
   __shared__ int experts[kFusedRoutingMaxAssignments];
