@@ -143,7 +143,7 @@ double parameters(const Model& model);                 // as published: extras t
 double active_parameters(const Model& model);          // used per token: top-k experts only
 const Format& main_weight_format(const Model& model);  // of most layer parameters
 bool has_mxfp4_experts(const Model& model);
-double weight_bytes(const Model& model);               // as stored; exact where headers were read
+double weight_bytes(const Model& model);  // as stored; exact where headers were read
 // KV cache (and nothing else) one more token costs in all layers, bytes, once past any window.
 double kv_bytes_per_token(const Model& model, const Format& kv);
 // The same while the context is still short of every window: the figure usually quoted.

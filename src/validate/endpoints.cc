@@ -216,7 +216,7 @@ EndpointEstimate closed_form(const Endpoint& e, const HostCosts& host) {
 
 EndpointEstimate expected_times(const Endpoint& e) {
   EndpointEstimate times = closed_form(e, host_costs(e.request.stack, *e.request.model));
-  constexpr double kClosedFormClients = 4;  // whose prompts hardly meet: the closed form holds
+  constexpr double kClosedFormClients = 4;  // whose prompts rarely overlap: the closed form holds
   if (!e.disaggregated && e.request.plan.speculate == 0 && e.load.clients > kClosedFormClients) {
     times.ttft_s = simulate_endpoint(e.request, e.load).ttft_s;
   }

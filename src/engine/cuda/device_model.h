@@ -164,7 +164,8 @@ struct KernelPageCopy {
   int from = 0, to = 0;
 };
 
-// Writes rows [first, first + count) of a matrix as bf16. Called by several threads at once.
+// Writes rows [first, first + count) of a matrix as bf16. Several threads call it concurrently,
+// none after load() has returned.
 using FillRows = std::function<void(int64_t first, int64_t count, uint16_t* to)>;
 
 struct DeviceFound {

@@ -109,8 +109,8 @@ __device__ inline void mxfp4_levels(uint32_t w, uint32_t (&a)[4]) {
   a[3] = and_or(w >> 4, 0x00c000c0u, and_or(w >> 5, 0x01000100u, w << 1 & 0x80008000u));
 }
 // A scale is stored as the exponent field of the bf16 2^(scale + 126), which makes up for the
-// 2^-126 of the levels. So scales end at 2, and weights at 12; the weights of published models are
-// smaller.
+// 2^-126 of the levels. So the largest scale is 2 and the largest weight 12; pack() clamps. The
+// experts of gpt-oss are smaller.
 constexpr int kLeastMxfp4Scale = -127, kMostMxfp4Scale = 1;
 __host__ __device__ constexpr uint8_t mxfp4_scale_byte(int exponent) {
   return static_cast<uint8_t>(exponent + 126 + 127);

@@ -21,10 +21,10 @@ std::vector<cuda::WeightFormat> device_formats();  // that every model can have,
 cuda::WeightFormat released_device_format(const Model& model);
 // Throws Error: mxfp4 for a model whose experts are not stored so.
 void check_device_format(const Model& model, cuda::WeightFormat format);
-// What a prediction of the device counts: the model with its head, and with mxfp4 all matrices, in
-// the formats that they have there, and the format of a plan's weights (with mxfp4 none: the
-// model's own).
+// The model as a prediction of the device counts it: the head in the format that it has there, and
+// with mxfp4 all matrices.
 Model model_on_device(Model model, cuda::WeightFormat format);
+// Plan::weights of such a prediction. None with mxfp4: the matrices have the model's formats.
 std::optional<Format> planned_weights(cuda::WeightFormat format);
 
 // Storage of a weight, scales included. GEMMs of many tokens compute in bf16 for every format.

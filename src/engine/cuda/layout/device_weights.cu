@@ -38,13 +38,13 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
   for (int layer = 0; layer < s.layers; ++layer) {
     place_.push_back(s.is_moe(layer) ? sparse++ : dense++);
   }
-  const WeightFormat plain = dense_format(format);
-  qkv = Matrices(plain, s.layers, qkv_rows(), s.hidden);
-  out = Matrices(plain, s.layers, s.hidden, out_columns());
+  const WeightFormat dense_weights = dense_format(format);
+  qkv = Matrices(dense_weights, s.layers, qkv_rows(), s.hidden);
+  out = Matrices(dense_weights, s.layers, s.hidden, out_columns());
   if (s.latent) make_latents();
   if (dense > 0) {
-    gate_up = Matrices(plain, dense, 2 * s.ffn, s.hidden);
-    down = Matrices(plain, dense, s.hidden, s.ffn);
+    gate_up = Matrices(dense_weights, dense, 2 * s.ffn, s.hidden);
+    down = Matrices(dense_weights, dense, s.hidden, s.ffn);
   }
   if (sparse > 0) {
     router = Matrices(WeightFormat::bf16, sparse, s.experts, s.hidden);
@@ -52,10 +52,10 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
     expert_down = Matrices(format, sparse * s.experts_here(), s.hidden, s.expert_ffn);
   }
   if (sparse > 0 && s.shared_ffn > 0) {
-    shared_gate_up = Matrices(plain, sparse, 2 * s.shared_ffn, s.hidden);
-    shared_down = Matrices(plain, sparse, s.hidden, s.shared_ffn);
+    shared_gate_up = Matrices(dense_weights, sparse, 2 * s.shared_ffn, s.hidden);
+    shared_down = Matrices(dense_weights, sparse, s.hidden, s.shared_ffn);
   }
-  if (s.head_columns() > 0) head = Matrices(plain, 1, s.head_columns(), s.hidden);
+  if (s.head_columns() > 0) head = Matrices(dense_weights, 1, s.head_columns(), s.hidden);
   if (s.embeds) embed = DeviceBuffer<uint16_t>(size_t(s.embedded_tokens()) * s.hidden);
   const size_t norms = size_t(s.layers) * s.hidden, heads = size_t(s.layers) * s.head_dim;
   attn_norm_ = DeviceBuffer<float>(norms);
@@ -93,12 +93,12 @@ DeviceWeights::DeviceWeights(const ModelShape& s, WeightFormat weight_format, Kv
 void DeviceWeights::make_latents() {
   const ModelShape::Latent& latent = shape.latent;
   const int heads = shape.layers * shape.heads;
-  const WeightFormat plain = dense_format(format);
-  absorb = Matrices(plain, heads, latent.kv_rank, latent.nope);
-  expand = Matrices(plain, heads, latent.value, latent.kv_rank);
+  const WeightFormat dense_weights = dense_format(format);
+  absorb = Matrices(dense_weights, heads, latent.kv_rank, latent.nope);
+  expand = Matrices(dense_weights, heads, latent.value, latent.kv_rank);
   kv_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.kv_rank);
   if (latent.q_rank == 0) return;
-  q_b = Matrices(plain, shape.layers, shape.heads * latent.q_head(), latent.q_rank);
+  q_b = Matrices(dense_weights, shape.layers, shape.heads * latent.q_head(), latent.q_rank);
   q_a_norm_ = DeviceBuffer<float>(size_t(shape.layers) * latent.q_rank);
 }
 

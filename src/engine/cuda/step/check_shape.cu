@@ -49,7 +49,7 @@ void check_attention(const ModelShape& s) {
 
 void check_shape(const ModelShape& s, KvFormat kv_format) {
   find_device();
-  kernels_of_device();  // throws
+  kernels_of_device();  // throws where the card is too old
   s.latent ? check_latents(s, kv_format) : check_attention(s);
   if (s.hidden % 64 || s.hidden > kMaxNormColumns) refuse(fmt::format("{} columns", s.hidden));
   check_experts(s);

@@ -30,7 +30,7 @@ Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
   } else {
     const bool mxfp4 = weights.format == WeightFormat::mxfp4;
     linear_.emplace(dense_format(weights.format), sms);
-    other_linear_.emplace(mxfp4 ? WeightFormat::mxfp4 : WeightFormat::bf16, sms);
+    second_linear_.emplace(mxfp4 ? WeightFormat::mxfp4 : WeightFormat::bf16, sms);
     const int slots = max_skinny_slots(s, kernels);
     if (slots > 0 && ExpertMlp::covers(weights.format) && !s.expert_bias) {
       expert_mlp_.emplace(weights.format, sms, s.expert_ffn, slots);
@@ -336,7 +336,7 @@ void Forward::gemm(cudaStream_t stream, const Matrices& m, int index, const uint
     return skinny_gemm(stream, m.format, sms_, {args});
   }
   const int tile = grouped ? step_.slot_tile : Linear::tile_tokens(args.tokens);
-  Linear& linear = m.format == dense_format(w_.format) ? *linear_ : *other_linear_;
+  Linear& linear = m.format == dense_format(w_.format) ? *linear_ : *second_linear_;
   linear.launch(stream, &args, 1, tile);
 }
 

@@ -145,8 +145,8 @@ class Forward {
   int sms_;
   ForwardBuffers b_;
   RankExchange* exchange_;
-  // Hopper. The other one is for the router's bf16, or for experts in MXFP4.
-  std::optional<Linear> linear_, other_linear_;
+  // Hopper. linear_ has the dense format, second_linear_ bf16 for the router, or MXFP4 for experts.
+  std::optional<Linear> linear_, second_linear_;
   std::optional<ExpertMlp> expert_mlp_;        // of skinny experts
   std::optional<PortableGemm> portable_gemm_;  // every other card
   std::unique_ptr<StepAttention> attention_;
