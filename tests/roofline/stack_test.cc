@@ -178,7 +178,7 @@ TEST(RidgeCuda, KnowsNarrowWeights) {
     double batch, ms;
   } rows[] = {{"fp8", 1, 1.91},   {"fp8", 8, 2.60},    {"fp8", 32, 3.73}, {"fp8", 64, 5.20},
               {"fp8", 128, 8.83}, {"int4", 1, 1.24},   {"int4", 8, 2.24}, {"int4", 32, 3.62},
-              {"nf4", 1, 1.57},   {"bf16", 128, 9.745}};
+              {"nf4", 1, 1.58},   {"bf16", 128, 9.745}};
   for (const auto& row : rows) {
     const double ms = 1e3 * predicted("llama-3-8b", {row.batch, 1, 1024, 1}, row.weights);
     EXPECT_NEAR(ms / row.ms, 1, 0.04) << row.weights << ", batch " << row.batch << ": " << ms;
