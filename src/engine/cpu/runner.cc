@@ -2,10 +2,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
+#include "base/units.h"
 #include "engine/cpu/cpu_runner.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/read_rate.h"
 #include "engine/sampling/logits.h"
+#include "engine/weights/load_parts.h"
 #include "step/micro_batches.h"
 
 namespace ridge {
@@ -221,6 +224,24 @@ void CpuRunner::all_reduce(const Rows& rows, int tokens, const char* name, Opera
 
 }  // namespace cpu
 
+namespace {
+
+// Block formats but fp8 are copied into another layout. Refused in one line where there is no
+// memory for the copies, before the first is made.
+void check_memory_of_copies(const Weights& weights) {
+  double copies = 0;
+  for (const ConstSlot& slot : slots_of(weights)) {
+    if (!slot.matrix || slot.role == TensorRole::embed) continue;
+    const Storage storage = slot.matrix->storage;
+    if (storage_info(storage).block > 1 && storage != Storage::fp8) copies += slot.matrix->bytes();
+  }
+  if (copies <= 0.95 * free_bytes()) return;
+  throw Error("{}: its matrices are repacked into {}, {} of memory are free", weights.source,
+              pretty_bytes(copies), pretty_bytes(free_bytes()));
+}
+
+}  // namespace
+
 std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& options) {
   if (options.kv == KvStorage::fp8) throw Error("the CPU's KV cache is f32, f16, bf16 or int8");
   const int head_dim = weights.architecture.head_dim;
@@ -229,6 +250,7 @@ std::unique_ptr<Runner> make_cpu_runner(Weights weights, const RunnerOptions& op
         "{}: heads of {} elements are not executed on the CPU, only multiples of 8 up to {}",
         weights.source, head_dim, cpu::kMaxHeadDim);
   }
+  check_memory_of_copies(weights);
   choose_long_ropes(weights.architecture, options.longest());
   return std::make_unique<cpu::CpuRunner>(std::move(weights), options);
 }
