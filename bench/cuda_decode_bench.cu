@@ -120,7 +120,8 @@ void check_released_mxfp4() {
   }
   DeviceBuffer<uint16_t> source(bits.size());
   source.copy_from(bits.data(), bits.size());
-  DeviceBuffer<uint8_t> packed(size_t(kRows) * kChunks * 544 / kBlockRows);
+  DeviceBuffer<uint8_t> packed(size_t(kRows / kBlockRows) * kChunks *
+                               format_info(WeightFormat::mxfp4).chunk_bytes);
   DeviceBuffer<float> found(wanted.size());
   pack(nullptr, WeightFormat::mxfp4, source.data(), nullptr, kRows, kColumns, packed.data(),
        nullptr, kChunks);

@@ -93,9 +93,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_option(
           "--format", options.format,
           "Random weights: bf16 (default; experts of gpt-oss in MXFP4), q8_0, q4_0 ...; any "
-          "weights "
-          "on cuda: bf16 (default), fp8, int8, int4, nf4; mxfp4 (default of gpt-oss) keeps its "
-          "experts as released")
+          "weights on cuda: bf16 (default), fp8, int8, int4, nf4; mxfp4 (default of gpt-oss) keeps "
+          "its experts as released")
       ->group(kGroup);
   command
       .add_option("--kv", options.kv,

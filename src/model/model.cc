@@ -99,7 +99,7 @@ bool has_mxfp4_experts(const Model& model) {
   bool some = false;
   for (const LayerGroup& g : model.groups) {
     for (const Linear& l : g.layer.linears) {
-      if (l.stage != Stage::expert_in && l.stage != Stage::expert_out) continue;
+      if (!is_expert(l.stage)) continue;
       if (l.format.name != "mxfp4") return false;
       some = true;
     }

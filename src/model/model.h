@@ -34,6 +34,10 @@ enum class Stage : uint8_t {
   kCount
 };
 
+inline bool is_expert(Stage stage) {  // of a routed one
+  return stage == Stage::expert_in || stage == Stage::expert_out;
+}
+
 // How tensor parallelism cuts a matrix.
 enum class Shard : uint8_t { replicated, column, row };
 

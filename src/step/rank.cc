@@ -43,9 +43,6 @@ struct Cutter {
   const Plan& plan;
   double moe_shards;  // pieces of one expert's inner dimension
 
-  bool is_expert(Stage stage) const {
-    return stage == Stage::expert_in || stage == Stage::expert_out;
-  }
   double pieces(const Linear& l) const {
     if (l.shard == Shard::replicated) return 1;
     double n = is_expert(l.stage) ? moe_shards : plan.tp;

@@ -97,11 +97,7 @@ __device__ inline void int4_levels(uint32_t w, uint32_t (&a)[4]) {
 // and 2 have their four bits where a shift by 0, 3 and 6 puts them there; register 3 has the rest.
 // Bit `i` (0: mantissa, 3: sign) of element e of register r in its word:
 __host__ __device__ constexpr int mxfp4_bit(int r, int e, int i) {
-  return 16 * e + (r == 3 ? (i == 0   ? 10
-                             : i == 1 ? 11
-                             : i == 2 ? 13
-                                      : 14)
-                          : (i == 3 ? 15 : 6 + i) - 3 * r);
+  return 16 * e + (r == 3 ? 10 + i + i / 2 : (i == 3 ? 15 : 6 + i) - 3 * r);
 }
 __device__ inline void mxfp4_levels(uint32_t w, uint32_t (&a)[4]) {
   constexpr uint32_t kBits = 0x81c081c0u;
@@ -109,8 +105,8 @@ __device__ inline void mxfp4_levels(uint32_t w, uint32_t (&a)[4]) {
   a[3] = and_or(w >> 4, 0x00c000c0u, and_or(w >> 5, 0x01000100u, w << 1 & 0x80008000u));
 }
 // A scale is stored as the exponent field of the bf16 2^(scale + 126), which makes up for the
-// 2^-126 of the levels. So the largest scale is 2 and the largest weight 12; pack() clamps. The
-// experts of gpt-oss are smaller.
+// 2^-126 of the levels. So the largest scale is 2 and the largest weight 12; pack() clamps larger
+// ones.
 constexpr int kLeastMxfp4Scale = -127, kMostMxfp4Scale = 1;
 __host__ __device__ constexpr uint8_t mxfp4_scale_byte(int exponent) {
   return static_cast<uint8_t>(exponent + 126 + 127);

@@ -59,8 +59,7 @@ Model model_on_device(Model model, cuda::WeightFormat format) {
   if (format != cuda::WeightFormat::mxfp4) return model;
   for (LayerGroup& group : model.groups) {
     for (Linear& linear : group.layer.linears) {
-      const bool expert = linear.stage == Stage::expert_in || linear.stage == Stage::expert_out;
-      linear.format = expert ? stored_format(format) : dense;
+      linear.format = is_expert(linear.stage) ? stored_format(format) : dense;
     }
   }
   return model;
