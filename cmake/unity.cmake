@@ -1,31 +1,34 @@
 # With RIDGE_UNITY, the files of a room are compiled together, at most 16 at a time: most of the
 # compiler's time goes into the headers of CLI11, nlohmann-json and fmt, which are then read once a
-# group. So names in unnamed namespaces must differ within a room. tools/setup switches it on; builds
-# that are changed file by file are faster without.
-if(NOT RIDGE_UNITY)
-  return()
-endif()
-set(GROUP_SIZE 16)
-set_target_properties(ridge_core ridge_outer PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-# The other rooms include few of those headers, or hold code per instruction set.
-foreach(ROOM base hub machine model roofline roofline/kernels predict measure plan diagnose diagnose/readers lab validate serve cli
-    engine engine/weights engine/convert engine/grammar engine/tokenizer engine/chat)
-  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ROOM}/*.cc)
-  list(REMOVE_ITEM SOURCES ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
-  string(REPLACE "/" "_" NAME ${ROOM})
-  set(COUNT 0)
+# group. So names in unnamed namespaces must differ within a room, and within a folder of tests.
+# tools/setup switches it on; builds that are changed file by file are faster without.
+
+# The sources of TARGET form groups by folder, GROUP_SIZE files each.
+function(ridge_unity TARGET GROUP_SIZE)
+  if(NOT RIDGE_UNITY)
+    return()
+  endif()
+  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(SOURCES ${TARGET} SOURCES)
+  list(FILTER SOURCES INCLUDE REGEX "[.]cc$")
   foreach(SOURCE ${SOURCES})
-    math(EXPR GROUP "${COUNT} / ${GROUP_SIZE}")
-    math(EXPR COUNT "${COUNT} + 1")
+    cmake_path(GET SOURCE PARENT_PATH FOLDER)
+    string(REGEX REPLACE ".*/(src|tests)/" "" FOLDER "${FOLDER}")
+    string(MAKE_C_IDENTIFIER "${FOLDER}" NAME)
+    if(NOT DEFINED COUNT_${NAME})
+      set(COUNT_${NAME} 0)
+    endif()
+    math(EXPR GROUP "${COUNT_${NAME}} / ${GROUP_SIZE}")
+    math(EXPR COUNT_${NAME} "${COUNT_${NAME}} + 1")
     set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP ${NAME}_${GROUP})
   endforeach()
-endforeach()
-# Highway's loops, once per instruction set.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/lab/lab_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-# It has a Family of its own, which is not model/'s.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc
-  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-# Boost.Asio and Beast take longer to compile than the rest of their room: they compile beside it.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/serve/http.cc ${CMAKE_SOURCE_DIR}/src/serve/http_connection.cc
-  ${CMAKE_SOURCE_DIR}/src/serve/http_reader.cc ${CMAKE_SOURCE_DIR}/src/serve/http_text.cc
-  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+ridge_unity(ridge_core 16)
+ridge_unity(ridge_outer 16)
+# Compiled alone: loops that exist once per instruction set, and what takes as long as a group, so that
+# it compiles beside its room (Boost.Asio and Beast).
+set(ALONE ${KERNEL_SOURCES} ${CMAKE_SOURCE_DIR}/src/load/http_client.cc
+  # It has a Family of its own, which is not model/'s.
+  ${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc)
+set_source_files_properties(${ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

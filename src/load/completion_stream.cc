@@ -5,45 +5,45 @@
 namespace ridge {
 namespace {
 
-using nlohmann::json;
+using Parsed = nlohmann::json;
 
 // A member of an object, or null.
-const json& member(const json& object, const char* key) {
-  static const json null;
+const Parsed& member(const Parsed& object, const char* key) {
+  static const Parsed null;
   if (!object.is_object()) return null;
   const auto found = object.find(key);
   return found == object.end() ? null : *found;
 }
 
-int count_of(const json& value) {
+int count_of(const Parsed& value) {
   return value.is_number() && value.get<double>() >= 0 && value.get<double>() < 1e9
              ? value.get<int>()
              : 0;
 }
 
 // The text that a choice adds: of a completion, of a chat, or of its reasoning or tool calls.
-std::string text_of(const json& choice) {
-  if (const json& text = member(choice, "text"); text.is_string()) return text.get<std::string>();
-  const json& delta = member(choice, "delta");
+std::string text_of(const Parsed& choice) {
+  if (const Parsed& text = member(choice, "text"); text.is_string()) return text.get<std::string>();
+  const Parsed& delta = member(choice, "delta");
   std::string text;
   for (const char* key : {"content", "reasoning_content", "reasoning"}) {
-    if (const json& part = member(delta, key); part.is_string()) text += part.get<std::string>();
+    if (const Parsed& part = member(delta, key); part.is_string()) text += part.get<std::string>();
   }
-  if (const json& calls = member(delta, "tool_calls"); calls.is_array() && !calls.empty()) {
-    text += calls.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (const Parsed& calls = member(delta, "tool_calls"); calls.is_array() && !calls.empty()) {
+    text += calls.dump(-1, ' ', true, Parsed::error_handler_t::replace);
   }
   return text;
 }
 
 // OpenAI's {"error": {"message"}}, or what else servers put there.
-std::string error_of(const json& body) {
-  const json& error = member(body, "error");
+std::string error_of(const Parsed& body) {
+  const Parsed& error = member(body, "error");
   if (error.is_string()) return error.get<std::string>();
-  if (const json& message = member(error, "message"); message.is_string()) {
+  if (const Parsed& message = member(error, "message"); message.is_string()) {
     return message.get<std::string>();
   }
-  if (!error.is_null()) return error.dump(-1, ' ', true, json::error_handler_t::replace);
-  const json& detail = member(body, "detail");
+  if (!error.is_null()) return error.dump(-1, ' ', true, Parsed::error_handler_t::replace);
+  const Parsed& detail = member(body, "detail");
   return detail.is_string() ? detail.get<std::string>() : "";
 }
 
@@ -64,7 +64,7 @@ void CompletionStream::push(std::string_view bytes, double time) {
 void CompletionStream::push_error(std::string_view bytes) {
   if (error_body_.size() + bytes.size() > 64 << 10) return;
   error_body_ += bytes;
-  if (const json body = json::parse(error_body_, nullptr, false); !body.is_discarded()) {
+  if (const Parsed body = Parsed::parse(error_body_, nullptr, false); !body.is_discarded()) {
     error_ = error_of(body);
   }
 }
@@ -74,7 +74,7 @@ void CompletionStream::take_event(std::string_view data, double time) {
     done_ = true;
     return;
   }
-  const json chunk = json::parse(data, nullptr, false);
+  const Parsed chunk = Parsed::parse(data, nullptr, false);
   if (!chunk.is_object()) {
     malformed_ = true;
     return;
@@ -84,17 +84,17 @@ void CompletionStream::take_event(std::string_view data, double time) {
     if (error_.empty()) error_ = "without a message";
     return;
   }
-  if (const json& usage = member(chunk, "usage"); usage.is_object()) {
+  if (const Parsed& usage = member(chunk, "usage"); usage.is_object()) {
     has_usage_ = true;
     prompt_tokens_ = count_of(member(usage, "prompt_tokens"));
     output_tokens_ = count_of(member(usage, "completion_tokens"));
     cached_tokens_ = count_of(member(member(usage, "prompt_tokens_details"), "cached_tokens"));
   }
-  const json& choices = member(chunk, "choices");
+  const Parsed& choices = member(chunk, "choices");
   if (!choices.is_array() || choices.empty()) return;
   if (first_s_ < 0) first_s_ = time;
   last_s_ = time;
-  const json& choice = choices[0];
+  const Parsed& choice = choices[0];
   if (!member(choice, "finish_reason").is_null()) finished_ = true;
   const std::string text = text_of(choice);
   if (text.empty()) return;

@@ -17,13 +17,13 @@
 namespace ridge {
 namespace {
 
-using nlohmann::json;
+using Parsed = nlohmann::json;
 
 constexpr double kReadyWait = 60;  // s
 constexpr int kMostIds = 1 << 20;
 constexpr size_t kFewestIds = 16;  // fewer make prompts that repeat themselves
 
-int count_of(const json& object, const char* key) {  // 0: none
+int count_of(const Parsed& object, const char* key) {  // 0: none
   constexpr uint64_t kMost = 1 << 30;
   if (!object.is_object() || !object.contains(key) || !object[key].is_number_unsigned()) return 0;
   return static_cast<int>(std::min(object[key].get<uint64_t>(), kMost));
@@ -33,14 +33,14 @@ std::vector<int> ask_ids(HttpClient& client, const std::string& model) {
   std::string text;
   for (const std::string_view word : load_words()) text += fmt::format(" {}", word);
   // vLLM and Ridge read "prompt", llama.cpp "content".
-  const json body{
+  const Parsed body{
       {"model", model}, {"prompt", text}, {"content", text}, {"add_special_tokens", false}};
   const HttpClient::Answer answer = client.ask("/tokenize", body.dump());
   if (answer.status != 200) return {};
-  const json reply = json::parse(answer.body, nullptr, false);
+  const Parsed reply = Parsed::parse(answer.body, nullptr, false);
   if (!reply.is_object() || !reply.contains("tokens") || !reply["tokens"].is_array()) return {};
   std::set<int> ids;
-  for (const json& id : reply["tokens"]) {
+  for (const Parsed& id : reply["tokens"]) {
     if (!id.is_number_integer()) return {};
     ids.insert(id.get<int>());
   }
@@ -101,10 +101,10 @@ LoadEndpoint probe_endpoint(HttpClient& client, const std::string& model) {
   LoadEndpoint endpoint{.model = model, .max_context = 0, .ids = {}};
   std::vector<std::string> names;
   int vocabulary = 0;
-  const json reply = json::parse(answer.body, nullptr, false);
+  const Parsed reply = Parsed::parse(answer.body, nullptr, false);
   if (answer.status == 200 && reply.is_object() && reply.contains("data") &&
       reply["data"].is_array()) {
-    for (const json& entry : reply["data"]) {
+    for (const Parsed& entry : reply["data"]) {
       if (!entry.is_object() || !entry.contains("id") || !entry["id"].is_string()) continue;
       names.push_back(entry["id"].get<std::string>());
       if (endpoint.model.empty()) endpoint.model = names.back();

@@ -174,15 +174,15 @@ class MpiCommunicator final : public Communicator {
 
   // Waits for the end of what was begun, or for the deadline.
   void finish() {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    Clock::time_point looked = start;
+    using std::chrono::steady_clock;
+    const steady_clock::time_point start = steady_clock::now();
+    steady_clock::time_point looked = start;
     for (int looks = 0; !all_done(); ++looks) {
       if (looks < 1000) {
         cpu_pause();
         continue;
       }
-      const Clock::time_point now = Clock::now();
+      const steady_clock::time_point now = steady_clock::now();
       if (now - looked > std::chrono::milliseconds(5)) {
         looked = now;
         if (deadline() != kNoDeadline && now - start > deadline()) fail_at_deadline();

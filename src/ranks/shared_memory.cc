@@ -272,12 +272,12 @@ class SharedCommunicator final : public Communicator {
       if (done()) return;
       cpu_pause();
     }
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    Clock::time_point looked = start;
+    using std::chrono::steady_clock;
+    const steady_clock::time_point start = steady_clock::now();
+    steady_clock::time_point looked = start;
     for (;;) {
       if (done()) return;
-      const Clock::time_point now = Clock::now();
+      const steady_clock::time_point now = steady_clock::now();
       if (now - looked > std::chrono::milliseconds(5)) {
         looked = now;
         const std::string why = why_lost(on, now - start);

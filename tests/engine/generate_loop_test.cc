@@ -12,21 +12,21 @@
 namespace ridge {
 namespace {
 
-constexpr int kVocab = 50;
+constexpr int kSmallVocab = 50;
 
-// After token t the largest logit is that of (3 t + position) % kVocab. Remembers what was written
-// to which page, and can throw at a chosen step.
+// After token t the largest logit is that of (3 t + position) % kSmallVocab. Remembers what was
+// written to which page, and can throw at a chosen step.
 class ScriptedRunner : public Runner {
  public:
   explicit ScriptedRunner(RunnerOptions options) : options_(options) {
-    weights_.architecture.vocab = kVocab;
+    weights_.architecture.vocab = kSmallVocab;
   }
-  static Token after(Token token, int position) { return (3 * token + position) % kVocab; }
+  static Token after(Token token, int position) { return (3 * token + position) % kSmallVocab; }
 
   const Weights& weights() const override { return weights_; }
   const RunnerOptions& options() const override { return options_; }
   void run(std::span<const Slice> batch) override {
-    check_step(batch, options_, kVocab);
+    check_step(batch, options_, kSmallVocab);
     if (steps == throws_at) throw Error("the device is gone");
     ++steps;
     if (cancel_at == steps) cancelled = true;
@@ -36,11 +36,11 @@ class ScriptedRunner : public Runner {
     for (Token& token : tokens) {
       if (token < 0) token = chosen_.at(size_t(-1 - token));
     }
-    logits_.assign(size_t(slice.logits) * kVocab, 0);
+    logits_.assign(size_t(slice.logits) * kSmallVocab, 0);
     for (int row = 0; row < slice.logits; ++row) {
       const int index = int(slice.tokens.size()) - slice.logits + row;
       const Token next = after(tokens[size_t(index)], slice.past + index);
-      logits_[size_t(row) * kVocab + size_t(next)] = 5;
+      logits_[size_t(row) * kSmallVocab + size_t(next)] = 5;
     }
   }
   std::span<const float> logits() override {
@@ -51,7 +51,8 @@ class ScriptedRunner : public Runner {
     std::vector<TopLogits>& top = queued_.emplace_back(requests.size());
     chosen_.clear();
     for (size_t row = 0; row < requests.size(); ++row) {
-      find_top_logits(std::span(logits_).subspan(row * kVocab, kVocab), requests[row], top[row]);
+      find_top_logits(std::span(logits_).subspan(row * kSmallVocab, kSmallVocab), requests[row],
+                      top[row]);
       chosen_.push_back(top[row].chosen.token);
     }
     EXPECT_LE(int(queued_.size()), kMaxStepsInFlight);

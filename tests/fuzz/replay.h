@@ -1,5 +1,5 @@
-// What a fuzz target offers beside LLVMFuzzerTestOneInput, so that builds without libFuzzer can
-// replay mutations of valid inputs.
+// What a fuzz target offers beside LLVMFuzzerTestOneInput: valid inputs, whose mutations builds
+// without libFuzzer replay, and which are libFuzzer's corpus.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ std::optional<CpuProbe> invented_probe() {
                   Measured{3e9, 0, "invented"}};
 }
 
-Lab& quick_lab() {
+Lab& engine_lab() {
   static Lab lab([] {
     set_cpu_probe(invented_probe);
     LabOptions options;
@@ -34,14 +34,14 @@ Lab& quick_lab() {
 }
 
 // The machine is detected once in a process: another test may have done it without a probe.
-bool bandwidth_is_known() { return quick_lab().machine().memory().read_bandwidth.has_value(); }
+bool bandwidth_is_known() { return engine_lab().machine().memory().read_bandwidth.has_value(); }
 
 class EngineExperiment : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHold) {
   if (!bandwidth_is_known()) GTEST_SKIP() << "this machine was detected without a bandwidth";
   const Experiment& experiment = find_experiment(GetParam());
-  const LabRun run = run_experiment(quick_lab(), experiment);
+  const LabRun run = run_experiment(engine_lab(), experiment);
   const LabResult& result = run.result;
 #if !defined(__SANITIZE_ADDRESS__)  // which keeps what was freed
   EXPECT_LE(run.peak_bytes, own_bytes(experiment, LabDevice::cpu, true));
@@ -49,7 +49,7 @@ TEST_P(EngineExperiment, GivesFinitePointsWithBandsFixedBeforeAndItsEqualitiesHo
   EXPECT_FALSE(result.sentence.empty());
   EXPECT_EQ(result.sentence.find("nan"), std::string::npos) << result.sentence;
   EXPECT_EQ(result.sentence.find("inf"), std::string::npos) << result.sentence;
-  if (result.series.empty() && lab_rank_counts(quick_lab()).empty()) {
+  if (result.series.empty() && lab_rank_counts(engine_lab()).empty()) {
     GTEST_SKIP() << result.sentence;  // ranks need two cores
   }
   ASSERT_FALSE(result.series.empty());
@@ -95,7 +95,7 @@ TEST(LabEngine, TheBandOfAStepIsTheStacks) {
 }
 
 TEST(LabEngine, ShuffledPagesGiveTheTokensOfPagesInOrder) {
-  Lab& lab = quick_lab();
+  Lab& lab = engine_lab();
   const LabShape shape = lab_shape(lab);
   const auto runner = lab_runner(lab, lab_weights(lab, shape, Storage::bf16),
                                  {.cache_tokens = 256, .max_tokens = 64});
@@ -112,7 +112,7 @@ TEST(LabEngine, BandOfARateFallsWhereTheBandOfSecondsRises) {
 
 TEST(LabEngine, LongerStepsAreNotPredictedToBeFaster) {
   if (!bandwidth_is_known()) GTEST_SKIP() << "this machine was detected without a bandwidth";
-  Lab& lab = quick_lab();
+  Lab& lab = engine_lab();
   const auto runner =
       lab_runner(lab, lab_weights(lab, lab_shape(lab), Storage::bf16), {.cache_tokens = 64});
   LabPredictor predictor(lab, *runner);

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/cpu/cpu_runner.h"
 #include "engine/cpu/elementwise.h"
 
 namespace ridge::cpu {
 namespace {
-
-const float* floats_of(const Vector& vector) { return vector.empty() ? nullptr : vector.data(); }
 
 const ExpertBias& bias_of(const LayerWeights& layer, int expert) {
   static const ExpertBias kNone;

@@ -31,7 +31,7 @@ constexpr double kBytesPerThread = 32e6;
 constexpr double kWantedBytes = 512e6;
 constexpr double kTimesCache = 4;     // a VM of few cores may see the cache of a whole socket
 constexpr double kLeastBytes = 32e6;  // below this a cache could hold it all
-constexpr double kShareOfFree = 0.25;
+constexpr double kProbeShareOfFree = 0.25;
 constexpr double kReadSeconds = 0.15;
 constexpr double kCacheSeconds = 0.02;
 constexpr double kChainSeconds = 0.01;
@@ -94,7 +94,7 @@ double last_cache() { return static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE))
 std::optional<Measured> probe_memory(ThreadTeam& team) {
   const double wanted =
       std::max({kWantedBytes, kBytesPerThread * team.size(), kTimesCache * last_cache()});
-  const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
+  const double bytes = std::min(wanted, free_bytes() * kProbeShareOfFree);
   if (bytes < kLeastBytes) return std::nullopt;
   return probe_read(team, bytes, kReadSeconds, 1);
 }

@@ -121,11 +121,11 @@ std::vector<float> by_stream(const AmxCase& c, int at_once) {
 }
 
 template <class Tiles>
-class AmxKernelOn : public testing::Test {};
+class AmxKernelOn : public ::testing::Test {};
 #if defined(__x86_64__)
-using AmxKinds = testing::Types<ModelTiles, AmxTiles>;
+using AmxKinds = ::testing::Types<ModelTiles, AmxTiles>;
 #else
-using AmxKinds = testing::Types<ModelTiles>;
+using AmxKinds = ::testing::Types<ModelTiles>;
 #endif
 TYPED_TEST_SUITE(AmxKernelOn, AmxKinds);
 

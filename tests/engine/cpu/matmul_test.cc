@@ -216,7 +216,7 @@ const std::vector<MatmulKernels>& tested_kernels() {
   return all;
 }
 
-class Matmul : public testing::TestWithParam<int> {
+class Matmul : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override { choose_matmul_kernels(tested_kernels()[size_t(GetParam())]); }
   void TearDown() override { choose_matmul_kernels(all_matmul_kernels()[0]); }
@@ -566,7 +566,7 @@ TEST_P(Matmul, StrangeActivations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Matmul,
-                         testing::Range(0, static_cast<int>(tested_kernels().size())),
+                         ::testing::Range(0, static_cast<int>(tested_kernels().size())),
                          [](const auto& param) {
                            return std::string(tested_kernels()[size_t(param.param)].isa);
                          });

@@ -129,7 +129,7 @@ double median_error(const Architecture& a, const std::vector<float>& found,
 // A layer's four GEMMs and the head, whose inputs are rounded to bf16, 2^-10 each on average,
 // and q, k, v and softmax's weights besides, adding up like a random walk; the CPU's own roundings
 // (cache, weights) are shared. Factor 4.
-double rounding(const Architecture& a) {
+double runner_rounding(const Architecture& a) {
   return 4 * std::sqrt(4.0 * a.layer_count() + 1 + 4) / 1024;
 }
 
@@ -264,11 +264,12 @@ TEST_P(GpuRunner, GivesTheCpusLogits) {
   for (const size_t chunk : {90, 38, 5, 1}) {
     SCOPED_TRACE(fmt::format("in chunks of {}", chunk));
     const std::vector<float> found = logits(*cuda, tokens, chunk);
-    expect_near(config, GetParam().name, a, found, wanted, rows_of_one(tokens.size()), rounding(a),
-                [&](int) { return tokens; });
+    expect_near(config, GetParam().name, a, found, wanted, rows_of_one(tokens.size()),
+                runner_rounding(a), [&](int) { return tokens; });
     EXPECT_EQ(logits(*cuda, tokens, chunk), found) << "again";
     const std::vector<float> all(found.end() - a.vocab, found.end());
-    EXPECT_LT(relative_error(last_logits(*cuda, tokens, chunk), all), rounding(a)) << "the last";
+    EXPECT_LT(relative_error(last_logits(*cuda, tokens, chunk), all), runner_rounding(a))
+        << "the last";
   }
 }
 
@@ -281,7 +282,7 @@ TEST_P(GpuRunner, ServesManySequencesTogether) {
   const Architecture& a = cpu->weights().architecture;
   std::vector<RowOf> rows;
   const std::vector<float> found = served(*cuda, &rows), wanted = served(*cpu);
-  expect_near(config, GetParam().name, a, found, wanted, rows, rounding(a),
+  expect_near(config, GetParam().name, a, found, wanted, rows, runner_rounding(a),
               [&](int i) { return served_prompt(i, a.vocab); });
   EXPECT_EQ(served(*cuda), found) << "again";
 }
@@ -315,7 +316,7 @@ TEST(GpuLatents, SplitLongContexts) {
     return all;
   };
   const std::vector<float> found = answers(*cuda);
-  EXPECT_LT(relative_error(found, answers(*cpu)), rounding(a));
+  EXPECT_LT(relative_error(found, answers(*cpu)), runner_rounding(a));
   EXPECT_EQ(answers(*cuda), found) << "again";
 }
 
@@ -366,7 +367,7 @@ TEST_P(GpuFormats, StoreWeightsAsRequested) {
     EXPECT_GT(error, kept.rounding / 2);
     EXPECT_LT(error, kept.rounding * 3 * 2);
     // Steps of 8 tokens have the same weights: the roundings of activations of both paths add up.
-    EXPECT_LT(median_error(a, logits(*runner, tokens, 8), whole), 1.5 * rounding(a));
+    EXPECT_LT(median_error(a, logits(*runner, tokens, 8), whole), 1.5 * runner_rounding(a));
   }
 }
 
@@ -384,7 +385,8 @@ TEST(GpuUpload, LargeMatrices) {
   const auto cpu = cpu_runner(config, KvStorage::bf16);
   const Architecture& a = cpu->weights().architecture;
   const std::vector<Token> tokens = prompt(20, 3, a.vocab);
-  EXPECT_LT(median_error(a, logits(*cuda, tokens, 20), logits(*cpu, tokens, 20)), rounding(a));
+  EXPECT_LT(median_error(a, logits(*cuda, tokens, 20), logits(*cpu, tokens, 20)),
+            runner_rounding(a));
 }
 
 // gpt-oss as released: the experts stay MXFP4 with the numbers that they have, everything else is
@@ -412,7 +414,7 @@ TEST(GpuReleasedFormat, KeepsExpertsInMxfp4) {
     const std::vector<float> found = logits(*runner, tokens, chunk);
     EXPECT_EQ(logits(*runner, tokens, chunk), found) << "again";
     // The same numbers: only the order of sums differs.
-    EXPECT_LT(median_error(a, found, wanted), rounding(a)) << chunk;
+    EXPECT_LT(median_error(a, found, wanted), runner_rounding(a)) << chunk;
   }
   options.device_format = cuda::WeightFormat::mxfp4;
   EXPECT_THROW(cuda_runner(plain, why, options), Error);
@@ -446,7 +448,7 @@ TEST_P(GpuCaches, GiveTheCpusLogits) {
   const Architecture& a = cpu->weights().architecture;
   // Keys and values of every layer are rounded once: a random walk. Factor 2.
   const double caching = 2 * cached.rounding * std::sqrt(2.0 * a.layer_count());
-  const double limit = std::hypot(rounding(a), caching);
+  const double limit = std::hypot(runner_rounding(a), caching);
   const std::vector<Token> tokens = prompt(90, 3, a.vocab);
   const std::vector<float> wanted = logits(*cpu, tokens, 90);
   for (const size_t chunk : {90, 38, 5, 1}) {

@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-using nlohmann::json;
+using Value = nlohmann::json;
 
 std::string refusal(const std::string& text) {
   try {
@@ -26,7 +26,7 @@ std::string refusal(const std::string& text) {
   return {};
 }
 
-std::string refused_model(const json& model) { return refusal(json{{"model", model}}.dump()); }
+std::string refused_model(const Value& model) { return refusal(Value{{"model", model}}.dump()); }
 
 TEST(HostileTokenizer, BadShapes) {
   for (const char* text : {"", "{", "[]", "7", "{}", R"({"model":7})", R"({"model":{}})",
@@ -42,9 +42,9 @@ TEST(HostileTokenizer, BadShapes) {
 }
 
 TEST(HostileTokenizer, BadIds) {
-  const auto with_ids = [](json first, json second) {
+  const auto with_ids = [](Value first, Value second) {
     return refused_model(
-        {{"type", "BPE"}, {"vocab", {{"a", first}, {"b", second}}}, {"merges", json::array()}});
+        {{"type", "BPE"}, {"vocab", {{"a", first}, {"b", second}}}, {"merges", Value::array()}});
   };
   with_ids(0, 0);
   with_ids(0, -1);
@@ -55,27 +55,27 @@ TEST(HostileTokenizer, BadIds) {
 }
 
 TEST(HostileTokenizer, BadMerges) {
-  for (const json& merge : {json("ab"), json("a  b"), json("a c"), json("a b"), json(7),
-                            json({"a"}), json({"a", 1}), json({"a", "b", "c"}), json("")}) {
+  for (const Value& merge : {Value("ab"), Value("a  b"), Value("a c"), Value("a b"), Value(7),
+                             Value({"a"}), Value({"a", 1}), Value({"a", "b", "c"}), Value("")}) {
     refused_model({{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {merge}}});
   }
 }
 
 TEST(HostileTokenizer, MergesInCirclesEnd) {
-  json model = sample::byte_level_json({{"a", "b"}, {"ab", "a"}, {"b", "a"}, {"a", "b"}});
+  Value model = sample::byte_level_json({{"a", "b"}, {"ab", "a"}, {"b", "a"}, {"a", "b"}});
   EXPECT_EQ(decoded(*from_json(model), from_json(model)->encode("ababab")), "ababab");
 }
 
 TEST(HostileTokenizer, BadAddedTokens) {
-  json base = sample::byte_level_json({});
-  for (const json& token : std::vector<json>{json(7),
-                                             json::object(),
-                                             {{"content", "<x>"}},
-                                             {{"id", 0}, {"content", 7}},
-                                             {{"id", 2'000'000'000}, {"content", "<x>"}},
-                                             {{"id", 0}, {"content", "<x>"}},
-                                             {{"id", -1}, {"content", "<x>"}},
-                                             {{"id", 300}, {"content", "<x>"}, {"special", 1}}}) {
+  Value base = sample::byte_level_json({});
+  for (const Value& token : std::vector<Value>{Value(7),
+                                               Value::object(),
+                                               {{"content", "<x>"}},
+                                               {{"id", 0}, {"content", 7}},
+                                               {{"id", 2'000'000'000}, {"content", "<x>"}},
+                                               {{"id", 0}, {"content", "<x>"}},
+                                               {{"id", -1}, {"content", "<x>"}},
+                                               {{"id", 300}, {"content", "<x>"}, {"special", 1}}}) {
     base["added_tokens"] = {token};
     refusal(base.dump());
   }
@@ -85,17 +85,17 @@ TEST(HostileTokenizer, BadAddedTokens) {
 }
 
 TEST(HostileTokenizer, BadPatterns) {
-  json base = sample::byte_level_json({});
+  Value base = sample::byte_level_json({});
   for (const char* pattern : {"(", "[a", "a{99999}", "(?<=a+)b", "\\p{Nonsense}"}) {
     base["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}};
     refusal(base.dump());
   }
-  json deep = {{"type", "ByteLevel"}};
+  Value deep = {{"type", "ByteLevel"}};
   for (int i = 0; i < 20; ++i) deep = {{"type", "Sequence"}, {"pretokenizers", {deep}}};
   base["pre_tokenizer"] = deep;
   from_json(base);
   base["pre_tokenizer"] = {{"type", "Sequence"},
-                           {"pretokenizers", std::vector<json>(100, {{"type", "Digits"}})}};
+                           {"pretokenizers", std::vector<Value>(100, {{"type", "Digits"}})}};
   refusal(base.dump());
 }
 

@@ -1,16 +1,39 @@
-// Runs a fuzz target without libFuzzer: its seeds, every truncation of short ones, and a fixed
-// number of seeded mutations. The same inputs on every run.
-#include "replay.h"
+// Runs every fuzz target without libFuzzer: its seeds, every truncation of short ones, and a fixed
+// number of seeded mutations. The same inputs on every run; RIDGE_FUZZ_MUTATIONS sets how many.
+#include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdio>
+#include <cstdlib>
 #include <random>
+#include <string>
+#include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+// fuzz_targets.inc has a line RIDGE_FUZZ_TARGET(NAME) for each fuzz_*.cc, which CMake compiles with
+// names of its own.
+#define RIDGE_FUZZ_TARGET(NAME)                                  \
+  extern "C" int NAME##_input(const uint8_t* data, size_t size); \
+  std::vector<std::string> NAME##_seeds();
+#include "fuzz_targets.inc"
+#undef RIDGE_FUZZ_TARGET
 
 namespace {
 
-constexpr int kMutations = 20'000;
+struct Target {
+  const char* name;
+  int (*input)(const uint8_t* data, size_t size);
+  std::vector<std::string> (*seeds)();
+};
+
+const Target kTargets[] = {
+#define RIDGE_FUZZ_TARGET(NAME) {#NAME, NAME##_input, NAME##_seeds},
+#include "fuzz_targets.inc"
+#undef RIDGE_FUZZ_TARGET
+};
+
+int mutations() {
+  const char* const given = std::getenv("RIDGE_FUZZ_MUTATIONS");
+  return given == nullptr ? 2'000 : std::atoi(given);
+}
 constexpr size_t kTruncated = 2'000;  // seeds up to this long are cut at every byte
 
 using Random = std::mt19937_64;
@@ -92,23 +115,28 @@ std::string mutate(std::string input, const std::string& other, Random& random) 
   return input;
 }
 
-void run(const std::string& input) {
-  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-}
+class FuzzReplay : public testing::TestWithParam<Target> {};
 
-}  // namespace
+std::string target_name(const testing::TestParamInfo<Target>& info) { return info.param.name; }
 
-int main() {
-  const std::vector<std::string> seeds = fuzz_seeds();
+TEST_P(FuzzReplay, ThrowsNothingButError) {
+  const Target& target = GetParam();
+  const auto run = [&](const std::string& input) {
+    target.input(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  };
+  const std::vector<std::string> seeds = target.seeds();
   for (const std::string& seed : seeds) {
     run(seed);
     if (seed.size() > kTruncated) continue;
     for (size_t length = 0; length < seed.size(); ++length) run(seed.substr(0, length));
   }
   Random random(1);
-  for (int i = 0; i < kMutations; ++i) {
+  for (int i = 0; i < mutations(); ++i) {
     const std::string& seed = seeds[pick(random, seeds.size())];
     run(mutate(seed, seeds[pick(random, seeds.size())], random));
   }
-  std::printf("%zu seeds, %d mutations: only Error was thrown\n", seeds.size(), kMutations);
 }
+
+INSTANTIATE_TEST_SUITE_P(Readers, FuzzReplay, testing::ValuesIn(kTargets), target_name);
+
+}  // namespace
