@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "machine/atlas.h"
 #include "machine/machine.h"
 #include "measure/cpu/read_probe.h"
 
