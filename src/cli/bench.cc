@@ -13,6 +13,7 @@
 #include "cli/bench_serving.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/measurement_doubt.h"
 #include "cli/run_report.h"
 #include "engine/account/bench_steps.h"
 #include "engine/generate.h"
@@ -36,10 +37,10 @@ machine's measured ceilings; for generation on a CPU the memory's is the median 
 weights, one after each step. With ranks (--tp, --pp), rate, work and roof are those of one rank (of
 each stage), its collectives included.
 
-JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, rows: [{test, batch, context,
-tokens, steps, seconds, spread, tokens_per_s, bytes_per_s, flops_per_s, roof_s, expected_s,
-share_of_roof, wall}]}; seconds, roof_s and expected_s are of one step. With --serve: {model, device,
-prompt, tokens, prompt_s, rows: [{clients, requests, seconds, tokens_per_s, step_s, ceiling,
+JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, doubt (what else used the
+processors, or null), rows: [{test, batch, context, tokens, steps, seconds, spread, tokens_per_s,
+bytes_per_s, flops_per_s, roof_s, expected_s, share_of_roof, wall}]}; seconds, roof_s and expected_s
+are of one step. With --serve: {model, device, prompt, tokens, prompt_s, doubt, rows: [{clients, requests, seconds, tokens_per_s, step_s, ceiling,
 share_of_ceiling, ttft_s, itl_s, host_gap_s, predicted_s, measured_s}]}; ceiling is the tokens/s of
 C O / (O d(C) + C p): C clients, O tokens each, d the step of C sequences, p one prompt.)";
 
@@ -108,6 +109,7 @@ void bench(const BenchCommandOptions& options, const Global& global) {
   const std::unique_ptr<Runner> runner =
       make_runner(engine, {.cache_tokens = int(room), .max_sequences = int(batch)});
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
+  const MachineMoment began = machine_moment();
   const System system = roof_system(options.engine, *runner);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   std::vector<BenchRow> rows;
@@ -123,6 +125,7 @@ void bench(const BenchCommandOptions& options, const Global& global) {
     }
   }
   if (shown) fmt::print(stderr, "\r\033[K");
+  const std::string doubt = doubt_since(began, options.engine, *runner);
 
   const Weights& weights = runner->weights();
   Json list = Json::array();
@@ -134,11 +137,13 @@ void bench(const BenchCommandOptions& options, const Global& global) {
                             {"repacked_bytes", runner->repacked_bytes()},
                             {"load_s", loaded.count()},
                             {"machine", system.name()},
+                            {"doubt", doubt_json(doubt)},
                             {"rows", std::move(list)}}
                            .dump(2));
     return;
   }
   if (options.csv) {
+    fmt::print(stderr, "{}", doubt_line(doubt));
     fmt::print("{}", json_csv(list));
     return;
   }
@@ -155,6 +160,7 @@ void bench(const BenchCommandOptions& options, const Global& global) {
                pretty_percent(a.share_of_roof()), pretty_time(a.expected_s),
                std::string(wall_name(a.wall))});
   }
+  fmt::print("{}", doubt_line(doubt));
   fmt::print(
       "{}  {}\n", paint(Colour::bold, weights.source),
       paint(Colour::dim,

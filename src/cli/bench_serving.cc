@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/measurement_doubt.h"
 #include "engine/account/bench_steps.h"
 #include "serving/serving_engine.h"
 
@@ -131,6 +132,7 @@ void bench_serving(const EngineOptions& engine_options, const ServingBenchOption
   sized.chunk = std::max(chunk_of(sized), most);
   std::unique_ptr<Runner> runner =
       make_runner(sized, {.cache_tokens = int(most * each), .max_sequences = most});
+  const MachineMoment began = machine_moment();
   const System system = roof_system(engine_options, *runner);
   const double prompt_s = bench_prompt(*runner, system, options.prompt, 3).median();
   runner->fill_cache(1);
@@ -162,7 +164,11 @@ void bench_serving(const EngineOptions& engine_options, const ServingBenchOption
     row.predicted_s = sums.predicted_s;
     row.measured_s = sums.measured_s;
   }
-  if (!global.json) return print_rows(engine.runner(), options, rows, prompt_s);
+  const std::string doubt = doubt_since(began, engine_options, engine.runner());
+  if (!global.json) {
+    fmt::print("{}", doubt_line(doubt));
+    return print_rows(engine.runner(), options, rows, prompt_s);
+  }
   Json list = Json::array();
   for (const ServingRow& row : rows) {
     list.push_back({{"clients", row.clients},
@@ -183,6 +189,7 @@ void bench_serving(const EngineOptions& engine_options, const ServingBenchOption
                           {"prompt", options.prompt},
                           {"tokens", options.tokens},
                           {"prompt_s", prompt_s},
+                          {"doubt", doubt_json(doubt)},
                           {"rows", std::move(list)}}
                          .dump(2));
 }

@@ -15,6 +15,7 @@
 #include "cli/converse.h"
 #include "cli/engine_options.h"
 #include "cli/interrupt.h"
+#include "cli/measurement_doubt.h"
 #include "cli/run_report.h"
 #include "engine/chat/chat_template.h"
 #include "engine/generate.h"
@@ -37,7 +38,8 @@ standard error says tokens per second, bytes per second, the share of this machi
 and the wall. --profile adds a table of operators, predicted beside measured; --trace writes that
 and a Chrome trace (chrome://tracing).
 
-JSON: {model, device, prompt_tokens, tokens, text, end, first_token_s, prompt, generation, sampled}.
+JSON: {model, device, prompt_tokens, tokens, text, end, first_token_s, prompt, generation, sampled,
+doubt (what else used the processors, or null)}.
 prompt and generation: {steps, tokens, seconds, tokens_per_s, bytes, flops, bytes_per_s, roof_s,
 expected_s, share_of_roof, wall, next_wall, memory, operators: [{name, calls, bytes, flops, roof_s,
 expected_s, measured_s, wall}]}. sampled: [{token, text, logprob, best: [{token, logprob}]}].)";
@@ -159,6 +161,7 @@ void generate_text(RunCommandOptions& options, Global& global) {
     show_text(std::exchange(before, {}));
     show_text(text);
   };
+  const MachineMoment began = machine_moment();
   const Generated made = [&] {
     const InterruptScope interrupt;
     options.generate.cancelled = &interrupt.flag();
@@ -167,11 +170,16 @@ void generate_text(RunCommandOptions& options, Global& global) {
   if (made.end == EndReason::cancelled) global.exit_code = kInterruptedExitCode;
   if (shown) show("\n");
   const System system = roof_system(options.engine, *runner);
+  const std::string doubt = doubt_since(began, options.engine, *runner);
   if (global.json) {
-    fmt::print("{}\n", run_json(*runner, made, tokens.size(), system).dump(2));
+    Json json = run_json(*runner, made, tokens.size(), system);
+    json["doubt"] = doubt_json(doubt);
+    fmt::print("{}\n", json.dump(2));
   } else {
     std::fflush(stdout);
-    if (options.profiled) fmt::print(stderr, "\n{}", profile_text(*runner, made, system));
+    if (options.profiled) fmt::print(stderr, "\n");
+    fmt::print(stderr, "{}", doubt_line(doubt));
+    if (options.profiled) fmt::print(stderr, "{}", profile_text(*runner, made, system));
     fmt::print(stderr, "{}\n", run_line(*runner, made, system));
   }
   if (!options.trace.empty()) {

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/machine_view.h"
+#include "cli/measurement_doubt.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
 #include "engine/generate.h"
@@ -47,6 +48,14 @@ std::string machine_text(const Machine& m) {
   return text;
 }
 
+// "15.8 GB/s", with a mark where other processes disturbed the measurement.
+std::string bandwidth_text(const Machine& m, const Level& level) {
+  if (!level.read_bandwidth) return "?";
+  const Provenance* from = provenance_of(m, fmt::format("levels.{}.read_bandwidth", level.name));
+  const bool doubtful = from != nullptr && !from->doubt.empty();
+  return pretty_rate(*level.read_bandwidth) + (doubtful ? " (in doubt)" : "");
+}
+
 std::string pyramid_text(const Machine& m) {
   double most = 0, least = INFINITY;
   for (const Level& level : m.levels) {
@@ -59,8 +68,8 @@ std::string pyramid_text(const Machine& m) {
     const Maybe size = level.total_capacity();
     const double share =
         size && most > least ? 0.15 + 0.85 * std::log(*size / least) / std::log(most / least) : 0;
-    table.add({level.name, size ? size_text(m, level, *size) : "?",
-               level.read_bandwidth ? pretty_rate(*level.read_bandwidth) : "?", bar(share, 30)});
+    table.add({level.name, size ? size_text(m, level, *size) : "?", bandwidth_text(m, level),
+               bar(share, 30)});
   }
   return table.text();
 }
@@ -130,6 +139,7 @@ Words write_words() {
 }  // namespace
 
 void print_tour(const Global& global) {
+  const MachineMoment began = machine_moment();
   const System here = find_system("this");
   const auto model = std::make_shared<const Model>(find_model(kDefaultModel));
   std::vector<Stop> stops;
@@ -138,15 +148,18 @@ void print_tour(const Global& global) {
   }
   const Words words = write_words();
   const System roof = roof_system({}, *words.runner);
+  const std::string doubt = doubt_since(began, {}, *words.runner);
   if (global.json) {
     Json predictions = Json::array();
     for (const Stop& s : stops) predictions.push_back(to_json(s.request, s.prediction));
     fmt::print("{}\n", Json{{"machine", Json(machine_to_json(here.device))},
                             {"run", run_json(*words.runner, words.made, words.prompt.size(), roof)},
-                            {"predictions", predictions}}
+                            {"predictions", predictions},
+                            {"doubt", doubt_json(doubt)}}
                            .dump(2));
     return;
   }
+  fmt::print("{}", doubt_line(doubt));
   fmt::print("This machine: {}\n", machine_text(here.device));
   for (const GpuFound& gpu : detect_gpus()) {
     fmt::print("GPU: {}, {}\n", paint(Colour::bold, gpu.name), pretty_bytes(gpu.memory));

@@ -1,21 +1,9 @@
-// Reasons to doubt a measurement: what else the machine did while it ran.
+// Reasons to doubt a measurement on a GPU; measure/cpu/noise.h has those of the processors.
 #pragma once
 
 #include <string>
 
-#include "measure/cpu/noise.h"
-
 namespace ridge {
-
-struct LabMoment {
-  Disturbance machine;
-  double own_s = 0;  // processor time of this process
-};
-LabMoment lab_moment();
-
-// Throttling, other guests of the host and other processes, each above what a median forgives;
-// empty: none was seen. Other processes count where they took a tenth of the processors.
-std::string doubt_between(const LabMoment& before, const LabMoment& after);
 
 // A GPU at one moment, as NVML shows it. Where NVML does not tell, nothing is known.
 struct GpuMoment {

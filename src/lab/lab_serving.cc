@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "lab/lab_doubt.h"
+#include "measure/cpu/noise.h"
 #include "serving/step_predictor.h"
 
 namespace ridge {
@@ -187,12 +187,12 @@ ServingComparison LabServer::compare(const LabSchedule& schedule,
   comparison.high = predicted(&LabBand::high);
   for (const ServingValue& value : values) lab_.announce(comparison.band(value.of), value.name);
   schedule(nullptr);  // warms caches and page tables
-  const LabMoment before = lab_moment();
+  const MachineMoment before = machine_moment();
   for (int repeat = 0; repeat < (lab_.quick() ? 1 : 3); ++repeat) {
     lab_.check_interrupt();
     comparison.measured.push_back(schedule(nullptr));
   }
-  comparison.doubt = doubt_between(before, lab_moment());
+  comparison.doubt = doubt_between(before, machine_moment());
   std::sort(comparison.measured.begin(), comparison.measured.end(),
             [](const LabServing& a, const LabServing& b) { return a.seconds < b.seconds; });
   return comparison;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+// clang-format off
+#include <utility>  // before Asio: that of Boost 1.74 uses std::exchange without including it
+// clang-format on
+
 #include <boost/asio.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>

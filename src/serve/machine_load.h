@@ -18,8 +18,7 @@ class MachineLoad {
   double others();
 
  private:
-  Disturbance last_;
-  double last_own_s_ = 0;
+  MachineMoment last_;
 };
 
 // {"others": 0.4, "busy": true}: rounded, so that a quiet machine sends nothing new.

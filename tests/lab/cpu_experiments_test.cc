@@ -203,10 +203,10 @@ TEST(LabAgreement, LeavesDoubtfulPointsOut) {
 }
 
 TEST(LabDoubts, OtherProcessesStealAndThrottling) {
-  LabMoment before, after;
+  MachineMoment before, after;
   EXPECT_EQ(doubt_between(before, after), "");
   const auto moment = [](double busy, double steal, double own_s) {
-    LabMoment m;
+    MachineMoment m;
     m.machine.total = 200;
     m.machine.busy = busy;
     m.machine.steal = steal;

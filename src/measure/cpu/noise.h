@@ -1,6 +1,7 @@
 // What disturbs a measurement from outside: other guests, other processes, limits, clocks.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,20 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
 // The share of all processors' time between two moments that others took: other processes, and
 // other guests of the host. `own_s` is the processor time of this process.
 double taken_by_others(const Disturbance& before, const Disturbance& after, double own_s);
+
+// The machine's counters and the processor time of this process at one moment.
+struct MachineMoment {
+  Disturbance machine;
+  double own_s = 0;  // processor time of this process
+};
+MachineMoment machine_moment();
+// Tests let machine_moment() return other readings than this machine's; an empty function ends
+// that.
+void set_machine_moments(std::function<MachineMoment()> source);
+
+// Throttling, other guests of the host and other processes, each above what a median forgives;
+// empty: none was seen. Other processes count where they took a tenth of the processors.
+std::string doubt_between(const MachineMoment& before, const MachineMoment& after);
 
 // The clock with all threads of the team busy, Hz: a chain of dependent additions, one a clock on
 // every core there is.

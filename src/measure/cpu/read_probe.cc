@@ -17,6 +17,7 @@
 #include "base/memory_limit.h"
 #include "base/units.h"
 #include "measure/cpu/kernels.h"
+#include "measure/cpu/noise.h"
 #include "measure/cpu/timing.h"
 
 namespace ridge {
@@ -144,7 +145,14 @@ std::optional<Measured> probe_clock(ThreadTeam& team) {
 std::optional<CpuProbe> probe_cpu() {
   try {
     ThreadTeam team = ThreadTeam::pinned_to(usable_processors());
-    return CpuProbe{probe_memory(team), probe_cache(team), probe_clock(team)};
+    const MachineMoment before = machine_moment();
+    CpuProbe probe{probe_memory(team), probe_cache(team), probe_clock(team)};
+    const std::string doubt = doubt_between(before, machine_moment());
+    for (std::optional<Measured>* found :
+         {&probe.read_bandwidth, &probe.cache_bandwidth, &probe.clock}) {
+      if (*found) (*found)->doubt = doubt;
+    }
+    return probe;
   } catch (const std::system_error&) {  // no more threads allowed here
     return std::nullopt;
   }
