@@ -16,6 +16,7 @@
 #include "lab/levels.h"
 #include "lab/line_order.h"
 #include "machine/detect.h"
+#include "measure/cpu/noise.h"
 #include "measure/cpu/read_probe.h"
 
 namespace ridge {
