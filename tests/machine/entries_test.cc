@@ -28,9 +28,10 @@ TEST(AtlasEntries, ProvenanceNamesNumbersThatExist) {
   for (const Machine& machine : all_machines()) {
     const std::vector<std::string> paths = known_numbers(machine);
     for (const auto& [prefix, provenance] : machine.provenance) {
-      const bool used = std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+      const auto covers = [&, &prefix = prefix](const std::string& path) {
         return prefix.empty() || path == prefix || path.starts_with(prefix + ".");
-      });
+      };
+      const bool used = std::any_of(paths.begin(), paths.end(), covers);
       EXPECT_TRUE(used) << machine.name << ": \"" << prefix << "\" covers nothing";
     }
   }
