@@ -31,7 +31,7 @@ class LedgerOf : public testing::Test {
   }
 
   const Model model_ = find_model("llama-3-8b");
-  const Plan plan_;
+  const Plan plan_ = {};
   const System system_ = find_system("h200");
   const Stack stack_ = find_stack("ideal");
 };
