@@ -115,7 +115,6 @@ std::string origin_text(const Provenance& provenance) {
   std::string text = kNames[static_cast<int>(provenance.origin)];
   if (!provenance.date.empty()) text += " " + provenance.date;
   if (provenance.spread) text += fmt::format(", spread {}", pretty_percent(*provenance.spread));
-  if (!provenance.doubt.empty()) text += ", in doubt because " + provenance.doubt;
   return text;
 }
 

@@ -48,27 +48,22 @@ std::string machine_text(const Machine& m) {
   return text;
 }
 
-// "15.8 GB/s", with a mark where other processes disturbed the measurement.
-std::string bandwidth_text(const Machine& m, const Level& level) {
-  if (!level.read_bandwidth) return "?";
-  const Provenance* from = provenance_of(m, fmt::format("levels.{}.read_bandwidth", level.name));
-  const bool doubtful = from != nullptr && !from->doubt.empty();
-  return pretty_rate(*level.read_bandwidth) + (doubtful ? " (in doubt)" : "");
-}
-
-std::string pyramid_text(const Machine& m) {
+// `doubtful`: other processes disturbed the probe that read the bandwidths.
+std::string pyramid_text(const Machine& m, bool doubtful) {
   double most = 0, least = INFINITY;
   for (const Level& level : m.levels) {
     if (!level.total_capacity()) continue;
     most = std::max(most, *level.total_capacity());
     least = std::min(least, *level.total_capacity());
   }
+  const std::string mark = doubtful ? " (in doubt)" : "";
   Table table({"level", "size", "read bandwidth", "size, log scale"});
   for (const Level& level : m.levels) {
     const Maybe size = level.total_capacity();
     const double share =
         size && most > least ? 0.15 + 0.85 * std::log(*size / least) / std::log(most / least) : 0;
-    table.add({level.name, size ? size_text(m, level, *size) : "?", bandwidth_text(m, level),
+    table.add({level.name, size ? size_text(m, level, *size) : "?",
+               level.read_bandwidth ? pretty_rate(*level.read_bandwidth) + mark : "?",
                bar(share, 30)});
   }
   return table.text();
@@ -141,6 +136,7 @@ Words write_words() {
 void print_tour(const Global& global) {
   const MachineMoment began = machine_moment();
   const System here = find_system("this");
+  const std::string probe_doubt = doubt_between(began, machine_moment());
   const auto model = std::make_shared<const Model>(find_model(kDefaultModel));
   std::vector<Stop> stops;
   for (const System& system : {here, find_system(kDefaultMachine)}) {
@@ -148,7 +144,8 @@ void print_tour(const Global& global) {
   }
   const Words words = write_words();
   const System roof = roof_system({}, *words.runner);
-  const std::string doubt = doubt_since(began, {}, *words.runner);
+  std::string doubt = doubt_since(began, {}, *words.runner);
+  if (doubt.empty()) doubt = probe_doubt;
   if (global.json) {
     Json predictions = Json::array();
     for (const Stop& s : stops) predictions.push_back(to_json(s.request, s.prediction));
@@ -164,7 +161,7 @@ void print_tour(const Global& global) {
   for (const GpuFound& gpu : detect_gpus()) {
     fmt::print("GPU: {}, {}\n", paint(Colour::bold, gpu.name), pretty_bytes(gpu.memory));
   }
-  fmt::print("{}\n", pyramid_text(here.device));
+  fmt::print("{}\n", pyramid_text(here.device, !probe_doubt.empty()));
   fmt::print("{} generates on this machine:\n{}\n",
              paint(Colour::bold, words.runner->weights().source),
              wrap(kWords + words.made.text, 100));

@@ -72,7 +72,7 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 void set_measured(Machine& machine, Maybe& number, const std::string& path, const Measured& found) {
   number = found.value;
-  machine.provenance[path] = {Origin::measured, found.how, found.spread, today(), found.doubt};
+  machine.provenance[path] = {Origin::measured, found.how, found.spread, today()};
 }
 
 // cpufreq's maximum is the boost clock of one core; /proc/cpuinfo shows the clock of this moment,

@@ -15,8 +15,6 @@ struct Measured {
   double value = 0;   // the best pass
   double spread = 0;  // how far the median pass falls short of it, relative
   std::string how;    // what was done, for the provenance
-  // What took the processors from it meanwhile; empty: nothing was seen.
-  std::string doubt = {};
 };
 
 struct CpuProbe {

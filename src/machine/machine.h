@@ -76,8 +76,6 @@ struct Provenance {
   std::string source;  // where it was read, how it was derived, or what measured it
   Maybe spread;        // measured: relative spread over repeats
   std::string date;    // measured: ISO date
-  // Measured: what took the processors from it meanwhile; empty: nothing was seen.
-  std::string doubt = {};
 };
 
 enum class MachineKind : uint8_t { gpu, accelerator, cpu, soc };

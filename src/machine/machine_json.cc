@@ -152,7 +152,7 @@ Link read_link(const json& object, const std::string& where) {
 }
 
 Provenance read_provenance(const json& object, const std::string& where) {
-  check_object(object, where, {"origin", "source", "spread", "date", "doubt"});
+  check_object(object, where, {"origin", "source", "spread", "date"});
   if (!object.contains("origin")) throw Error("{}: needs an \"origin\"", where);
   Provenance provenance;
   provenance.origin = choice(object, "origin", where, kOrigins, Origin::datasheet);
@@ -160,7 +160,6 @@ Provenance read_provenance(const json& object, const std::string& where) {
   if (provenance.source.empty()) throw Error("{}: needs a \"source\"", where);
   provenance.spread = number(object, "spread", where, kSpread);
   provenance.date = string_field(object, "date", where).value_or("");
-  provenance.doubt = string_field(object, "doubt", where).value_or("");
   return provenance;
 }
 
@@ -324,7 +323,6 @@ json machine_to_json(const Machine& machine) {
                  {"source", provenance.source}};
     put(item, "spread", provenance.spread);
     put(item, "date", provenance.date);
-    put(item, "doubt", provenance.doubt);
     object["provenance"][path] = std::move(item);
   }
   return object;

@@ -150,7 +150,7 @@ std::optional<CpuProbe> probe_cpu() {
     const std::string doubt = doubt_between(before, machine_moment());
     for (std::optional<Measured>* found :
          {&probe.read_bandwidth, &probe.cache_bandwidth, &probe.clock}) {
-      if (*found) (*found)->doubt = doubt;
+      if (*found && !doubt.empty()) (*found)->how += ", in doubt because " + doubt;
     }
     return probe;
   } catch (const std::system_error&) {  // no more threads allowed here
