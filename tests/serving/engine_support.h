@@ -78,6 +78,14 @@ class EngineClient {
     ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
                                   [&] { return answers_[id].tokens.size() >= count; }));
   }
+  void wait_for_all_tokens(size_t count) {  // of all requests together
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] {
+      size_t tokens = 0;
+      for (const auto& [id, answer] : answers_) tokens += answer.tokens.size();
+      return tokens >= count;
+    }));
+  }
   EngineAnswer& operator[](RequestId id) { return answers_[id]; }
   int ended() const { return ended_; }
 
