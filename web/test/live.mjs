@@ -422,14 +422,14 @@ const tests = {
     await open();
     await knob("copies", 12);
     await knob("length", 150);
-    await knob("max-tokens", 250);
+    await knob("max-tokens", 400); // more than the steps below generate
     const { x, y, width, height } = await page.boundingBox(".live .column:nth-child(2)");
     await held(12);
-    const frames = [];
     const generated = () => page.evaluate(() => [...document.querySelectorAll("[data-request]")].reduce((sum, r) => sum + Number(r.dataset.generated), 0));
+    const frames = [];
     while (frames.length < 14) {
       const before = await generated();
-      await server.step(12);
+      await server.step(frames.length ? 4 : 12); // the first of all compute the prompts
       await until("the steps of a frame", async () => (await generated()) > before);
       const { data } = await page.send("Page.captureScreenshot", { clip: { x, y, width, height, scale: 0.75 } });
       frames.push(Buffer.from(data, "base64"));
