@@ -35,9 +35,10 @@ const open = async (hash) => {
   await page.goto(base + hash);
   await page.waitForSelector(".headline output");
   await page.waitForSelector("#panel .loading", "detached");
+  await page.settled();
 };
 const reading = async (name) => Number(await page.getAttribute(`output[data-name="${name}"]`, "data-value"));
-const settled = () => page.waitForFunction(() => !document.querySelector(".headline.busy"));
+const address = (part) => page.waitForFunction((text) => location.hash.includes(text), part);
 
 const listed = (selector) => page.evaluate((s) => [...document.querySelectorAll(s)].map((element) => element.textContent), selector);
 const openReport = async (file) => {
@@ -102,15 +103,15 @@ const tests = {
     await page.fill("input[name=batch]", "64");
     await page.waitForFunction((old) => Number(document.querySelector('output[data-name="tokens/s"]').dataset.value) !== old, before);
     assert.ok((await reading("tokens/s")) > before * 2);
-    assert.match(await page.url(), /batch=64/);
+    await address("batch=64");
     await page.selectOption("select[name=weights]", "int4");
-    await page.waitForFunction(() => location.hash.includes("weights=int4"));
+    await address("weights=int4");
     await page.click("input[name=no-flash]");
-    assert.match(await page.url(), /no-flash=true/);
+    await address("no-flash=true");
     await page.focus("input[aria-label='Context, slider']");
     await page.press("End");
-    await page.waitForFunction(() => location.hash.includes("context=131072"));
-    await settled();
+    await address("context=131072");
+    await page.waitForSelector(".headline.busy", "detached");
   },
   async "a dragged dot changes the batch"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
@@ -131,7 +132,7 @@ const tests = {
     assert.equal(await page.inputValue("select[name=machine]"), "h100-sxm");
     assert.equal(await page.inputValue("select[name=devices]"), "2x");
     await page.clickText("[role=tab]", "Time");
-    assert.match(await page.url(), /#\/time\?model=qwen3-32b/);
+    await address("#/time?model=qwen3-32b");
     await page.goBack();
     await page.waitForSelector("[data-panel=batch]");
     assert.equal(new URL(await page.url()).hash, hash);
@@ -163,6 +164,7 @@ const tests = {
     assert.equal(command, "ridge explain --model llama-3-70b --machine 8xh100-sxm --context 4096 --observed 280 --gpu-util 0.38");
     assert.equal(cli(...command.split(" ").slice(1)).sentence, seen.sentence);
     await page.setViewport(1200, 900);
+    await page.settled();
     const hidden = await page.evaluate(() => { const box = document.querySelector(".levers").parentElement; return box.scrollWidth - box.clientWidth; });
     assert.ok(hidden <= 0, `${hidden} px of the levers are cut off`);
     await page.setViewport(1440, 1000);
@@ -186,8 +188,10 @@ const tests = {
     for (const option of options) {
       const typed = values[option] ?? (/usage|hit|active|util|cpu/.test(option) ? "0.5" : "8");
       await page.fill(`input[name=${option}]`, typed);
-      const command = await page.textContent("code.command");
-      assert.ok(command.endsWith(` --${option.replace("seen-", "")} ${typed}`), command);
+      const command = await page.waitForFunction((end) => {
+        const text = document.querySelector("code.command").textContent;
+        return text.endsWith(end) && text;
+      }, ` --${option.replace("seen-", "")} ${typed}`);
       const { sentence } = cli(...command.split(" ").slice(1));
       await page.waitForFunction((text) => document.querySelector(".verdict")?.textContent === text, sentence);
       await page.fill(`input[name=${option}]`, "");

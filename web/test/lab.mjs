@@ -51,6 +51,7 @@ const open = async (base, size = kDesk) => {
   await page.goto("about:blank");
   await page.goto(`${base}#/lab`);
   await page.waitForSelector("[data-panel=lab] .trial");
+  await page.settled();
 };
 
 const tests = {
@@ -122,7 +123,7 @@ const tests = {
     await page.evaluate(() => document.querySelector("[data-experiment=history] button[name=run]").click());
     await page.waitForFunction(() => document.querySelector("[data-experiment=history] .verdict").textContent === "refuted");
     await page.waitForSelector("[data-experiment=history] svg.chart .measured");
-    assert.equal(await page.evaluate(() => document.querySelector("[data-running]").dataset.running), "");
+    await page.waitForSelector('[data-running=""]', "attached");
   },
   async "a report holds the lab, and one without results has no such panel"() {
     const html = join(folder, "report.html");

@@ -52,6 +52,7 @@ const open = async (hash, at = base) => {
   await page.goto("about:blank");
   await page.goto(at + hash);
   await page.waitForSelector(hash.includes("guess=") ? "#reveal" : ".guess");
+  await page.settled();
 };
 // To another address of the page that is open, as a link in it leads: nothing loads anew.
 const turn = async (hash) => {
@@ -139,6 +140,7 @@ const tests = {
     requests.length = 0;
     await page.goto(`${base}#/roofline`);
     await page.waitForSelector("[data-panel=roofline] .dot");
+    await page.settled();
     assert.deepEqual(requests.filter((url) => /learn|\/api\/work/.test(url)), []);
   },
   async "the answer is hidden before a guess, and then it is the command line's"() {

@@ -60,6 +60,7 @@ const open = async (name, query = kQuery[name]) => {
   await page.goto("about:blank");
   await page.goto(`${base}?${name}/${query}`);
   await page.waitForSelector("[data-motion] svg");
+  await page.settled();
 };
 const counter = async (name, film = "") => Number(await page.getAttribute(`${film} [data-counter="${name}"]`, "data-value"));
 const near = (a, b, what) => assert.ok(Math.abs(a - b) <= 1e-6 * Math.abs(b), `${what}: ${a} is not ${b}`);

@@ -5,12 +5,13 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { findChromium, launch } from "./chromium.mjs";
 import { serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
-const [ridge, screenshots, only] = process.argv.slice(2);
+const [given, screenshots, only] = process.argv.slice(2);
+const ridge = resolve(given); // it also runs in a folder of the test's
 findChromium();
 mkdirSync(screenshots, { recursive: true });
 
@@ -32,6 +33,8 @@ const open = async (hash, size = kDesk) => {
   await page.goto("about:blank");
   await page.goto(base + hash);
   await page.waitForSelector(".headline output");
+  await page.waitForSelector("#panel .loading", "detached");
+  await page.settled();
 };
 const kCase = "model=llama-3-8b&machine=h200&batch=32&context=4096";
 const query = (name) => page.evaluate((n) => new URLSearchParams(location.hash.split("?")[1]).get(n), name);
@@ -89,7 +92,6 @@ const tests = {
     for (const name of ["tiles", "batch", "memory", "slow", "history", "plan", "time"]) {
       await open(`#/${name}?${kCase}&clients=8`, kPhone);
       await page.waitForSelector(".panel");
-      await page.settled();
       const { wide, free } = await page.evaluate(() => ({
         wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
         free: [...document.querySelectorAll(".panel table")].filter((t) => !t.closest(".scroll")).length,
@@ -113,7 +115,6 @@ const tests = {
   async "nothing is written smaller than 12 px"() {
     for (const name of ["roofline", "pyramid", "time", "tiles", "batch", "memory", "slow", "history"]) {
       await open(`#/${name}?${kCase}&observed=600`);
-      await page.settled();
       const small = await page.evaluate(() => [...document.querySelectorAll("body *")]
         .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && parseFloat(getComputedStyle(e).fontSize) < 12).map((e) => e.outerHTML.slice(0, 80)));
       assert.deepEqual(small, [], name);
