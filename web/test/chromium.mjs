@@ -261,7 +261,7 @@ class Page {
   }
   async screenshot(path) {
     const { cssContentSize: size } = await this.send("Page.getLayoutMetrics");
-    const { data } = await this.send("Page.captureScreenshot", { captureBeyondViewport: true, clip: { ...size, x: 0, y: 0, scale: 1 } });
+    const { data } = await this.send("Page.captureScreenshot", { captureBeyondViewport: true, optimizeForSpeed: true, clip: { ...size, x: 0, y: 0, scale: 1 } });
     writeFileSync(path, Buffer.from(data, "base64"));
   }
 }

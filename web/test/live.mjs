@@ -69,10 +69,18 @@ const arrived = () => until("every step to be on the page", async () => {
 async function open(base = server.base) {
   if (begin) await arrived();
   await page.goto("about:blank");
-  await server.go(); // also after a test that failed while it held the pace
+  await server.go();
   begin = base === server.base ? await metrics() : null;
   await page.goto(`${base}#/live`);
   await page.waitForSelector("[data-live=open] .answers");
+}
+// After a test that failed anywhere: nothing runs, and no page follows.
+async function reset() {
+  begin = null;
+  lost = false;
+  await page.goto("about:blank");
+  await server.go();
+  await until("the engine to be idle", async () => (await metrics()).held === 0);
 }
 // A server on a port of its own that it can come back to. Ports below 32768 are handed out to nobody who
 // does not name them, so that none takes it while the server is gone.
@@ -462,7 +470,7 @@ const tests = {
   },
 };
 
-const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "failed-live.png") });
+const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "failed-live.png"), reset });
 await close();
 await server.stop();
 rmSync(profile, { recursive: true, force: true });

@@ -8,7 +8,9 @@ import { within } from "./until.mjs";
 
 const kLeast = process.env.RIDGE_TEST_PACE ?? "";
 const children = new Set();
-process.on("exit", () => children.forEach((child) => child.kill("SIGKILL"))); // also where a suite throws
+// No server stays behind, also where a suite throws or is ended.
+process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
 
 // `words` follow `ridge serve`; the port is a free one unless they name it. Options:
 //   loaded  wait until the model is served, not only the page
