@@ -78,6 +78,7 @@ bool EngineInbox::take(Events& to) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return false;
   to.arrived = std::exchange(arrivals_, {});
+  waiting_ += int(to.arrived.size());
   to.cancelled = std::exchange(cancels_, {});
   to.look = std::exchange(look_, false);
   return true;

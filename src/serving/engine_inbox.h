@@ -46,7 +46,9 @@ class EngineInbox {
   void wait(const std::function<std::string()>& lost, const std::function<bool()>& until = {});
   // Waits until `at`, or until the engine ends or `until` is true, now or when wake() is called.
   void wait_until(std::chrono::steady_clock::time_point at, const std::function<bool()>& until);
-  bool take(Events& to);  // false, and takes nothing, where the engine ends
+  // False, and takes nothing, where the engine ends. What arrived counts as waiting until
+  // set_load() says what became of it.
+  bool take(Events& to);
   std::vector<std::unique_ptr<ActiveRequest>> take_arrivals();
   // After each step: requests in the scheduler's queue, and whether any request waits or runs.
   void set_load(int waiting, bool working);
@@ -62,7 +64,7 @@ class EngineInbox {
   std::vector<RequestId> cancels_;
   bool look_ = false, stopping_ = false;
   std::optional<std::string> failed_;
-  int waiting_ = 0;  // in the scheduler's queue
+  int waiting_ = 0;  // in the scheduler's queue, or on the way to it
   std::atomic<bool> working_ = false;
 };
 

@@ -88,6 +88,7 @@ bool ServingLoop::take_events() {
       inbox_->wait(lost_);
     } else if (held()) {
       last_landed_.reset();
+      reports_.on_ends(scheduler_);  // no step will say what has arrived
       inbox_->wait(lost_, [this] { return !held(); });
     }
   }

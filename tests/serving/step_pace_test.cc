@@ -100,7 +100,7 @@ class PaceObserver final : public ServingObserver {
   }
   bool wait(std::atomic<int>& count, int wanted) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return count >= wanted; });
+    return changed_.wait_for(lock, kPatience, [&] { return count >= wanted; });
   }
 
   std::mutex mutex_;
