@@ -1,6 +1,5 @@
 #include "serving/engine_inbox.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -44,6 +43,11 @@ void EngineInbox::stop() {
   wake_.notify_one();
 }
 
+void EngineInbox::wake() {
+  const std::lock_guard lock(mutex_);  // the engine's thread has looked and waits, or will look
+  wake_.notify_one();
+}
+
 std::optional<std::string> EngineInbox::failure() const {
   const std::lock_guard lock(mutex_);
   return failed_;
@@ -54,19 +58,27 @@ bool EngineInbox::empty() const {
   return !has_events();
 }
 
-void EngineInbox::wait(const std::function<std::string()>& lost) {
+void EngineInbox::wait(const std::function<std::string()>& lost,
+                       const std::function<bool()>& until) {
   std::unique_lock lock(mutex_);
-  const auto woken = [&] { return stopping_ || has_events(); };
+  const auto woken = [&] { return stopping_ || has_events() || (until && until()); };
   if (!lost) return wake_.wait(lock, woken);
   while (!wake_.wait_for(lock, std::chrono::milliseconds(100), woken)) {
     if (const std::string why = lost(); !why.empty()) throw Error(why);
   }
 }
 
+void EngineInbox::wait_until(std::chrono::steady_clock::time_point at,
+                             const std::function<bool()>& until) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_until(lock, at, [&] { return stopping_ || until(); });
+}
+
 bool EngineInbox::take(Events& to) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return false;
   to.arrived = std::exchange(arrivals_, {});
+  waiting_ += int(to.arrived.size());
   to.cancelled = std::exchange(cancels_, {});
   to.look = std::exchange(look_, false);
   return true;

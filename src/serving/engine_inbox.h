@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -31,6 +32,7 @@ class EngineInbox {
   void cancel(RequestId id);
   void request_look();
   void stop();
+  void wake();  // has the engine's thread look at what its wait ends with
   bool idle() const { return !working_.load(std::memory_order_relaxed); }
   std::optional<std::string> failure() const;
   int max_waiting() const { return max_waiting_; }
@@ -40,8 +42,13 @@ class EngineInbox {
   // Waits until something has come, the end included. `lost` (may be empty) is called every 100 ms
   // meanwhile and says why the engine cannot go on, upon which this throws Error: a rank that ends
   // while nothing runs would otherwise be noticed by the next request only.
-  void wait(const std::function<std::string()>& lost);
-  bool take(Events& to);  // false, and takes nothing, where the engine ends
+  // `until` (may be empty) ends the wait too, where it is true now or when wake() is called.
+  void wait(const std::function<std::string()>& lost, const std::function<bool()>& until = {});
+  // Waits until `at`, or until the engine ends or `until` is true, now or when wake() is called.
+  void wait_until(std::chrono::steady_clock::time_point at, const std::function<bool()>& until);
+  // False, and takes nothing, where the engine ends. What arrived counts as waiting until
+  // set_load() says what became of it.
+  bool take(Events& to);
   std::vector<std::unique_ptr<ActiveRequest>> take_arrivals();
   // After each step: requests in the scheduler's queue, and whether any request waits or runs.
   void set_load(int waiting, bool working);
@@ -57,7 +64,7 @@ class EngineInbox {
   std::vector<RequestId> cancels_;
   bool look_ = false, stopping_ = false;
   std::optional<std::string> failed_;
-  int waiting_ = 0;  // in the scheduler's queue
+  int waiting_ = 0;  // in the scheduler's queue, or on the way to it
   std::atomic<bool> working_ = false;
 };
 

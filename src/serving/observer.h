@@ -2,6 +2,7 @@
 // stream shows beyond them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <span>
 #include <string>
@@ -17,7 +18,21 @@ namespace ridge {
 
 class Scheduler;  // serving/scheduler.h
 
-using ServingClock = std::chrono::steady_clock;
+// What the engine's reports call now: the steady clock, or what a test puts in its place.
+struct ServingClock {
+  using duration = std::chrono::steady_clock::duration;
+  using time_point = std::chrono::steady_clock::time_point;
+  using Source = time_point (*)();
+
+  static time_point now() {
+    const Source source = source_.load(std::memory_order_relaxed);
+    return source == nullptr ? std::chrono::steady_clock::now() : source();
+  }
+  static void replace(Source source) { source_ = source; }  // null: the steady clock again
+
+ private:
+  static inline std::atomic<Source> source_ = nullptr;
+};
 
 inline double seconds_between(ServingClock::time_point from, ServingClock::time_point to) {
   return std::chrono::duration<double>(to - from).count();

@@ -14,6 +14,7 @@
 #include "roofline/stack.h"
 #include "serving/observer.h"
 #include "serving/request.h"
+#include "serving/step_pace.h"
 
 namespace ridge {
 
@@ -25,6 +26,8 @@ struct ServingOptions {
   bool prefix_cache = true;
   // Preempts a running sequence every this many steps, for tests; 0: never.
   int preempt_every = 0;
+  // Holds or slows the steps, for tests; several engines may share it. Null: nothing does.
+  std::shared_ptr<StepPace> pace;
   // Looked at while the engine is idle: why the runner could not go on ("rank 1 was killed"), upon
   // which the engine fails; "": it could. Empty: nothing is looked at.
   std::function<std::string()> lost;

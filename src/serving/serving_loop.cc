@@ -52,6 +52,7 @@ ServingLoop::ServingLoop(std::unique_ptr<Runner> runner, ServingOptions options,
       on_failure_(std::move(options.on_failure)),
       lost_(std::move(options.lost)),
       inbox_(&inbox),
+      pace_(std::move(options.pace)),
       reports_(observer),
       pool_(runner_->page_count(), runner_->options().page_tokens),
       predictor_(make_predictor(runner_.get(), options)),
@@ -63,7 +64,9 @@ ServingLoop::ServingLoop(std::unique_ptr<Runner> runner, ServingOptions options,
       launcher_({*runner_, scheduler_, requests_, sampler_, reports_},
                 predictor_ ? &*predictor_ : nullptr, speculation_ != nullptr),
       lander_({*runner_, scheduler_, requests_, sampler_, reports_}, speculation_.get(),
-              launcher_.operators()) {}
+              launcher_.operators()) {
+  if (pace_) pace_watch_.emplace(*pace_, [this] { inbox_->wake(); });
+}
 
 void ServingLoop::run() {
   try {
@@ -78,10 +81,16 @@ void ServingLoop::run() {
 
 // Waits for something to do. False when the engine ends.
 bool ServingLoop::take_events() {
-  if (in_flight_.empty() && scheduler_.idle() && inbox_->empty()) {
-    last_landed_.reset();
-    check_idle_pool();
-    inbox_->wait(lost_);
+  if (in_flight_.empty() && inbox_->empty()) {
+    if (scheduler_.idle()) {
+      last_landed_.reset();
+      check_idle_pool();
+      inbox_->wait(lost_);
+    } else if (held()) {
+      last_landed_.reset();
+      reports_.on_ends(scheduler_);  // no step will say what has arrived
+      inbox_->wait(lost_, [this] { return !held(); });
+    }
   }
   EngineInbox::Events events;
   if (!inbox_->take(events)) return false;
@@ -107,27 +116,30 @@ void ServingLoop::advance() {
   const auto may_queue = [&] {
     return int(in_flight_.size()) < Runner::kMaxStepsInFlight && in_flight_.back().may_run_ahead;
   };
-  if ((in_flight_.empty() || may_queue()) && launch()) {
-    // With room for one more the next step is planned first, while the device works.
-    if (may_queue()) return;
-  } else if (in_flight_.empty() && !scheduler_.idle()) {
+  const Launch result = in_flight_.empty() || may_queue() ? launch() : Launch::nothing_to_run;
+  // With room for one more the next step is planned first, while the device works.
+  if (result == Launch::done && may_queue()) return;
+  if (!in_flight_.empty()) return land();
+  if (result == Launch::nothing_to_run && !scheduler_.idle()) {
     throw Error("requests wait, but none can run");
   }
-  if (!in_flight_.empty()) land();
 }
 
-bool ServingLoop::launch() {
+ServingLoop::Launch ServingLoop::launch() {
+  std::optional<StepPace::Permit> permit;
+  if (pace_ && !(permit = pace_->take())) return Launch::held;
   StepInFlight step = std::exchange(spare_, {});
   const bool alone = in_flight_.empty();
   if (!launcher_.launch(step, alone)) {
     spare_ = std::move(step);
-    return false;
+    if (permit) pace_->give_back(*permit);
+    return Launch::nothing_to_run;
   }
   if (alone && last_landed_) {
     step.report.host_gap_s = seconds_between(*last_landed_, step.launched);
   }
   in_flight_.push_back(std::move(step));
-  return true;
+  return Launch::done;
 }
 
 // Waits for the oldest step and hands its tokens out.
@@ -136,11 +148,21 @@ void ServingLoop::land() {
   in_flight_.pop_front();
   const ServingClock::time_point began =
       last_landed_ ? std::max(step.launched, *last_landed_) : step.launched;
+  if (pace_ && pace_->least_s() > 0) wait_for_pace(began);
   std::vector<RequestOutput> made;
   last_landed_ = lander_.land(step, began, in_flight_.empty(), made);
   update_load();
   spare_ = std::move(step);
   if (!made.empty()) outputs_(std::move(made));
+}
+
+// Until a step that began then has taken as long as the pace says. Another pace ends the wait, as
+// does the end of the engine.
+void ServingLoop::wait_for_pace(ServingClock::time_point began) {
+  const double least_s = pace_->least_s();
+  const auto least = std::chrono::duration<double>(least_s);
+  inbox_->wait_until(began + std::chrono::duration_cast<ServingClock::duration>(least),
+                     [&] { return pace_->least_s() != least_s; });
 }
 
 void ServingLoop::end_all(EndReason reason, const std::string& error) {

@@ -19,6 +19,7 @@
 #include "serving/step_in_flight.h"
 #include "serving/step_lander.h"
 #include "serving/step_launcher.h"
+#include "serving/step_pace.h"
 #include "serving/step_predictor.h"
 #include "serving/step_sampler.h"
 
@@ -38,8 +39,11 @@ class ServingLoop {
  private:
   bool take_events();
   void advance();
-  bool launch();
+  enum class Launch { done, nothing_to_run, held };
+  Launch launch();
   void land();
+  void wait_for_pace(ServingClock::time_point began);
+  bool held() const { return pace_ && pace_->holds(); }
   void end_all(EndReason reason, const std::string& error);
   void update_load();
   void check_idle_pool() const;
@@ -50,6 +54,8 @@ class ServingLoop {
   std::function<void(const std::string&)> on_failure_;
   std::function<std::string()> lost_;
   EngineInbox* inbox_;
+  std::shared_ptr<StepPace> pace_;  // null: steps run as they come
+  std::optional<StepPace::Watch> pace_watch_;
 
   EngineReports reports_;
   PagePool pool_;

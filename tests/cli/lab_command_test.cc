@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/wait_until.h"
 #include "cli/command.h"
 #include "lab/experiment.h"
 
@@ -47,14 +49,15 @@ class LabCommand : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Signals, each that long after the one before, the first after standard error has said `until`.
-  // The program has a home and a folder for temporary files of its own.
-  Ended run(const std::vector<std::string>& words,
-            const std::vector<std::pair<milliseconds, int>>& signals = {},
+  // Signals, 1 ms apart, once standard error has said `until` or the program has ended. The program
+  // has a home and a folder for temporary files of its own.
+  Ended run(const std::vector<std::string>& words, const std::vector<int>& signals = {},
             const std::string& until = "") const {
+    fs::remove(folder_ / "errors");
     const fs::path out = folder_ / "out", errors = folder_ / "errors";
     const pid_t child = fork();
     if (child == 0) {
+      std::signal(SIGINT, SIG_DFL);  // a shell's background jobs ignore it
       setenv("TMPDIR", (folder_ / "tmp").c_str(), 1);
       setenv("XDG_CONFIG_HOME", folder_.c_str(), 1);
       if (!std::freopen(out.c_str(), "w", stdout) || !std::freopen(errors.c_str(), "w", stderr))
@@ -65,12 +68,14 @@ class LabCommand : public testing::Test {
       execv(RIDGE_BINARY, arguments.data());
       _exit(9);
     }
-    for (int i = 0; i < 3000 && slurped(errors).find(until) == std::string::npos; ++i) {
-      std::this_thread::sleep_for(milliseconds(20));
-    }
-    for (const auto& [after, signal] : signals) {
-      std::this_thread::sleep_for(after);
+    EXPECT_TRUE(wait_until("'" + until + "', or the end of the program", [&] {
+      siginfo_t ended{};
+      waitid(P_PID, id_t(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+      return ended.si_pid != 0 || slurped(errors).find(until) != std::string::npos;
+    }));
+    for (const int signal : signals) {
       kill(child, signal);  // not reaped yet: it is this child or nobody
+      std::this_thread::sleep_for(milliseconds(1));
     }
     Ended ended;
     rusage usage{};
@@ -92,12 +97,12 @@ class LabCommand : public testing::Test {
 };
 
 TEST_F(LabCommand, AnInterruptEndsItAtAnyTimeWithItsOwnExitCode) {
-  for (const int after : {50, 300, 1000}) {
-    const Ended ended = run({"lab", "roofline", "--json"}, {{milliseconds(after), SIGINT}});
+  for (const std::string until : {"", "holds at most", "predicted"}) {
+    const Ended ended = run({"lab", "roofline", "--json"}, {SIGINT}, until);
     // Before the program has begun to listen, the signal ends it as usual: a shell says 130 as
     // well.
-    if (after == 50 && ended.killed_by(SIGINT)) continue;
-    ASSERT_TRUE(ended.exited_with(130)) << after << " ms: status " << ended.status;
+    if (until.empty() && ended.killed_by(SIGINT)) continue;
+    ASSERT_TRUE(ended.exited_with(130)) << "after '" << until << "': status " << ended.status;
     const Json report = Json::parse(ended.out, nullptr, false);
     ASSERT_FALSE(report.is_discarded()) << ended.out;
     EXPECT_EQ(report["interrupted"], true);
@@ -107,7 +112,7 @@ TEST_F(LabCommand, AnInterruptEndsItAtAnyTimeWithItsOwnExitCode) {
 
 TEST_F(LabCommand, APageOfAnInterruptedRunSaysSo) {
   const fs::path page = folder_ / "lab.html";
-  const Ended ended = run({"lab", "history", "roofline", "-o", page}, {{milliseconds(1), SIGINT}},
+  const Ended ended = run({"lab", "history", "roofline", "-o", page}, {SIGINT},
                           "roofline: ");  // history has ended
   ASSERT_TRUE(ended.exited_with(130)) << ended.status;
   EXPECT_NE(slurped(page).find("The run was interrupted"), std::string::npos);
@@ -115,11 +120,10 @@ TEST_F(LabCommand, APageOfAnInterruptedRunSaysSo) {
 }
 
 TEST_F(LabCommand, LeavesNoFileBehindHoweverItEnds) {
-  for (const int after : {600, 800, 1000, 1200}) {
-    run({"lab", "weights-bits", "--quick"}, {{milliseconds(after), SIGTERM}});
+  for (const char* until : {"", "holds at most", "in bf16, predicted", "in q4_0, predicted"}) {
+    run({"lab", "weights-bits", "--quick"}, {SIGTERM}, until);
     EXPECT_TRUE(left_behind().empty()) << left_behind().front();
-    run({"lab", "weights-bits", "--quick"},
-        {{milliseconds(after), SIGINT}, {milliseconds(1), SIGINT}});
+    run({"lab", "weights-bits", "--quick"}, {SIGINT, SIGINT}, until);
     EXPECT_TRUE(left_behind().empty()) << left_behind().front();
   }
   EXPECT_TRUE(run({"lab", "weights-bits", "--quick"}).exited_with(0));

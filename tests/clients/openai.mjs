@@ -2,7 +2,8 @@
 //   node openai.mjs RIDGE_BINARY
 // Exit 77 (skipped) where the package is missing or does not run in this Node.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { serve } from "../../web/test/serve.mjs";
+import { until } from "../../web/test/until.mjs";
 
 let OpenAI;
 try {
@@ -12,27 +13,7 @@ try {
   process.exit(77);
 }
 
-const servers = [];
-
-async function start(...options) {
-  const child = spawn(process.argv[2], ["serve", "ridge-1m", "--port", "0", ...options], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  servers.push(child);
-  const url = await new Promise((resolve, reject) => {
-    let text = "";
-    child.stdout.on("data", (data) => {
-      text += data;
-      const found = text.match(/http:\S+\//);
-      if (found) resolve(found[0]);
-    });
-    child.on("exit", () => reject(new Error("ridge serve ended")));
-  });
-  for (let i = 0; i < 600 && !(await fetch(`${url}health`)).ok; ++i) {
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-  return url;
-}
+const start = (...words) => serve(process.argv[2], ["ridge-1m", ...words], { loaded: true, paced: true });
 
 const story = { model: "ridge-1m", prompt: "Once upon a time", max_tokens: 24, temperature: 0 };
 const chat = {
@@ -68,30 +49,40 @@ async function streams(client) {
   assert.equal(final.choices[0].message.content, text);
 }
 
-async function running(url) {
+async function requests(url) {
   const text = await (await fetch(`${url}metrics`, { headers: { "X-Api-Key": "secret" } })).text();
-  return Number(text.match(/^vllm:num_requests_running\S* (\S+)$/m)[1]);
+  const [running, waiting] = ["running", "waiting"].map((state) => Number(text.match(new RegExp(`^vllm:num_requests_${state}\\S* (\\S+)$`, "m"))[1]));
+  return running + waiting;
 }
 
-async function aborts(client, url) {
+// The engine stands still, so that no answer ends before it is aborted.
+async function aborts(client, server) {
   const long = { ...chat, max_tokens: 900, ignore_eos: true, stream: true };
+  const one = () => until("one request at the engine", async () => (await requests(server.base)) === 1);
+  const none = () => until("no request at the engine", async () => (await requests(server.base)) === 0);
+  await server.hold();
+  await server.step(8); // the first of these begin the stream
   const stream = await client.chat.completions.create(long);
   for await (const chunk of stream) {
     assert.ok(chunk.id);
+    await one();
     break;  // leaving the loop aborts
   }
+  await none();
+  await server.hold();
+  await server.step(8);
   const controller = new AbortController();
   const pending = client.chat.completions.create(
     { ...long, stream: false }, { signal: controller.signal });
-  setTimeout(() => controller.abort(), 50);
-  await assert.rejects(pending, OpenAI.APIUserAbortError);
-  for (let i = 0; i < 100 && (await running(url)) > 0; ++i) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.equal(await running(url), 0);
+  const rejected = assert.rejects(pending, OpenAI.APIUserAbortError);
+  await one();
+  controller.abort();
+  await rejected;
+  await none();
+  await server.go();
 }
 
-async function errors(client, url) {
+async function errors(client, { base: url }) {
   await assert.rejects(client.chat.completions.create({ ...chat, temperature: 9 }), (error) => {
     assert.ok(error instanceof OpenAI.BadRequestError);
     assert.equal(error.param, "temperature");
@@ -134,9 +125,11 @@ async function structures(client) {
   }
 }
 
-// The server says 429 with Retry-After: the client tries three times, at least that far apart.
+// The server says 429 with Retry-After: the client tries three times, at least that far apart. The
+// engine stands still: one of the flood may wait, and none gets a place.
 async function retries() {
-  const url = await start("--max-sequences", "1", "--max-waiting", "1");
+  const { base: url, hold, stop } = await start("--max-sequences", "1", "--max-waiting", "1");
+  await hold();
   const times = [];
   const client = new OpenAI({
     baseURL: `${url}v1`,
@@ -151,20 +144,14 @@ async function retries() {
   await assert.rejects(client.completions.create(flood), OpenAI.RateLimitError);
   assert.equal(times.length, 3);
   assert.ok(times[1] - times[0] >= 900 && times[2] - times[1] >= 900);
+  await stop();
 }
 
-let failed = false;
-try {
-  const url = await start("--api-key", "secret");
-  const client = new OpenAI({ baseURL: `${url}v1`, apiKey: "secret", maxRetries: 0 });
-  for (const test of [streams, aborts, errors, structures, retries]) {
-    await test(client, url);
-    console.log(`${test.name}: well`);
-  }
-} catch (error) {
-  console.error(error);
-  failed = true;
-} finally {
-  for (const server of servers) server.kill("SIGTERM");
+const server = await start("--api-key", "secret");
+const client = new OpenAI({ baseURL: `${server.base}v1`, apiKey: "secret", maxRetries: 0 });
+for (const test of [streams, aborts, errors, structures, retries]) {
+  const begin = Date.now();
+  await test(client, server);
+  console.log(`${test.name}: well (${Date.now() - begin} ms)`);
 }
-process.exitCode = failed ? 1 : 0;
+await server.stop();

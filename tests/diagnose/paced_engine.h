@@ -1,19 +1,22 @@
-// Ridge's serving engine on a device whose steps take as long as the test says, and the diagnosis
-// of its metrics: what `ridge explain` says about http://.../metrics.
+// Ridge's serving engine on a device whose steps take as long as the test says, by a clock that
+// only they move, and the diagnosis of its metrics: what `ridge explain` says about
+// http://.../metrics.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/random.h"
+#include "base/wait_until.h"
 #include "diagnose/diagnose.h"
 #include "diagnose/readers/metrics_page.h"
 #include "diagnose/readers/metrics_window.h"
@@ -31,16 +34,77 @@ struct Pace {
   double step_s = 2e-3, token_s = 20e-6;
 };
 
+// The time of paced engines. A step moves it by what the step takes, and is held where it would
+// pass the time up to which the test lets the engine run. So reports do not depend on the machine.
+class PacedClock {
+ public:
+  using time_point = ServingClock::time_point;
+
+  PacedClock() { ServingClock::replace(now); }
+  ~PacedClock() { ServingClock::replace(nullptr); }
+  PacedClock(const PacedClock&) = delete;
+  PacedClock& operator=(const PacedClock&) = delete;
+
+  static time_point now() { return time_point(ServingClock::duration(ticks_.load())); }
+
+  // The engine's thread: a step of so many seconds.
+  void step(double seconds) {
+    std::unique_lock lock(mutex_);
+    wanted_ = now() + std::chrono::duration_cast<ServingClock::duration>(
+                          std::chrono::duration<double>(seconds));
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return *wanted_ <= limit_; });
+    ticks_ = wanted_->time_since_epoch().count();
+    wanted_.reset();
+  }
+  // A request is sent: +1, or has ended: -1.
+  void count(int requests) {
+    const std::lock_guard lock(mutex_);
+    requests_ += requests;
+    changed_.notify_all();
+  }
+  // Lets the engine run for so long, and returns when it is held there or has nothing to do.
+  void run_for(double seconds) {
+    const time_point end = now() + std::chrono::duration_cast<ServingClock::duration>(
+                                       std::chrono::duration<double>(seconds));
+    run_until(end);
+    ticks_ = std::max(ticks_.load(), end.time_since_epoch().count());
+  }
+  void run_until_idle() { run_until(time_point::max()); }
+  void release() {  // from now on nothing holds the engine
+    const std::lock_guard lock(mutex_);
+    limit_ = time_point::max();
+    changed_.notify_all();
+  }
+
+ private:
+  void run_until(time_point end) {
+    std::unique_lock lock(mutex_);
+    limit_ = end;
+    changed_.notify_all();
+    EXPECT_TRUE(changed_.wait_for(
+        lock, kPatience, [&] { return requests_ == 0 || (wanted_ && *wanted_ > limit_); }));
+    limit_ = now();
+  }
+
+  static inline std::atomic<ServingClock::duration::rep> ticks_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  time_point limit_ = now();
+  std::optional<time_point> wanted_;  // the end of the step that is held
+  int requests_ = 0;
+};
+
 class PacedRunner final : public Runner {
  public:
-  PacedRunner(const RunnerOptions& options, Pace pace) : options_(options), pace_(pace) {
+  PacedRunner(const RunnerOptions& options, Pace pace, PacedClock& clock)
+      : options_(options), pace_(pace), clock_(&clock) {
     weights_.architecture.vocab = kPacedVocab;
   }
 
   const Weights& weights() const override { return weights_; }
   const RunnerOptions& options() const override { return options_; }
   void run(std::span<const Slice> batch) override {
-    const auto start = std::chrono::steady_clock::now();
     check_step(batch, options_, kPacedVocab);
     logits_.clear();
     size_t extra = 0;
@@ -57,9 +121,7 @@ class PacedRunner final : public Runner {
         logits_[logits_.size() - kPacedVocab + size_t(next)] = 9;
       }
     }
-    const std::chrono::duration<double> took(pace_.step_s + pace_.token_s * double(extra));
-    std::this_thread::sleep_until(
-        start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(took));
+    clock_->step(pace_.step_s + pace_.token_s * double(extra));
   }
   std::span<const float> logits() override { return logits_; }
   void sample(std::span<const TopLogitsRequest> requests) override {
@@ -80,6 +142,7 @@ class PacedRunner final : public Runner {
  private:
   RunnerOptions options_;
   Pace pace_;
+  PacedClock* clock_;
   Weights weights_;
   std::vector<float> logits_;
   std::vector<TopLogits> top_;
@@ -107,8 +170,12 @@ class PacedEndpoint {
                   .max_sequences = options.runner.max_sequences,
                   .model = options.model}),
         engine_(
-            std::make_unique<PacedRunner>(options.runner, options.pace), serving_options(options),
-            [this](auto&& outputs) { answer(outputs); }, &metrics_) {}
+            std::make_unique<PacedRunner>(options.runner, options.pace, clock_),
+            serving_options(options), [this](auto&& outputs) { answer(outputs); }, &metrics_) {}
+  ~PacedEndpoint() {
+    stopping_ = true;
+    clock_.release();
+  }
 
   void start(const Clients& clients) {
     for (int i = 0; i < clients.count; ++i) send(clients, true);
@@ -127,11 +194,13 @@ class PacedEndpoint {
       const std::lock_guard lock(mutex_);
       sent_[request.id] = kind;
     }
+    clock_.count(+1);
     EXPECT_TRUE(engine_.submit(std::move(request)));
   }
+  void run_for(double seconds) { clock_.run_for(seconds); }
   void stop_and_wait() {
     stopping_ = true;
-    while (!engine_.idle()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    clock_.run_until_idle();
   }
 
   int ended() const { return ended_; }  // requests
@@ -139,8 +208,7 @@ class PacedEndpoint {
   // The text that GET /metrics answers with, now.
   MetricsPage scrape() const {
     MetricsPage page = parse_metrics(metrics_.text(), "http://127.0.0.1:8000/metrics").front();
-    page.time_s =
-        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    page.time_s = std::chrono::duration<double>(PacedClock::now().time_since_epoch()).count();
     return page;
   }
 
@@ -153,23 +221,30 @@ class PacedEndpoint {
   }
   void answer(const std::vector<RequestOutput>& outputs) {
     for (const RequestOutput& output : outputs) {
-      if (output.end != EndReason::length) continue;
-      ++ended_;
-      if (stopping_) continue;
-      std::unique_lock lock(mutex_);
-      const auto found = sent_.find(output.id);
-      if (found == sent_.end()) continue;
-      const Clients kind = found->second;
-      sent_.erase(found);
-      lock.unlock();
-      send(kind, true);
+      if (!output.end) continue;
+      if (output.end == EndReason::length) {
+        ++ended_;
+        send_again(output.id);
+      }
+      clock_.count(-1);
     }
+  }
+  void send_again(RequestId id) {
+    if (stopping_) return;
+    std::unique_lock lock(mutex_);
+    const auto found = sent_.find(id);
+    if (found == sent_.end()) return;
+    const Clients kind = found->second;
+    sent_.erase(found);
+    lock.unlock();
+    send(kind, true);
   }
 
   std::atomic<bool> stopping_ = false;
   std::atomic<int> ended_ = 0;
   std::mutex mutex_;
   std::map<RequestId, Clients> sent_;
+  PacedClock clock_;
   ServingMetrics metrics_;
   ServingEngine engine_;  // last: its thread uses everything above
 };

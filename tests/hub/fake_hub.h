@@ -76,7 +76,7 @@ class Server {
       if (socket < 0) continue;
       if (connections.size() == 64) connections.clear();
       connections.emplace_back([this, socket, stop] {
-        const timeval patience{5, 0};
+        const timeval patience{60, 0};
         ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         answer(socket, stop);

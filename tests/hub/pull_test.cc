@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/wait_until.h"
 #include "engine/made_files.h"
 #include "engine/tokenizer/vocabularies.h"
 #include "fake_hub.h"
@@ -329,9 +330,7 @@ TEST_F(Pull, StalledTransferFails) {
   std::atomic<bool> stop = false;
   impatient.cancelled = &stop;
   const std::jthread timer([&] {  // after the second attempt has begun
-    for (int i = 0; i < 200 && weight_requests().size() < 2; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    EXPECT_TRUE(wait_until("a second attempt", [&] { return weight_requests().size() >= 2; }));
     stop = true;
   });
   EXPECT_TRUE(pull(impatient).cancelled);
@@ -494,16 +493,15 @@ TEST_F(PullCommand, InterruptedPullExitsWith130) {
   hub_.fault = [](const Request& request, const Reply& usual) -> std::optional<Reply> {
     if (!request.cdn) return std::nullopt;
     Reply slow = usual;
-    slow.delay_us = 20000;
+    slow.delay_us = 200'000;
     return slow;
   };
   const std::jthread killer([&] {
-    std::error_code error;
-    for (int i = 0; i < 400; ++i) {
+    EXPECT_TRUE(wait_until("a part of the file", [&] {
+      std::error_code error;
       const uintmax_t size = fs::file_size(incomplete(), error);
-      if (!error && size > 2048) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
-    }
+      return !error && size > 2048;
+    }));
     std::ifstream pid(cache_ / "pid");
     pid_t child = 0;
     if (pid >> child && child > 1) ::kill(child, SIGINT);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/wait_until.h"
 #include "fake_server.h"
 #include "load/summary.h"
 
@@ -25,21 +26,26 @@ WorkloadOptions workload_of(int requests, const char* prompt = "8", const char* 
 }
 
 LoadRecord load(const FakeServer& server, const WorkloadOptions& workload, LoadOptions options = {},
-                double timeout_s = 20) {
-  HttpClient client(parse_http_target(server.url()),
-                    {.allow_remote = false, .timeout_s = timeout_s, .api_key = {}});
-  const LoadEndpoint endpoint = probe_endpoint(client, "");
-  return run_load(client, endpoint, Workload(workload), options);
+                double timeout_s = double(kPatience.count())) {
+  const auto client = [&](double patience_s) {
+    return HttpClient(parse_http_target(server.url()),
+                      {.allow_remote = false, .timeout_s = patience_s, .api_key = {}});
+  };
+  HttpClient patient = client(double(kPatience.count())), timed = client(timeout_s);
+  const LoadEndpoint endpoint = probe_endpoint(patient, "");
+  return run_load(timed, endpoint, Workload(workload), options);
 }
 
 TEST(Load, ClosedLoopKeepsSoManyInFlight) {
-  std::atomic<int> in_flight = 0, most = 0;
+  std::atomic<int> in_flight = 0, most = 0, began = 0;
   FakeServer server([&](const Request& request, const Connection& connection) {
     if (answer_probe(request, connection)) return true;
     const int now = ++in_flight;
     for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (++began <= 5) {  // the first five are in flight together
+      EXPECT_TRUE(wait_until("five requests in flight", [&] { return most >= 5; }));
+    }
     const nlohmann::json body = request.json();
     EXPECT_EQ(body["model"], "fake");
     EXPECT_EQ(body["stream"], true);
@@ -74,14 +80,18 @@ TEST(Load, TimesAreThoseOfTheServer) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     return answer_completion(request, connection, 10);
   });
-  const LoadSummary s = summarize(load(server, workload_of(8)), {});
+  LoadOptions options;
+  options.concurrency = 1;
+  const LoadRecord record = load(server, workload_of(8), options);
+  const LoadSummary s = summarize(record, {});
   ASSERT_EQ(s.completed, 8);
-  // Sleeps are never shorter. The upper bounds leave room for a busy machine.
+  // Sleeps are never shorter. How much longer they are, the machine decides; but the requests came
+  // one after the other.
   EXPECT_GE(s.ttft.p50, 0.040);
-  EXPECT_LT(s.ttft.p50, 0.5);
   EXPECT_GE(s.tpot.p50, 0.0099);
-  EXPECT_LT(s.tpot.p50, 0.2);
   EXPECT_GE(s.e2el.p50, 0.0699);
+  EXPECT_LE(8 * s.e2el.mean, record.duration_s);
+  EXPECT_LE(8 * (s.ttft.mean + 3 * s.tpot.mean), record.duration_s * (1 + 1e-9));
   EXPECT_NEAR(s.itl.mean, s.tpot.mean, 0.02);
 }
 
@@ -150,7 +160,7 @@ TEST(Load, SlowAnswersTimeOut) {
   const LoadRecord record = load(server, workload_of(4), options, 0.3);
   done = true;
   EXPECT_EQ(summarize(record, {}).errors.at("timeout"), 4);
-  EXPECT_LT(record.duration_s, 5);
+  EXPECT_LT(record.duration_s, double(kPatience.count()));
 }
 
 // A server may close a connection after an answer without saying so: the request goes over a new
@@ -187,7 +197,7 @@ TEST(Load, ArrivalsDecideTheStartInOpenLoop) {
   const std::vector<double> arrivals = Workload(workload).arrivals();
   for (size_t i = 0; i < starts.size(); ++i) {
     EXPECT_GE(starts[i], arrivals[i] - 1e-4);
-    EXPECT_LT(starts[i], arrivals[i] + 1);
+    EXPECT_LE(starts[i], arrivals[i] + record.latest_start_s + 1e-6);  // which is told
   }
   // With room for one, arrivals wait; the wait is told.
   options.concurrency = 1;
@@ -199,30 +209,29 @@ TEST(Load, ArrivalsDecideTheStartInOpenLoop) {
 
 TEST(Load, DurationAndInterruptEndIt) {
   std::atomic<bool> done = false;
+  std::atomic<int> left = 1'000'000;  // requests until the interrupt
   FakeServer server([&](const Request& request, const Connection& connection) {
     if (answer_probe(request, connection)) return true;
+    if (--left == 0) done = true;
     return answer_completion(request, connection, 5);
   });
   LoadOptions options;
   options.duration_s = 0.3;
   const LoadRecord record = load(server, workload_of(1'000'000), options);
-  EXPECT_LT(record.duration_s, 2);
-  EXPECT_GE(summarize(record, {}).completed, 8);
+  EXPECT_GE(record.duration_s, 0.3);
+  EXPECT_GE(summarize(record, {}).completed, 1);
+  EXPECT_LT(summarize(record, {}).completed, 1'000'000);
   EXPECT_EQ(summarize(record, {}).failed, 0);
 
   options.duration_s = 600;
   options.interrupted = &done;
-  std::thread interrupter([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    done = true;
-  });
+  left = 3;
   WorkloadOptions rare = workload_of(1000);
   rare.rate = 10;
   options.open_loop = true;
   const LoadRecord ended = load(server, rare, options);
-  interrupter.join();
   EXPECT_TRUE(ended.interrupted);
-  EXPECT_LT(ended.duration_s, 2);
+  EXPECT_LT(ended.requests.size(), 1000u);
 }
 
 TEST(Load, TurnsSendTheHistory) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,16 +14,26 @@
 #include <thread>
 #include <vector>
 
+#include "base/wait_until.h"
+
 namespace ridge {
+
+enum class ProgramInput : bool { inherited, written };  // written: by say()
 
 // A program with its output, errors included. Killed at the end of its scope.
 class RunningProgram {
  public:
-  explicit RunningProgram(std::vector<std::string> words) {
-    int ends[2];
-    if (pipe(ends) != 0) return;
+  explicit RunningProgram(std::vector<std::string> words,
+                          ProgramInput input = ProgramInput::inherited) {
+    int ends[2], in[2] = {-1, -1};
+    if (pipe(ends) != 0 || (input == ProgramInput::written && pipe(in) != 0)) return;
     process_ = fork();
     if (process_ == 0) {
+      if (input == ProgramInput::written) {
+        dup2(in[0], STDIN_FILENO);
+        close(in[0]);
+        close(in[1]);
+      }
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
       close(ends[0]);
@@ -33,6 +44,8 @@ class RunningProgram {
       _exit(127);
     }
     close(ends[1]);
+    if (input == ProgramInput::written) close(in[0]);
+    input_ = in[1];
     output_ = ends[0];
     fcntl(output_, F_SETFL, O_NONBLOCK);
   }
@@ -42,15 +55,26 @@ class RunningProgram {
       waitpid(process_, nullptr, 0);
     }
     close(output_);
+    if (input_ >= 0) close(input_);
   }
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
   pid_t process() const { return process_; }
   const std::string& text() const { return text_; }
+  void say(const std::string& line) {
+    const std::string text = line + "\n";
+    EXPECT_EQ(write(input_, text.data(), text.size()), ssize_t(text.size()));
+  }
+  // Whether the output has come to contain `part` within the patience of a test.
+  bool wait_for_text(const std::string& part) {
+    return bool(wait_until(part, [&] {
+      read_some();
+      return text_.find(part) != std::string::npos;
+    }));
+  }
   // Whether so many bytes were written within the limit.
-  bool wait_for_output(size_t bytes,
-                       std::chrono::steady_clock::duration limit = std::chrono::seconds(60)) {
+  bool wait_for_output(size_t bytes, std::chrono::steady_clock::duration limit = kPatience) {
     const auto end = std::chrono::steady_clock::now() + limit;
     siginfo_t info{};
     while (text_.size() < bytes && std::chrono::steady_clock::now() < end && info.si_pid == 0) {
@@ -60,7 +84,7 @@ class RunningProgram {
     return text_.size() >= bytes;
   }
   // The exit code; -1 where it did not end within the limit, 128 + the signal where one ended it.
-  int wait(std::chrono::steady_clock::duration limit = std::chrono::seconds(60)) {
+  int wait(std::chrono::steady_clock::duration limit = kPatience) {
     const auto end = std::chrono::steady_clock::now() + limit;
     int status = 0;
     while (!ended_ && std::chrono::steady_clock::now() < end) {
@@ -87,7 +111,7 @@ class RunningProgram {
   }
 
   pid_t process_ = -1;
-  int output_ = -1;
+  int input_ = -1, output_ = -1;
   bool ended_ = false;
   std::string text_;
 };

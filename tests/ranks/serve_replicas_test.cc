@@ -9,14 +9,8 @@
 namespace ridge {
 namespace {
 
-using namespace std::chrono_literals;
-
 int port_of(RunningProgram& program) {
-  const auto end = std::chrono::steady_clock::now() + 60s;
-  while (program.text().find("OpenAI API at") == std::string::npos) {
-    if (std::chrono::steady_clock::now() > end) return 0;
-    program.wait_for_output(program.text().size() + 1, 1s);
-  }
+  if (!program.wait_for_text("OpenAI API at")) return 0;
   const std::string local = "127.0.0.1:";
   return std::stoi(program.text().substr(program.text().find(local) + local.size()));
 }
@@ -29,7 +23,8 @@ Answer complete(int port, const std::string& prompt, int max_tokens) {
 
 TEST(ReplicasCommand, OutlivesTheRanksOfAReplica) {
   RunningProgram program({RIDGE_BINARY, "serve", "ridge-1m", "--dp", "2", "--tp", "2", "--port",
-                          "0", "--kv-tokens", "4096", "-t", "1"});
+                          "0", "--kv-tokens", "4096", "-t", "1", "--step-pace", "stdin"},
+                         ProgramInput::written);
   const int port = port_of(program);
   ASSERT_NE(port, 0) << program.text();
   const std::vector<pid_t> ranks = program.children();
@@ -39,6 +34,9 @@ TEST(ReplicasCommand, OutlivesTheRanksOfAReplica) {
   EXPECT_EQ(first, again);  // the other replica's, or the same: equal
 
   // The prompt fills no page, so the two go to the two replicas in turn. One loses its rank.
+  // Until then no answer may end.
+  program.say("1s");
+  ASSERT_TRUE(program.wait_for_text("pace: 1s"));
   Answer answers[2];
   std::vector<std::thread> clients;
   for (Answer& answer : answers) {
@@ -49,8 +47,9 @@ TEST(ReplicasCommand, OutlivesTheRanksOfAReplica) {
         "vllm:num_requests_running{engine=\"" + engine + "\",model_name=\"ridge-1m\"} 1";
     return fetch(port, "/metrics").body.find(gauge) != std::string::npos;
   };
-  for (int i = 0; i < 1000 && !(runs("0") && runs("1")); ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(wait_until("both replicas run", [&] { return runs("0") && runs("1"); }));
   kill(ranks[0], SIGKILL);
+  program.say("go");
   for (std::thread& client : clients) client.join();
   std::sort(std::begin(answers), std::end(answers),
             [](const Answer& a, const Answer& b) { return a.status < b.status; });
@@ -61,7 +60,7 @@ TEST(ReplicasCommand, OutlivesTheRanksOfAReplica) {
   EXPECT_EQ(complete(port, "The memory of a computer", 20).json()["choices"].dump(), first);
 
   kill(ranks[1], SIGKILL);
-  EXPECT_EQ(program.wait(15s), 2) << program.text();
+  EXPECT_EQ(program.wait(), 2) << program.text();
   EXPECT_NE(program.text().find("replica 0 failed, 1 still serving: rank 1 was killed by signal 9"),
             std::string::npos)
       << program.text();
@@ -72,10 +71,10 @@ TEST(ReplicasCommand, OutlivesTheRanksOfAReplica) {
 
 TEST(ReplicasCommand, RefusesWhatReplicasCannotBe) {
   RunningProgram cuda({RIDGE_BINARY, "serve", "ridge-1m", "--dp", "2", "--device", "cuda"});
-  EXPECT_EQ(cuda.wait(20s), 2);
+  EXPECT_EQ(cuda.wait(), 2);
   EXPECT_NE(cuda.text().find("--dp 2: replicas run on the CPU"), std::string::npos) << cuda.text();
   RunningProgram bench({RIDGE_BINARY, "bench", "ridge-1m", "--dp", "2"});
-  EXPECT_EQ(bench.wait(20s), 2);
+  EXPECT_EQ(bench.wait(), 2);
   EXPECT_NE(bench.text().find("--dp"), std::string::npos) << bench.text();
 }
 

@@ -1,7 +1,6 @@
 // Streams over raw sockets: clients that leave, lag or misbehave, and the end of the server.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <future>
 #include <mutex>
@@ -77,40 +76,44 @@ TEST(HttpStreams, AnExchangeWithoutAnswerIs500) {
 
 enum class Leaving { close, reset, half_close };
 
-// In each phase of an answer, and however the client goes, the handler hears of it in 100 ms.
+// In each phase of an answer, and however the client goes, the handler hears of it: not from a
+// limit, as there is none.
 TEST(HttpStreams, NoticesThatTheClientIsGone) {
   for (const Leaving how : {Leaving::close, Leaving::reset, Leaving::half_close}) {
     for (const std::string phase : {"/waiting", "/silent", "/streaming"}) {
       SCOPED_TRACE(phase + " " + std::to_string(static_cast<int>(how)));
       Event started, gone, writer_done;
       Exchange kept;
+      HttpLimits limits;
+      limits.read = limits.idle = limits.stall = kNever;
       {
-        Serving server([&](const Exchange& exchange) {
-          exchange->on_closed([&] { gone.set(); });
-          kept = exchange;
-          if (phase != "/waiting") exchange->begin_stream(event_stream());
-          if (phase != "/streaming") return started.set();
-          while (exchange->write("token\n")) {
-            started.set();
-            std::this_thread::sleep_for(1ms);
-          }
-          writer_done.set();
-        });
+        Serving server(
+            [&](const Exchange& exchange) {
+              exchange->on_closed([&] { gone.set(); });
+              kept = exchange;
+              if (phase != "/waiting") exchange->begin_stream(event_stream());
+              if (phase != "/streaming") return started.set();
+              while (exchange->write("token\n")) {
+                started.set();
+                std::this_thread::sleep_for(1ms);
+              }
+              writer_done.set();
+            },
+            limits);
         auto client = std::make_unique<Connection>(server.port());
         client->send(get("/"));
-        ASSERT_LT(started.wait(), 1e9);
+        ASSERT_TRUE(started.wait());
         if (phase != "/waiting") client->receive_until("\r\n\r\n");
         EXPECT_FALSE(gone.is_set());
-        const auto start = Clock::now();
         if (how == Leaving::half_close) {
           client->end_sending();
         } else {
           if (how == Leaving::reset) client->reset_on_close();
           client.reset();
         }
-        EXPECT_LT(gone.wait(start), 100 * kSlack);
+        EXPECT_TRUE(gone.wait());
         if (phase == "/streaming") {
-          EXPECT_LT(writer_done.wait(start), 100 * kSlack);
+          EXPECT_TRUE(writer_done.wait());
         }
         EXPECT_TRUE(kept->closed());
         EXPECT_FALSE(kept->write("x"));
@@ -135,6 +138,7 @@ TEST(HttpStreams, DropsSlowReadersWhileOthersGoOn) {
   std::atomic<int> closed = 0;
   HttpLimits limits;
   limits.unsent_bytes = 256 << 10;
+  limits.stall = kNever;  // a writer that waited for the slow client would not go on
   Serving server(
       [&](const Exchange& exchange) {
         exchange->begin_stream(event_stream());
@@ -146,21 +150,24 @@ TEST(HttpStreams, DropsSlowReadersWhileOthersGoOn) {
   Connection slow(server.port(), 4096), good(server.port());
   slow.send(get("/slow"));
   good.send(get("/good", "Connection: close\r\n"));
-  for (size_t count = 0; count < 2; std::this_thread::sleep_for(1ms)) {
+  ASSERT_TRUE(wait_until("both streams", [&] {
     const std::lock_guard lock(mutex);
-    count = streams.size();
-  }
-  std::future<std::string> read =
-      std::async(std::launch::async, [&] { return good.receive_all(); });
+    return streams.size() == 2;
+  }));
+  std::atomic<size_t> received = 0;
+  std::future<std::string> read = std::async(std::launch::async, [&] {
+    std::string all;
+    for (std::string part; !(part = good.receive_some(1 << 16)).empty(); received = all.size()) {
+      all += part;
+    }
+    return all;
+  });
   const std::string piece(1000, 'p');
   size_t accepted = 0;
-  double longest = 0;  // of all writes: none waits for the slow client
   std::string expected;
   for (int i = 0; i < 3000; ++i) {
     for (const Exchange& stream : streams) {
-      const auto start = Clock::now();
       const bool taken = stream->write(piece);
-      longest = std::max(longest, milliseconds_since(start));
       if (stream->request().path == "/slow") {
         accepted += taken ? piece.size() : 0;
       } else {
@@ -168,28 +175,35 @@ TEST(HttpStreams, DropsSlowReadersWhileOthersGoOn) {
         expected += piece;
       }
     }
-    if (i % 100 == 99) std::this_thread::sleep_for(20ms);  // a pace that the good client follows
+    if (i % 100 < 99) continue;
+    ASSERT_TRUE(wait_until("the good client follows", [&] { return received >= expected.size(); }));
   }
   for (const Exchange& stream : streams) stream->end();
   EXPECT_TRUE(dechunked(parse_answer(read.get()).body) == expected);
+  EXPECT_TRUE(wait_until("the slow client is dropped", [&] { return closed > 0; }));
   EXPECT_EQ(closed, 1);
-  EXPECT_LT(longest, 100 * kSlack);
   // The bound, what the kernel holds for sender and receiver, and the last write.
   EXPECT_LT(accepted, limits.unsent_bytes + (1 << 20));
   EXPECT_FALSE(dechunked(parse_answer(slow.receive_all()).body));
 }
 
 TEST(HttpStreams, DropsReadersThatTakeNothing) {
+  const auto say_much = [](const Exchange& exchange) {
+    say(exchange, std::string(exchange->request().path == "/much" ? 16 << 20 : 1, 'x'));
+  };
   HttpLimits limits;
-  limits.stall = 300ms * kSlack;
-  Serving server([](const Exchange& exchange) { say(exchange, std::string(16 << 20, 'x')); },
-                 limits);
+  limits.stall = 300ms;
+  limits.connections = 1;
+  Serving server(say_much, limits);
   Connection client(server.port(), 4096);
-  client.send(get("/"));
-  std::this_thread::sleep_for(800ms * kSlack);
+  client.send(get("/much"));
+  EXPECT_TRUE(client.receive_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(wait_until("its place is free",
+                         [&] { return fetch(server.port(), "/little").status == 200; }));
   EXPECT_LT(client.receive_all().size(), 16u << 20);
-  Connection steady(server.port());  // one that reads gets all
-  steady.send(get("/"));
+  Serving patient(say_much);  // one that reads gets all
+  Connection steady(patient.port());
+  steady.send(get("/much"));
   EXPECT_EQ(parse_answer(steady.receive()).body.size(), 16u << 20);
 }
 
@@ -209,11 +223,11 @@ TEST(HttpStreams, AnswersHealthAmongAThousandStreams) {
     ASSERT_TRUE(clients.back()->connected()) << i;
     ASSERT_TRUE(clients.back()->send(get("/stream", "Connection: close\r\n"))) << i;
   }
-  for (size_t count = 0; count < kStreams; std::this_thread::sleep_for(1ms)) {
+  ASSERT_TRUE(wait_until("all streams", [&] {
     const std::lock_guard lock(mutex);
-    count = streams.size();
-  }
-  // 20 tokens a second for each stream.
+    return streams.size() == kStreams;
+  }));
+  // At most 20 tokens a second for each stream.
   std::atomic<bool> done = false;
   std::thread engine([&] {
     while (!done) {
@@ -222,18 +236,11 @@ TEST(HttpStreams, AnswersHealthAmongAThousandStreams) {
     }
     for (const Exchange& stream : streams) stream->end();
   });
-  std::vector<double> times;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 50; ++i) {  // while the streams go on
     Connection client(server.port());
-    const auto start = Clock::now();
     client.send(get("/health"));
     EXPECT_EQ(parse_answer(client.receive()).status, 200);
-    times.push_back(milliseconds_since(start));
-    std::this_thread::sleep_for(10ms);
   }
-  // The median: the machine may be busy with other tests.
-  std::sort(times.begin(), times.end());
-  EXPECT_LT(times[times.size() / 2], 50 * kSlack);
   done = true;
   engine.join();
   std::optional<std::string> first;
@@ -247,36 +254,35 @@ TEST(HttpStreams, AnswersHealthAmongAThousandStreams) {
 
 TEST(HttpStreams, DrainsBeforeItEnds) {
   std::atomic<int> closed = 0;
-  Event begun;
+  Event begun, go_on;
   Serving server([&](const Exchange& exchange) {
     if (exchange->request().path != "/stream") return echo(exchange);
     exchange->on_closed([&] { ++closed; });
-    std::thread([exchange, &begun] {
+    std::thread([exchange, &begun, &go_on] {
       exchange->begin_stream(event_stream());
-      for (int i = 0; i < 20; ++i) {
-        exchange->write("s");
-        begun.set();
-        std::this_thread::sleep_for(20ms);
-      }
+      exchange->write("s");
+      begun.set();
+      EXPECT_TRUE(go_on.wait());
+      for (int i = 1; i < 20; ++i) exchange->write("s");
       exchange->end();
     }).detach();
   });
   Connection idle(server.port()), stream(server.port()), late(server.port());
   idle.send(get("/"));
   EXPECT_EQ(parse_answer(idle.receive()).status, 200);
-  late.send("GET /late HTTP/1.1\r\n");  // the rest follows
+  late.send(get("/first") + "GET /late HTTP/1.1\r\n");  // the rest follows
+  EXPECT_EQ(parse_answer(late.receive()).body, "GET /first ");
   stream.send(get("/stream") + get("/never"));
-  ASSERT_LT(begun.wait(), 1e9);
-  (*server).drain(10s);
-  const auto start = Clock::now();
+  ASSERT_TRUE(begun.wait());
+  (*server).drain(kNever);
   EXPECT_TRUE(idle.is_closed_by_peer());
-  EXPECT_LT(milliseconds_since(start), 100 * kSlack);
   EXPECT_TRUE(Connection(server.port()).is_closed_by_peer() ||
               !Connection(server.port()).connected());
   late.send("Host: x\r\n\r\n");
   const Answer answer = parse_answer(late.receive_all());
   EXPECT_EQ(answer.body, "GET /late ");
   EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
+  go_on.set();
   EXPECT_EQ(dechunked(parse_answer(stream.receive_all()).body), std::string(20, 's'));
   server.join();
   EXPECT_EQ(closed, 0);
@@ -293,12 +299,11 @@ TEST(HttpStreams, DrainEndsAtItsLimit) {
   });
   Connection client(server.port());
   client.send(get("/"));
-  ASSERT_LT(begun.wait(), 1e9);
+  ASSERT_TRUE(begun.wait());
   const auto start = Clock::now();
   (*server).drain(200ms);
   server.join();
   EXPECT_GE(milliseconds_since(start), 199);
-  EXPECT_LT(milliseconds_since(start), 400 * kSlack);
   EXPECT_TRUE(gone.is_set());
   EXPECT_FALSE(kept->write("x"));
 }
@@ -321,13 +326,11 @@ TEST(HttpStreams, StopsAtOnceDuringStreams) {
     clients.push_back(std::make_unique<Connection>(server->port()));
     clients.back()->send(get("/"));
   }
-  while (begun < 50) std::this_thread::sleep_for(1ms);
-  const auto start = Clock::now();
+  ASSERT_TRUE(wait_until("all streams", [&] { return begun == 50; }));
   server.reset();
-  EXPECT_LT(milliseconds_since(start), 200 * kSlack);
   EXPECT_EQ(closed, 50);
   for (auto& client : clients) EXPECT_TRUE(client->is_closed_by_peer());
-  while (writers > 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(wait_until("the end of the writers", [&] { return writers == 0; }));
 }
 
 // Clients that do anything, for a while: no exchange is lost, and the server still answers.
@@ -381,11 +384,13 @@ TEST(HttpStreams, OutlivesUnrulyClients) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  Connection client(server.port());
-  client.send(get("/health"));
-  EXPECT_EQ(parse_answer(client.receive()).status, 200);
-  for (int i = 0; i < 2000 && open > 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(open, 0);
+  // A client that says nothing for 100 ms is not waited for: this one may be as slow.
+  EXPECT_TRUE(wait_until("the server answers", [&] {
+    Connection client(server.port());
+    client.send(get("/health"));
+    return parse_answer(client.receive()).status == 200;
+  }));
+  EXPECT_TRUE(wait_until("no exchange is left", [&] { return open == 0; }));
 }
 
 }  // namespace

@@ -317,13 +317,8 @@ TEST(LiveStream, HasFourPlaces) {
   EXPECT_EQ(fifth.status, 503);
   EXPECT_TRUE(fifth.json()["error"].contains("message"));
   clients.pop_back();  // a place becomes free
-  bool accepted = false;
-  for (int i = 0; i < 100 && !accepted; ++i) {
-    LiveClient another(server.port());
-    accepted = another.status() == 200;
-    if (!accepted) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_TRUE(accepted);
+  EXPECT_TRUE(
+      wait_until("a place is free", [&] { return LiveClient(server.port()).status() == 200; }));
 }
 
 TEST(LiveStream, EndsWithTheServer) {
@@ -370,7 +365,7 @@ TEST(LiveStream, ForgetsSlowReadersAndKeepsToItsRate) {
   RunnerOptions bounds{.threads = 1, .cache_tokens = 16384, .max_sequences = 8};
   LiveFeed feed(1024, 8);
   ServingEngine engine(
-      make_cpu_runner(load_weights("ridge-1m"), bounds), {}, [](auto&&) {}, &feed);
+      make_cpu_runner(load_weights("ridge-1m"), bounds), paced({}), [](auto&&) {}, &feed);
   LiveStream live(serving_json("ridge-1m", engine.runner(), {}, {}, {}), {{&feed, &engine}}, {},
                   {});
   std::vector<std::shared_ptr<FakeExchange>> slow;
@@ -378,7 +373,7 @@ TEST(LiveStream, ForgetsSlowReadersAndKeepsToItsRate) {
     slow.push_back(std::make_shared<FakeExchange>(600));
     EXPECT_TRUE(live.listen(slow.back(), false));
   }
-  const auto quick = std::make_shared<FakeExchange>(1 << 20);
+  const auto quick = std::make_shared<FakeExchange>(1 << 30);
   EXPECT_TRUE(live.listen(quick, false));
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < 8; ++i) {
@@ -389,22 +384,19 @@ TEST(LiveStream, ForgetsSlowReadersAndKeepsToItsRate) {
     request.generate.ignore_end = true;
     engine.submit(std::move(request));
   }
-  for (int i = 0; i < 100 && !engine.idle(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(wait_until("the engine is idle", [&] { return engine.idle(); }));
+  for (const auto& each : slow) {
+    EXPECT_TRUE(wait_until("a slow reader is dropped", [&] { return each->closed(); }));
   }
-  for (const auto& each : slow) EXPECT_TRUE(each->closed());
-  // Their places are free.
   const auto another = std::make_shared<FakeExchange>(1 << 20);
-  EXPECT_TRUE(live.listen(another, false));
+  EXPECT_TRUE(wait_until("their places are free", [&] { return live.listen(another, false); }));
+  EXPECT_TRUE(wait_until("the quick one gets more", [&] { return quick->written() > 1000; }));
+  const auto written = double(quick->written());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  EXPECT_LT(double(quick->written()), LiveStream::kBytesPerSecond * (seconds + 1) + 8192);
-  EXPECT_GT(quick->written(), 1000u);
+  EXPECT_LT(written, LiveStream::kBytesPerSecond * (seconds + 1) + 8192);
   live.end();
-  for (int i = 0; i < 200 && !quick->ended(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_TRUE(quick->ended());
+  EXPECT_TRUE(wait_until("the stream ends", [&] { return quick->ended(); }));
   EXPECT_FALSE(live.listen(std::make_shared<FakeExchange>(1), false));
 }
 

@@ -36,7 +36,7 @@ class LiveClient {
     wait_until([&] { return status_ != 0; });
     return status_;
   }
-  // Waits for `done(events)`; false after 20 s and when the stream ends before.
+  // Waits for `done(events)`; false after kPatience and when the stream ends before.
   template <typename Done>
   bool wait(Done done) {
     wait_until([&] { return done(events_) || ended_; });
@@ -60,7 +60,7 @@ class LiveClient {
   template <typename Done>
   bool wait_until(Done done) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), done);
+    return changed_.wait_for(lock, kPatience, done);
   }
   void head_read(const std::string& head) {
     const std::lock_guard lock(mutex_);

@@ -44,16 +44,10 @@ long resident_kb() {
 
 void expect_nothing_left(const ApiServer& server) {
   // The engine ends what its clients left before its next step.
-  for (int i = 0; i < 200; ++i) {
-    if (server.metric("vllm:num_requests_running").ends_with(" 0") &&
-        server.metric("vllm:kv_cache_usage_perc").ends_with(" 0")) {
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (const char* gauge :
+       {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}) {
+    EXPECT_TRUE(wait_until(gauge, [&] { return server.metric(gauge).ends_with(" 0"); }));
   }
-  EXPECT_TRUE(server.metric("vllm:num_requests_running").ends_with(" 0"));
-  EXPECT_TRUE(server.metric("vllm:num_requests_waiting").ends_with(" 0"));
-  EXPECT_TRUE(server.metric("vllm:kv_cache_usage_perc").ends_with(" 0"));
   EXPECT_EQ(fetch(server.port(), "/health").status, 200);
 }
 

@@ -460,46 +460,48 @@ TEST(OpenAiServer, LetsOtherOriginsInOnlyWhereAsked) {
 TEST(OpenAiServer, SendsBackWhatTheQueueDoesNotHold) {
   ServingOptions serving;
   serving.max_waiting = 1;
+  const auto pace = serving.pace = std::make_shared<StepPace>();
+  pace->hold();
   ApiServer server({.runner = {.threads = 1, .cache_tokens = 4096, .max_sequences = 1},
                     .serving = std::move(serving)});
   Json body = story(400);
   body["ignore_eos"] = true;
-  body["n"] = 32;  // one can run and one wait
+  body["n"] = 32;  // one can wait
   const Answer full = server.post(kCompletions, body);
   EXPECT_EQ(full.status, 429) << full.body;
   EXPECT_NE(full.head.find("Retry-After: 1"), std::string::npos);
   EXPECT_EQ(full.json()["error"]["code"], "rate_limit_exceeded");
   // Those that were accepted before are withdrawn, so that there is room again soon.
-  int status = 0;
-  for (int i = 0; i < 1000 && status != 200; ++i) {
-    status = server.post(kCompletions, story(4)).status;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(status, 200);
+  pace->go();
+  EXPECT_TRUE(wait_until("there is room",
+                         [&] { return server.post(kCompletions, story(4)).status == 200; }));
 }
 
 TEST(OpenAiServer, EndsRequestsOfClientsThatHaveGone) {
-  ApiServer server;
+  ServingOptions serving;
+  const auto pace = serving.pace = std::make_shared<StepPace>();
+  ApiServer server({.serving = std::move(serving)});
+  const auto come_to = [&](const std::string& gauge, const char* count) {
+    return wait_until(gauge + count, [&] { return server.metric(gauge).ends_with(count); });
+  };
   Json body = story(900);
   body["ignore_eos"] = true;
   body["n"] = 3;
   for (const bool streamed : {true, false}) {
     body["stream"] = streamed;
-    Connection connection(server.port());
-    connection.send(request_text(kCompletions, body.dump()));
-    std::string begun;
-    if (streamed) {
-      begun = connection.receive_until("data: ");
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }  // closes them
-  const auto begin = std::chrono::steady_clock::now();
-  const auto idle = [&] { return server.metric("vllm:num_requests_running{").ends_with(" 0"); };
-  while (!idle() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    pace->hold();  // none of them ends by itself
+    {
+      Connection connection(server.port());
+      connection.send(request_text(kCompletions, body.dump()));
+      EXPECT_TRUE(come_to("vllm:num_requests_waiting{", " 3"));
+      pace->allow(8);
+      EXPECT_TRUE(come_to("vllm:num_requests_running{", " 3"));
+      std::string begun;
+      if (streamed) begun = connection.receive_until("data: ");
+    }  // closes it
+    EXPECT_TRUE(come_to("vllm:num_requests_running{", " 0"));
   }
-  EXPECT_TRUE(idle());
+  pace->go();
   EXPECT_EQ(server.ask(kCompletions, story(4))["usage"]["completion_tokens"], 4);
 }
 

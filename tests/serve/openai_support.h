@@ -11,6 +11,7 @@
 
 #include "engine/weights/weights.h"
 #include "serve/openai_server.h"
+#include "serving/test_pace.h"
 #include "support.h"
 
 namespace ridge {
@@ -23,7 +24,7 @@ class ApiServer {
     RunnerOptions runner = {
         .threads = 1, .cache_tokens = 16384, .max_sequences = 8, .invariant = true};
     ServingOptions serving;  // of one replica
-    int replicas = 1;        // more: with default options, but for `lost` by replica
+    int replicas = 1;  // more: with default options, but for the pace, and for `lost` by replica
     std::function<std::function<std::string()>(int replica)> lost = {};
     bool load = true;
   };
@@ -38,7 +39,12 @@ class ApiServer {
     for (int r = 0; r < options.replicas; ++r) {
       ReplicaGroup::Parts& parts = replicas.emplace_back();
       parts.runner = make_cpu_runner(load_weights("ridge-1m"), options.runner);
-      if (options.replicas == 1) parts.options = std::move(options.serving);
+      if (options.replicas == 1) {
+        parts.options = std::move(options.serving);
+      } else {
+        parts.options.pace = options.serving.pace;
+      }
+      parts.options = paced(std::move(parts.options));
       if (options.lost) parts.options.lost = options.lost(r);
     }
     api_.start(std::move(replicas));

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "base/wait_until.h"
 
 namespace ridge {
 
@@ -26,7 +29,7 @@ class Connection {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval patience{20, 0};
+    const timeval patience{kPatience.count(), 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
@@ -43,6 +46,11 @@ class Connection {
     }
     return true;
   }
+  // Each send() leaves in a packet of its own.
+  void send_at_once() {
+    const int yes = 1;
+    ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  }
   void end_sending() { ::shutdown(socket_, SHUT_WR); }
   void end() { ::shutdown(socket_, SHUT_RDWR); }  // a read on another thread returns
   // The next close sends a reset, as that of a killed process with unread bytes does.
@@ -50,7 +58,7 @@ class Connection {
     const linger at_once{1, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }
-  // Reads until `text` has come, the peer closes, or 20 s have passed without a byte.
+  // Reads until `text` has come, the peer closes, or kPatience has passed without a byte.
   std::string receive_until(std::string_view text) {
     std::string got;
     char byte = 0;
@@ -64,6 +72,18 @@ class Connection {
     text.resize(got > 0 ? static_cast<size_t>(got) : 0);
     return text;
   }
+  // Takes what has come.
+  void receive_now() {
+    char piece[4096];
+    while (::recv(socket_, piece, sizeof piece, MSG_DONTWAIT) > 0) {
+    }
+  }
+  // Whether the peer has closed by now; takes nothing of what has come.
+  bool is_closed_now() {
+    char byte = 0;
+    const ssize_t got = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
   std::string receive_all() {
     std::string text;
     char piece[65536];
@@ -73,7 +93,7 @@ class Connection {
     }
     return text;
   }
-  // Reads what is left and says whether the peer closed the connection; false after 20 s.
+  // Reads what is left and says whether the peer closed the connection; false after kPatience.
   bool is_closed_by_peer() {
     char piece[4096];
     ssize_t got = 0;

@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "base/wait_until.h"
 #include "engine/generate.h"
 #include "serving/serving_engine.h"
+#include "serving/test_pace.h"
 
 namespace ridge {
 
@@ -70,13 +72,24 @@ class EngineClient {
   }
   void wait_for_ends(int count) {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_ >= count; }))
-        << ended_ << " of " << count;
+    while (ended_ < count) {  // each end has the whole patience
+      const int before = ended_;
+      ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] { return ended_ != before; }))
+          << before << " of " << count;
+    }
   }
   void wait_for_tokens(RequestId id, size_t count) {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
-                                  [&] { return answers_[id].tokens.size() >= count; }));
+    ASSERT_TRUE(
+        changed_.wait_for(lock, kPatience, [&] { return answers_[id].tokens.size() >= count; }));
+  }
+  void wait_for_all_tokens(size_t count) {  // of all requests together
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
+      size_t tokens = 0;
+      for (const auto& [id, answer] : answers_) tokens += answer.tokens.size();
+      return tokens >= count;
+    }));
   }
   EngineAnswer& operator[](RequestId id) { return answers_[id]; }
   int ended() const { return ended_; }

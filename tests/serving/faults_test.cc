@@ -51,9 +51,11 @@ TEST(ServingFaults, LoseNoRequestAndChangeNoAnswer) {
   options.max_waiting = kWaiting;
   options.preempt_every = 3;
   options.max_drafts = 2;
+  const auto pace = options.pace = std::make_shared<StepPace>();
   const EngineBounds bounds{
       .cache_tokens = 160, .max_tokens = 24, .max_sequences = 6, .max_logit_rows = 18};
   ServingEngine engine(make_test_runner(bounds), std::move(options), client.sink());
+  pace->hold();  // until the queue is full: some are refused, however slow this thread is
   std::mt19937 random(99);
   const std::vector<ServingRequest> kinds = kinds_of_requests(engine.runner().weights(), random);
   std::map<RequestId, size_t> sent;
@@ -71,6 +73,7 @@ TEST(ServingFaults, LoseNoRequestAndChangeNoAnswer) {
     }
     if (!engine.submit(std::move(request))) {
       ++refused;
+      pace->go();
       client.wait_for_ends(int(sent.size()) - kWaiting / 2);
       continue;
     }

@@ -59,7 +59,7 @@ TEST_P(GpuServing, GivesEachRequestTheTokensItGetsAlone) {
   ServingOptions options;
   options.preempt_every = c.preempt_every;
   options.max_drafts = c.drafts;
-  ServingEngine engine(std::move(runner), std::move(options), client.sink());
+  ServingEngine engine(std::move(runner), paced(std::move(options)), client.sink());
   std::mt19937 random(5);
   std::vector<ServingRequest> requests;
   constexpr int kCount = 48;

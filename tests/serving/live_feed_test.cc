@@ -212,14 +212,11 @@ TEST(LiveFeed, CopiesOwnersOfPages) {
 TEST(LiveFeed, LooksBetweenSteps) {
   LiveFeed feed(256, 16);
   EngineClient client;
-  ServingEngine engine(make_test_runner({}), {}, client.sink(), &feed);
+  ServingEngine engine(make_test_runner({}), paced({}), client.sink(), &feed);
   const auto look = [&] {
     ASSERT_TRUE(feed.ask_for_cache(false));
     engine.request_look();
-    for (int i = 0; i < 4000 && feed.cache() == nullptr; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    ASSERT_NE(feed.cache(), nullptr);
+    ASSERT_TRUE(wait_until("a picture of the cache", [&] { return feed.cache() != nullptr; }));
     EXPECT_EQ(feed.cache()->free + feed.cache()->cached + feed.cache()->held, 256);
     feed.release_cache();
   };

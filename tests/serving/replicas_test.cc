@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/wait_until.h"
 #include "serving/engine_support.h"
 
 namespace ridge {
@@ -41,10 +42,18 @@ struct GroupOfReplicas {
     for (size_t r = 0; r < count; ++r) {
       parts[r].runner = make_test_runner(bounds);
       parts[r].options.max_waiting = max_waiting;
+      parts[r].options.pace = paces.emplace_back(std::make_shared<StepPace>());
       parts[r].options.lost = [this, r] { return broken[r] ? "rank 1 was killed" : ""; };
       parts[r].observer = &arrivals[r];
     }
     group.emplace(std::move(parts), client.sink());
+  }
+  // While the replicas are held, none finishes a request: where requests go depends on them alone.
+  void hold() {
+    for (const auto& pace : paces) pace->hold();
+  }
+  void go() {
+    for (const auto& pace : paces) pace->go();
   }
   int replica_of(RequestId id) const {
     for (size_t r = 0; r < arrivals.size(); ++r) {
@@ -62,6 +71,7 @@ struct GroupOfReplicas {
   }
 
   EngineClient client;
+  std::vector<std::shared_ptr<StepPace>> paces;
   std::vector<ArrivalObserver> arrivals;
   std::vector<std::atomic<bool>> broken;
   std::optional<ReplicaGroup> group;
@@ -81,6 +91,7 @@ ServingRequest request_of(size_t seed, int prompt_tokens, int max_tokens) {
 
 TEST(Replicas, AnswerAsOneDoes) {
   GroupOfReplicas replicas(3);
+  replicas.hold();
   std::vector<ServingRequest> requests;
   for (size_t i = 0; i < 24; ++i) {
     ServingRequest request = request_of(i % 9, 20 + int(i), 12);
@@ -90,6 +101,7 @@ TEST(Replicas, AnswerAsOneDoes) {
     requests.push_back(request);
     ASSERT_TRUE(replicas.group->submit(std::move(request)));
   }
+  replicas.go();
   replicas.client.wait_for_ends(24);
   const std::unique_ptr<Runner> alone = make_test_runner({});
   for (const ServingRequest& request : requests) {
@@ -129,12 +141,14 @@ TEST(Replicas, LeaveABusyOneDespiteItsCache) {
   GroupOfReplicas replicas(2);
   replicas.answer(request_of(1, 40, 1));
   ASSERT_EQ(replicas.replica_of(replicas.last), 0);
+  replicas.hold();
   std::vector<RequestId> ids;
   for (int i = 0; i < 6; ++i) {  // the same prompt: five fit the rule, the sixth goes elsewhere
     ServingRequest request = request_of(1, 40, 400);
     ids.push_back(request.id = replicas.group->new_id());
     ASSERT_TRUE(replicas.group->submit(std::move(request)));
   }
+  replicas.go();
   for (const RequestId id : ids) replicas.client.wait_for_tokens(id, 1);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(replicas.replica_of(ids[i]), 0);
   EXPECT_EQ(replicas.replica_of(ids[5]), 1);
@@ -145,19 +159,25 @@ TEST(Replicas, LeaveABusyOneDespiteItsCache) {
 TEST(Replicas, RefuseWhereEveryQueueIsFull) {
   GroupOfReplicas replicas(2, {.max_sequences = 1}, 1);
   std::vector<RequestId> ids;
-  int refused = 0;
-  // Two run and two wait; what runs is counted as waiting until its first step.
-  for (int i = 0; i < 8; ++i) {
-    ServingRequest request = request_of(size_t(i), 20, 900);
-    const RequestId id = request.id = replicas.group->new_id();
-    if (replicas.group->submit(std::move(request))) {
-      ids.push_back(id);
-    } else {
-      ++refused;
+  const auto submit_eight = [&] {
+    int refused = 0;
+    for (int i = 0; i < 8; ++i) {
+      ServingRequest request = request_of(size_t(i), 20, 900);
+      const RequestId id = request.id = replicas.group->new_id();
+      if (replicas.group->submit(std::move(request))) {
+        ids.push_back(id);
+      } else {
+        ++refused;
+      }
     }
-  }
-  EXPECT_GE(refused, 4);
-  EXPECT_GE(ids.size(), 2u);
+    return refused;
+  };
+  replicas.hold();
+  EXPECT_EQ(submit_eight(), 6);  // none runs yet: one waits at each replica
+  for (const auto& pace : replicas.paces) pace->allow(1);
+  for (const RequestId id : ids) replicas.client.wait_for_tokens(id, 1);
+  EXPECT_EQ(submit_eight(), 6);  // one runs and one waits at each
+  EXPECT_EQ(ids.size(), 4u);
   for (const RequestId id : ids) replicas.group->cancel(id);
   replicas.client.wait_for_ends(int(ids.size()));
   EXPECT_THROW(replicas.group->submit(request_of(1, 0, 4)), OptionError);
@@ -168,17 +188,12 @@ TEST(Replicas, ServeOnWithoutOneThatFailed) {
   const std::vector<Token> wanted = replicas.answer(request_of(1, 40, 8)).tokens;
   ASSERT_EQ(replicas.replica_of(replicas.last), 0);
   replicas.broken[0] = true;  // an idle engine looks ten times a second
-  for (int i = 0; i < 100 && replicas.group->serving() == 2; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_EQ(replicas.group->serving(), 1);
+  EXPECT_TRUE(wait_until("one replica is left", [&] { return replicas.group->serving() == 1; }));
   EXPECT_EQ(replicas.group->failure(), std::nullopt);
   EXPECT_EQ(replicas.answer(request_of(1, 40, 8)).tokens, wanted);
   EXPECT_EQ(replicas.replica_of(replicas.last), 1);
   replicas.broken[1] = true;
-  for (int i = 0; i < 100 && !replicas.group->failure(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  EXPECT_TRUE(wait_until("no replica is left", [&] { return replicas.group->failure(); }));
   EXPECT_EQ(replicas.group->failure(), "rank 1 was killed");
   EXPECT_THROW(replicas.group->submit(request_of(1, 40, 8)), Error);
 }

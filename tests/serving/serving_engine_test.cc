@@ -55,7 +55,7 @@ TEST_P(AnyServing, GivesEachRequestTheTokensItGetsAlone) {
   if (c.draft_model) options.draft = make_test_runner(bounds);
   const char* model = c.draft_model ? "ridge-7m" : kModel;
   EngineClient client;
-  ServingEngine engine(make_test_runner(bounds, model), std::move(options), client.sink());
+  ServingEngine engine(make_test_runner(bounds, model), paced(std::move(options)), client.sink());
   std::mt19937 random(42);
   std::vector<ServingRequest> requests;
   const int count = c.draft_model ? 10 : 24;
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Serving, AnyServing,
 
 TEST(ServingEngine, FindsAPromptThatItHasSeenInTheCache) {
   EngineClient client;
-  ServingEngine engine(make_test_runner({}), {}, client.sink());
+  ServingEngine engine(make_test_runner({}), paced({}), client.sink());
   std::mt19937 random(1);
   ServingRequest request = random_request(random, engine.runner().weights(), 200, 4);
   request.generate.ignore_end = true;
@@ -115,7 +115,8 @@ TEST(ServingEngine, FindsAPromptThatItHasSeenInTheCache) {
 
 TEST(ServingEngine, ReportsThePromptsLogProbabilities) {
   EngineClient client;
-  ServingEngine engine(make_test_runner({.max_tokens = 16, .max_sequences = 2}), {}, client.sink());
+  ServingEngine engine(make_test_runner({.max_tokens = 16, .max_sequences = 2}), paced({}),
+                       client.sink());
   std::mt19937 random(2);
   ServingRequest request = random_request(random, engine.runner().weights(), 50, 3);
   request.generate.stops.clear();
@@ -145,7 +146,10 @@ TEST(ServingEngine, ReportsThePromptsLogProbabilities) {
 
 TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
   EngineClient client;
-  ServingEngine engine(make_test_runner({.max_sequences = 2}), {}, client.sink());
+  ServingOptions options;
+  const auto pace = options.pace = std::make_shared<StepPace>();
+  ServingEngine engine(make_test_runner({.max_sequences = 2}), std::move(options), client.sink());
+  pace->hold();
   std::mt19937 random(3);
   std::vector<RequestId> ids;
   for (int i = 0; i < 6; ++i) {
@@ -156,6 +160,7 @@ TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
     ids.push_back(request.id);
     ASSERT_TRUE(engine.submit(std::move(request)));
   }
+  pace->allow(4);
   client.wait_for_tokens(ids[0], 3);
   engine.cancel(ids[5]);  // waits in the queue
   engine.cancel(ids[0]);  // runs
@@ -164,6 +169,7 @@ TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
   EXPECT_EQ(client[ids[5]].end, EndReason::cancelled);
   EXPECT_TRUE(client[ids[5]].tokens.empty());
   EXPECT_EQ(client[ids[0]].end, EndReason::cancelled);
+  pace->go();
   for (int i = 1; i < 5; ++i) engine.cancel(ids[size_t(i)]);
   client.wait_for_ends(6);
   EXPECT_EQ(engine.failure(), std::nullopt);
@@ -172,7 +178,7 @@ TEST(ServingEngine, EndsWhatIsCancelledWhereverItIs) {
 TEST(ServingEngine, EndsEveryRequestWhenItEnds) {
   EngineClient client;
   {
-    ServingEngine engine(make_test_runner({.max_sequences = 2}), {}, client.sink());
+    ServingEngine engine(make_test_runner({.max_sequences = 2}), paced({}), client.sink());
     std::mt19937 random(4);
     for (RequestId id = 1; id <= 5; ++id) {
       ServingRequest request = random_request(random, engine.runner().weights(), 20, 3000);
@@ -191,7 +197,7 @@ TEST(ServingEngine, RefusesWhatCanNeverRun) {
   ServingOptions options;
   options.max_waiting = 2;
   ServingEngine engine(make_test_runner({.cache_tokens = 64, .max_sequences = 1}),
-                       std::move(options), client.sink());
+                       paced(std::move(options)), client.sink());
   EXPECT_EQ(engine.max_context(), 64);
   ServingRequest request;
   EXPECT_THROW(engine.submit(request), OptionError);  // empty
@@ -216,13 +222,16 @@ TEST(ServingEngine, RefusesMoreThanItsQueueHolds) {
   EngineClient client;
   ServingOptions options;
   options.max_waiting = 2;
+  const auto pace = options.pace = std::make_shared<StepPace>();
   ServingEngine engine(make_test_runner({.max_sequences = 1}), std::move(options), client.sink());
+  pace->hold();
   ServingRequest request;
   request.prompt.assign(10, 5);
   request.generate.max_tokens = 3000;
   request.generate.ignore_end = true;
   request.id = engine.new_id();
   ASSERT_TRUE(engine.submit(request));
+  pace->allow(1);
   client.wait_for_tokens(request.id, 1);
   int accepted = 0;
   while (accepted < 10 && (request.id = engine.new_id(), engine.submit(request))) ++accepted;

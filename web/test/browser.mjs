@@ -1,38 +1,27 @@
-// The page in a real browser, against the built binary:  node test/browser.mjs RIDGE SCREENSHOTS
+// The page in a real browser, against the built binary:  node test/browser.mjs RIDGE SCREENSHOTS [TEST]
 // Exit 77 (skipped) where there is no chromium. Installs nothing.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { launch } from "./chromium.mjs";
+import { findChromium, launch } from "./chromium.mjs";
+import { serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
-const [ridge, screenshots] = process.argv.slice(2);
-const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!chromium) {
-  console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
+const [ridge, screenshots, only] = process.argv.slice(2);
+findChromium();
 mkdirSync(screenshots, { recursive: true });
 
 const profile = mkdtempSync(join(tmpdir(), "ridge-browser-"));
-const server = spawn(ridge, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
-const base = await new Promise((resolve, reject) => {
-  let text = "";
-  server.stdout.on("data", (chunk) => {
-    text += chunk;
-    const match = /http:\/\/[\d.:]+\//.exec(text);
-    if (match) resolve(match[0]);
-  });
-  server.on("exit", () => reject(new Error("ridge serve ended")));
-});
+const server = await serve(ridge, ["--no-model"]);
+const { base } = server;
 const cli = (...words) => JSON.parse(execFileSync(ridge, [...words, "--json"], { encoding: "utf8" }));
 
 const faults = [];
 const requests = [];
-const { page, close } = await launch(chromium, profile, {
+const { page, close } = await launch(profile, {
   // A refused option is a 400, which the browser reports by itself; the page must not.
   fault: (text) => /status of 400/.test(text) || faults.push(text),
   request: (url) => {
@@ -46,9 +35,10 @@ const open = async (hash) => {
   await page.goto(base + hash);
   await page.waitForSelector(".headline output");
   await page.waitForSelector("#panel .loading", "detached");
+  await page.settled();
 };
 const reading = async (name) => Number(await page.getAttribute(`output[data-name="${name}"]`, "data-value"));
-const settled = () => page.waitForFunction(() => !document.querySelector(".headline.busy"));
+const address = (part) => page.waitForFunction((text) => location.hash.includes(text), part);
 
 const listed = (selector) => page.evaluate((s) => [...document.querySelectorAll(s)].map((element) => element.textContent), selector);
 const openReport = async (file) => {
@@ -113,15 +103,15 @@ const tests = {
     await page.fill("input[name=batch]", "64");
     await page.waitForFunction((old) => Number(document.querySelector('output[data-name="tokens/s"]').dataset.value) !== old, before);
     assert.ok((await reading("tokens/s")) > before * 2);
-    assert.match(await page.url(), /batch=64/);
+    await address("batch=64");
     await page.selectOption("select[name=weights]", "int4");
-    await page.waitForFunction(() => location.hash.includes("weights=int4"));
+    await address("weights=int4");
     await page.click("input[name=no-flash]");
-    assert.match(await page.url(), /no-flash=true/);
+    await address("no-flash=true");
     await page.focus("input[aria-label='Context, slider']");
     await page.press("End");
-    await page.waitForFunction(() => location.hash.includes("context=131072"));
-    await settled();
+    await address("context=131072");
+    await page.waitForSelector(".headline.busy", "detached");
   },
   async "a dragged dot changes the batch"() {
     await open("#/roofline?model=llama-3-8b&machine=h200&batch=8");
@@ -142,7 +132,7 @@ const tests = {
     assert.equal(await page.inputValue("select[name=machine]"), "h100-sxm");
     assert.equal(await page.inputValue("select[name=devices]"), "2x");
     await page.clickText("[role=tab]", "Time");
-    assert.match(await page.url(), /#\/time\?model=qwen3-32b/);
+    await address("#/time?model=qwen3-32b");
     await page.goBack();
     await page.waitForSelector("[data-panel=batch]");
     assert.equal(new URL(await page.url()).hash, hash);
@@ -174,6 +164,7 @@ const tests = {
     assert.equal(command, "ridge explain --model llama-3-70b --machine 8xh100-sxm --context 4096 --observed 280 --gpu-util 0.38");
     assert.equal(cli(...command.split(" ").slice(1)).sentence, seen.sentence);
     await page.setViewport(1200, 900);
+    await page.settled();
     const hidden = await page.evaluate(() => { const box = document.querySelector(".levers").parentElement; return box.scrollWidth - box.clientWidth; });
     assert.ok(hidden <= 0, `${hidden} px of the levers are cut off`);
     await page.setViewport(1440, 1000);
@@ -197,8 +188,10 @@ const tests = {
     for (const option of options) {
       const typed = values[option] ?? (/usage|hit|active|util|cpu/.test(option) ? "0.5" : "8");
       await page.fill(`input[name=${option}]`, typed);
-      const command = await page.textContent("code.command");
-      assert.ok(command.endsWith(` --${option.replace("seen-", "")} ${typed}`), command);
+      const command = await page.waitForFunction((end) => {
+        const text = document.querySelector("code.command").textContent;
+        return text.endsWith(end) && text;
+      }, ` --${option.replace("seen-", "")} ${typed}`);
       const { sentence } = cli(...command.split(" ").slice(1));
       await page.waitForFunction((text) => document.querySelector(".verdict")?.textContent === text, sentence);
       await page.fill(`input[name=${option}]`, "");
@@ -286,18 +279,18 @@ const tests = {
     assert.equal(await page.evaluate(() => document.querySelectorAll(".facts").length), 1); // no step without a model
   },
   async "screenshots for a person"() {
-    for (const theme of ["light", "dark"]) {
-      for (const width of [1440, 390]) {
-        await page.setViewport(width, width > 1000 ? 1000 : 844);
-        await page.emulateMedia({ "prefers-color-scheme": theme, "prefers-reduced-motion": "no-preference" });
-        for (const name of Object.keys(panels)) {
-          const extra = name === "slow" ? "&observed=600&seen-batch=8&gpu-util=0.4" : name === "roofline" ? "&compare=b200" : "";
-          await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096${extra}`);
-          await page.waitForSelector(`[data-panel=${name}] ${panels[name]}`, "attached");
-          await page.wait(name === "tiles" ? 900 : 120);
+    for (const width of [1440, 390]) {
+      await page.setViewport(width, width > 1000 ? 1000 : 844);
+      for (const name of Object.keys(panels)) {
+        const extra = name === "slow" ? "&observed=600&seen-batch=8&gpu-util=0.4" : name === "roofline" ? "&compare=b200" : "";
+        await open(`#/${name}?model=llama-3-8b&machine=h200&batch=32&context=4096${extra}`);
+        await page.waitForSelector(`[data-panel=${name}] ${panels[name]}`, "attached");
+        for (const theme of ["light", "dark"]) {
+          await page.emulateMedia({ "prefers-color-scheme": theme, "prefers-reduced-motion": "no-preference" });
+          await page.settled();
           await page.screenshot(join(screenshots, `${name}-${width}-${theme}.png`));
           const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-          assert.ok(wide <= 0, `${name} at ${width} px is ${wide} px too wide`);
+          assert.ok(wide <= 0, `${name} at ${width} px is ${wide} px too wide, ${theme}`);
         }
       }
     }
@@ -305,10 +298,9 @@ const tests = {
   },
 };
 
-const only = process.argv[4];
 const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "failed.png") });
 await close();
-server.kill("SIGTERM");
+await server.stop();
 rmSync(profile, { recursive: true, force: true });
 writeFileSync(join(screenshots, "README.txt"), "Written by web/test/browser.mjs.\n");
 process.exit(failed ? 1 : 0);

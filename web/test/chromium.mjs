@@ -1,28 +1,27 @@
 // Drives Chromium over the DevTools protocol, through a pipe (--remote-debugging-pipe): Node 18, which
 // Debian 12 packages, has no WebSocket. One browser, one page; only what browser.mjs needs.
 import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
+import { until } from "./until.mjs";
 
-const kTimeout = 60_000; // ms, for anything that is waited for
-const kPoll = 25; // ms between two looks at the page
-
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
-// Looks until `probe` gives something other than undefined. A page that is being replaced has no
-// context to evaluate in; that is not an error while waiting.
-async function poll(what, probe) {
-  const end = Date.now() + kTimeout;
-  for (;;) {
-    try {
-      const found = await probe();
-      if (found !== undefined) return found;
-    } catch (error) {
-      if (!/context|navigated|Cannot find/i.test(error.message)) throw error;
-    }
-    if (Date.now() > end) throw new Error(`waited ${kTimeout / 1000} s for ${what}`);
-    await sleep(kPoll);
-  }
+// Where Chromium is. Ends the process as a skip (77) where it is nowhere.
+export function findChromium() {
+  const found = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+  if (found) return found;
+  console.log("skipped: no chromium (tools/setup test installs it)");
+  process.exit(77);
 }
+
+// As until(). A page that is being replaced has no context to evaluate in; that is not an error while
+// waiting.
+const poll = (what, probe) => until(what, async () => {
+  try {
+    return await probe();
+  } catch (error) {
+    if (!/context|navigated|Cannot find/i.test(error.message)) throw error;
+    return undefined;
+  }
+});
 
 // Messages are JSON, each ended by a NUL: ours go to Chromium's descriptor 3, answers come from 4.
 class Connection {
@@ -70,6 +69,8 @@ const keys = { Enter: 13, End: 35, Home: 36, ArrowRight: 39 };
 class Page {
   #loaded = new Set(); // loader ids of documents whose load event has fired
   #downloads = new Map(); // guid -> {name, done}
+  #loading = new Set(); // ids of requests that are not answered yet, streams of events apart
+  #requests = 0; // so far
 
   constructor(connection, sessionId, downloads) {
     this.connection = connection;
@@ -85,7 +86,12 @@ class Page {
       if (type === "error") handlers.fault(args.map((a) => a.value ?? a.description).join(" "));
     });
     on("Log.entryAdded", ({ entry }) => entry.level === "error" && handlers.fault(`${entry.text} ${entry.url ?? ""}`));
-    on("Network.requestWillBeSent", ({ request }) => handlers.request(request.url));
+    on("Network.requestWillBeSent", ({ request, requestId, type }) => {
+      ++this.#requests;
+      if (type !== "EventSource") this.#loading.add(requestId);
+      handlers.request(request.url);
+    });
+    for (const event of ["Network.loadingFinished", "Network.loadingFailed"]) on(event, ({ requestId }) => this.#loading.delete(requestId));
     on("Browser.downloadWillBegin", ({ guid, suggestedFilename }) => this.#downloads.set(guid, { name: suggestedFilename, done: false }));
     on("Browser.downloadProgress", ({ guid, state }) => {
       if (state === "completed") this.#downloads.get(guid).done = true;
@@ -107,9 +113,10 @@ class Page {
     return result.value;
   }
   async goto(url) {
+    this.#loading.clear(); // of the page that is left
     const { loaderId, errorText } = await this.send("Page.navigate", { url });
     if (errorText) throw new Error(`${url}: ${errorText}`);
-    await poll(`${url} to load`, () => (this.#loaded.has(loaderId) ? true : undefined));
+    await poll(`${url} to load`, () => this.#loaded.has(loaderId));
   }
   async goBack() {
     const { currentIndex, entries } = await this.send("Page.getNavigationHistory");
@@ -120,7 +127,30 @@ class Page {
   }
 
   waitForFunction(f, ...args) {
-    return poll(String(f), async () => (await this.evaluate(f, ...args)) || undefined);
+    return poll(String(f), () => this.evaluate(f, ...args));
+  }
+  // Lets the page draw `count` frames. What a frame's effects change is in the next one.
+  frames(count = 2) {
+    return this.evaluate(async (n) => {
+      for (let i = 0; i < n; ++i) await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+    }, count);
+  }
+  // Waits until the page is at rest: every request is answered, no transition runs, and three frames
+  // change nothing.
+  settled() {
+    return poll("the page to come to rest", async () => {
+      if (this.#loading.size > 0) return false;
+      const before = this.#requests;
+      const rests = await this.evaluate(async () => {
+        let changes = 0;
+        const observer = new MutationObserver((list) => { changes += list.length; });
+        observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+        for (let i = 0; i < 3; ++i) await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+        observer.disconnect();
+        return changes === 0 && document.readyState === "complete" && document.getAnimations().every((each) => each.playState !== "running");
+      });
+      return rests && this.#loading.size === 0 && this.#requests === before;
+    });
   }
   // state: "visible", "attached" (perhaps without a box) or "detached".
   waitForSelector(selector, state = "visible") {
@@ -129,7 +159,7 @@ class Page {
         const element = document.querySelector(s);
         return !element ? "detached" : element.getClientRects().length > 0 ? "visible" : "attached";
       }, selector);
-      return seen === state || (state === "attached" && seen === "visible") ? true : undefined;
+      return seen === state || (state === "attached" && seen === "visible");
     });
   }
   // f(element, ...args) in the page, once there is such an element.
@@ -180,11 +210,13 @@ class Page {
   async click(selector) {
     await this.waitForSelector(selector);
     // Where the page still moves, the mouse would meet something else.
-    let box = await this.boundingBox(selector);
-    for (let turn = 0, last = null; turn < 40 && JSON.stringify(box) !== JSON.stringify(last); ++turn) {
-      await this.wait(25);
-      [last, box] = [box, await this.boundingBox(selector)];
-    }
+    const box = await poll(`${selector} to stand still`, () => this.#with(selector, async (element) => {
+      element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+      const place = () => { const { x, y, width, height } = element.getBoundingClientRect(); return { x, y, width, height }; };
+      const before = place();
+      for (let i = 0; i < 2; ++i) await new Promise(requestAnimationFrame);
+      return JSON.stringify(place()) === JSON.stringify(before) && before;
+    }));
     await this.moveMouse(box.x + box.width / 2, box.y + box.height / 2);
     await this.mouse("mousePressed");
     await this.mouse("mouseReleased");
@@ -194,7 +226,7 @@ class Page {
     const mark = await poll(`${selector} with text ${text}`, () =>
       this.evaluate((s, t) => {
         const found = [...document.querySelectorAll(s)].find((element) => element.textContent.trim() === t);
-        if (!found) return undefined;
+        if (!found) return "";
         document.querySelectorAll("[data-clicked]").forEach((element) => element.removeAttribute("data-clicked"));
         found.setAttribute("data-clicked", "");
         return "[data-clicked]";
@@ -229,17 +261,14 @@ class Page {
   }
   async screenshot(path) {
     const { cssContentSize: size } = await this.send("Page.getLayoutMetrics");
-    const { data } = await this.send("Page.captureScreenshot", { captureBeyondViewport: true, clip: { ...size, x: 0, y: 0, scale: 1 } });
+    const { data } = await this.send("Page.captureScreenshot", { captureBeyondViewport: true, optimizeForSpeed: true, clip: { ...size, x: 0, y: 0, scale: 1 } });
     writeFileSync(path, Buffer.from(data, "base64"));
-  }
-  wait(ms) {
-    return sleep(ms);
   }
 }
 
-// Starts `executable` with its profile and downloads in the folder `profile`.
-export async function launch(executable, profile, handlers) {
-  const browser = spawn(executable, [
+// Starts Chromium with its profile and downloads in the folder `profile`.
+export async function launch(profile, handlers) {
+  const browser = spawn(findChromium(), [
     "--headless", "--remote-debugging-pipe", `--user-data-dir=${profile}`, "--no-sandbox", "--disable-gpu",
     "--disable-quic", "--disable-dev-shm-usage", "--no-first-run", "--no-default-browser-check",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",

@@ -2,19 +2,16 @@
 //   node test/lab.mjs RIDGE SCREENSHOTS [TEST]
 // Exit 77 (skipped) where there is no chromium. Installs nothing.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { launch } from "./chromium.mjs";
+import { findChromium, launch } from "./chromium.mjs";
+import { serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
-const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!chromium) {
-  console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
+findChromium();
 mkdirSync(screenshots, { recursive: true });
 
 const folder = mkdtempSync(join(tmpdir(), "ridge-lab-"));
@@ -37,24 +34,12 @@ const results = {
 const file = join(folder, "lab.json");
 writeFileSync(file, JSON.stringify(results));
 
-const servers = [];
-const serve = (...words) => {
-  const server = spawn(ridge, ["serve", "--port", "0", ...words], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, XDG_CONFIG_HOME: folder } });
-  servers.push(server);
-  return new Promise((resolve, reject) => {
-    let text = "";
-    server.stdout.on("data", (chunk) => {
-      text += chunk;
-      const match = /http:\/\/[\d.:]+\//.exec(text);
-      if (match) resolve(match[0]);
-    });
-    server.on("exit", () => reject(new Error("ridge serve ended")));
-  });
-};
-const [full, empty] = await Promise.all([serve("--no-model", "--lab", file), serve("--no-model")]);
+const env = { ...process.env, XDG_CONFIG_HOME: folder };
+const servers = await Promise.all([["--no-model", "--lab", file], ["--no-model"]].map((words) => serve(ridge, words, { env })));
+const [full, empty] = servers.map(({ base }) => base);
 
 const faults = [];
-const { page, close } = await launch(chromium, folder, {
+const { page, close } = await launch(folder, {
   fault: (text) => faults.push(text),
   request: (url) => {
     if (![full, empty].some((base) => url.startsWith(base)) && !/^(data|blob|file|about):/.test(url)) faults.push(`left the host: ${url}`);
@@ -66,6 +51,7 @@ const open = async (base, size = kDesk) => {
   await page.goto("about:blank");
   await page.goto(`${base}#/lab`);
   await page.waitForSelector("[data-panel=lab] .trial");
+  await page.settled();
 };
 
 const tests = {
@@ -116,7 +102,7 @@ const tests = {
       await page.evaluate((t) => { document.documentElement.dataset.theme = t; }, theme);
       await page.evaluate(() => document.querySelectorAll(".trial").forEach((trial, i) => { trial.open = i < 3; }));
       await page.waitForSelector(".trial[open] svg.chart");
-      await new Promise((done) => setTimeout(done, 300));
+      await page.settled();
       const state = await page.evaluate(() => ({
         wide: document.documentElement.scrollWidth - innerWidth,
         covered: [...document.querySelectorAll(".trial")].filter((e, i, all) => {
@@ -137,7 +123,7 @@ const tests = {
     await page.evaluate(() => document.querySelector("[data-experiment=history] button[name=run]").click());
     await page.waitForFunction(() => document.querySelector("[data-experiment=history] .verdict").textContent === "refuted");
     await page.waitForSelector("[data-experiment=history] svg.chart .measured");
-    assert.equal(await page.evaluate(() => document.querySelector("[data-running]").dataset.running), "");
+    await page.waitForSelector('[data-running=""]', "attached");
   },
   async "a report holds the lab, and one without results has no such panel"() {
     const html = join(folder, "report.html");
@@ -156,6 +142,6 @@ const tests = {
 
 const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "lab-failed.png") });
 await close();
-for (const server of servers) server.kill("SIGTERM");
+for (const server of servers) await server.stop();
 rmSync(folder, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

@@ -1,19 +1,16 @@
 // The Learn path in a real browser, against the built binary:  node test/learn.mjs RIDGE SCREENSHOTS
 // Exit 77 (skipped) where there is no chromium.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { launch } from "./chromium.mjs";
+import { findChromium, launch } from "./chromium.mjs";
+import { serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
-const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!chromium) {
-  console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
+findChromium();
 mkdirSync(screenshots, { recursive: true });
 const kStops = 15;
 
@@ -30,22 +27,8 @@ writeFileSync(join(profile, "measured/ridge/machines/this.json"), JSON.stringify
   ],
   provenance: { "": { origin: "measured", source: "a test", date: "2026-11-16" } },
 }));
-const servers = [];
-async function serve(env) {
-  const server = spawn(ridge, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"], env });
-  servers.push(server);
-  return new Promise((resolve, reject) => {
-    let text = "";
-    server.stdout.on("data", (chunk) => {
-      text += chunk;
-      const match = /http:\/\/[\d.:]+\//.exec(text);
-      if (match) resolve(match[0]);
-    });
-    server.on("exit", () => reject(new Error("ridge serve ended")));
-  });
-}
-const base = await serve(home("bare"));
-const measured = await serve(home("measured"));
+const servers = await Promise.all(["bare", "measured"].map((name) => serve(ridge, ["--no-model"], { env: home(name) })));
+const [base, measured] = servers.map((server) => server.base);
 
 // The command line's answers, asked once each.
 const known = new Map();
@@ -57,7 +40,7 @@ function cli(words, env = home("bare")) {
 
 const faults = [];
 const requests = [];
-const { page, close } = await launch(chromium, profile, {
+const { page, close } = await launch(profile, {
   fault: (text) => faults.push(text),
   request: (url) => {
     requests.push(url);
@@ -69,6 +52,14 @@ const open = async (hash, at = base) => {
   await page.goto("about:blank");
   await page.goto(at + hash);
   await page.waitForSelector(hash.includes("guess=") ? "#reveal" : ".guess");
+  await page.settled();
+};
+// To another address of the page that is open, as a link in it leads: nothing loads anew.
+const turn = async (hash) => {
+  await page.evaluate((h) => { location.hash = h; }, hash);
+  const stop = /learn\/(\d+)/.exec(hash)[1];
+  await page.waitForSelector(`[data-stop="${stop}"] ${hash.includes("guess=") ? "#reveal" : ".guess"}`);
+  await page.settled();
 };
 const query = async () => Object.fromEntries(new URLSearchParams((await page.url()).split("?")[1] ?? ""));
 const answers = async () => (await page.getAttribute("#reveal", "data-answer")).split("~");
@@ -149,14 +140,16 @@ const tests = {
     requests.length = 0;
     await page.goto(`${base}#/roofline`);
     await page.waitForSelector("[data-panel=roofline] .dot");
+    await page.settled();
     assert.deepEqual(requests.filter((url) => /learn|\/api\/work/.test(url)), []);
   },
   async "the answer is hidden before a guess, and then it is the command line's"() {
     for (const machine of ["h200", "a100-sxm-80gb"]) {
       const truth = expected(machine);
+      const on = machine === "h200" ? "" : `on=${machine}`;
+      await open(`#/learn/${kStops}?${on}`);
       for (let stop = 1; stop <= kStops; ++stop) {
-        const on = machine === "h200" ? "" : `on=${machine}`;
-        await open(`#/learn/${stop}?${on}`);
+        await turn(`#/learn/${stop}?${on}`);
         assert.equal(await page.count("[data-answer], #reveal, .kills, [data-motion]"), 0, `stop ${stop} tells too early`);
         await page.clickText(".guess button", "Show me");
         await page.waitForSelector("#reveal");
@@ -171,8 +164,9 @@ const tests = {
     }
   },
   async "the control changes its own parameter only"() {
+    await open("#/learn/15?on=h100-sxm&guess=show");
     for (let stop = 1; stop <= kStops; ++stop) {
-      await open(`#/learn/${stop}?on=h100-sxm&guess=show&done=${stop}`);
+      await turn(`#/learn/${stop}?on=h100-sxm&guess=show&done=${stop}`);
       const before = await query(), answer = await answers();
       await page.evaluate(() => document.querySelector("[data-control] input:not(:checked)").click());
       await page.waitForFunction(() => location.hash.includes("move="));
@@ -257,8 +251,9 @@ const tests = {
   },
   async "a measured computer answers for itself"() {
     const env = home("measured");
+    await open("#/learn/15?guess=show", measured);
     for (let stop = 1; stop <= kStops; ++stop) {
-      await open(`#/learn/${stop}?guess=show`, measured);
+      await turn(`#/learn/${stop}?guess=show`);
       assert.notEqual((await answers())[0], "?", `stop ${stop}`);
     }
     await open("#/learn/7?guess=show", measured);
@@ -272,9 +267,10 @@ const tests = {
     for (const [theme, width] of [["light", 1440], ["dark", 390]]) {
       await page.emulateMedia({ "prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" });
       await page.setViewport(width, width > 1000 ? 1000 : 844);
+      await open(`#/learn/${kStops}?guess=show`);
       for (let stop = 1; stop <= kStops; ++stop) {
         for (const guess of ["", stop === 4 ? "guess=gate_up~gate_up" : stop === 14 ? "guess=2~2" : stop === 15 ? "guess=show" : "guess=4"]) {
-          await open(`#/learn/${stop}?${guess}`);
+          await turn(`#/learn/${stop}?${guess}`);
           await page.waitForFunction(() => document.querySelector(".bench .drawing svg"));
           const where = `stop ${stop} at ${width} px, ${theme}`;
           const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
@@ -297,6 +293,6 @@ const tests = {
 
 const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "learn-failed.png") });
 await close();
-for (const server of servers) server.kill("SIGTERM");
+for (const server of servers) await server.stop();
 rmSync(profile, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

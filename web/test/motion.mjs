@@ -1,23 +1,20 @@
-// The animations in a real browser, against the built binary:  node test/motion.mjs RIDGE SCREENSHOTS
+// The animations in a real browser, against the built binary:  node test/motion.mjs RIDGE SCREENSHOTS [NAME]
 // They are on a page of their own (motion/entry.tsx), served here; the API is the binary's.
 // Exit 77 (skipped) where there is no chromium.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { animate } from "./apng.mjs";
-import { launch } from "./chromium.mjs";
+import { findChromium, launch } from "./chromium.mjs";
+import { serve } from "./serve.mjs";
+import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
-const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!chromium) {
-  console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
+findChromium();
 mkdirSync(screenshots, { recursive: true });
 const here = dirname(fileURLToPath(import.meta.url));
 const bundle = await build({
@@ -28,16 +25,8 @@ const bundle = await build({
 const part = (end) => bundle.outputFiles.find(({ path }) => path.endsWith(end)).text;
 
 const profile = mkdtempSync(join(tmpdir(), "ridge-motion-"));
-const server = spawn(ridge, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
-const api = await new Promise((resolve, reject) => {
-  let text = "";
-  server.stdout.on("data", (chunk) => {
-    text += chunk;
-    const match = /http:\/\/[\d.:]+(?=\/)/.exec(text);
-    if (match) resolve(match[0]);
-  });
-  server.on("exit", () => reject(new Error("ridge serve ended")));
-});
+const server = await serve(ridge, ["--no-model"]);
+const api = server.base.slice(0, -1);
 const html = '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><link rel="stylesheet" href="/entry.css"><body><script type="module" src="/entry.js"></script>';
 const pages = createServer(async (request, response) => {
   const { url } = request;
@@ -54,7 +43,7 @@ const base = `http://127.0.0.1:${pages.address().port}/`;
 const answer = async (path) => (await fetch(api + path)).json();
 
 const faults = [];
-const { page, close } = await launch(chromium, profile, {
+const { page, close } = await launch(profile, {
   fault: (text) => /status of 400/.test(text) || faults.push(text),
   request: (url) => url.startsWith(base) || /^(data|blob|about):/.test(url) || faults.push(`left the host: ${url}`),
 });
@@ -71,6 +60,7 @@ const open = async (name, query = kQuery[name]) => {
   await page.goto("about:blank");
   await page.goto(`${base}?${name}/${query}`);
   await page.waitForSelector("[data-motion] svg");
+  await page.settled();
 };
 const counter = async (name, film = "") => Number(await page.getAttribute(`${film} [data-counter="${name}"]`, "data-value"));
 const near = (a, b, what) => assert.ok(Math.abs(a - b) <= 1e-6 * Math.abs(b), `${what}: ${a} is not ${b}`);
@@ -78,6 +68,8 @@ const press = async (film, ...keys) => {
   await page.focus(film);
   for (const key of keys) await page.press(key);
 };
+// Playing moves the time at each frame, so that so many frames would show it.
+const kFrames = 10;
 const at = (film) => page.evaluate((s) => Number(document.querySelector(s).dataset.at), film);
 
 // What the counters must read at the end.
@@ -125,7 +117,7 @@ const tests = {
       await open(name);
       const film = `[data-motion="${name}"]`;
       assert.equal(await at(film), 0, name);
-      await page.wait(150);
+      await page.frames(kFrames);
       assert.equal(await at(film), 0, name);
       const events = await page.evaluate((s) => document.querySelector(s).querySelectorAll("ol li").length, film);
       assert.ok(events > 5, name);
@@ -143,18 +135,19 @@ const tests = {
     }
   },
   async "screenshots: begin, middle and end, both themes, both widths"() {
-    for (const theme of ["light", "dark"]) {
-      await page.emulateMedia({ "prefers-color-scheme": theme });
-      for (const width of [1000, 390]) {
-        await page.setViewport(width, width === 390 ? 1500 : 1000);
-        for (const name of names) {
-          await open(name);
-          const film = `[data-motion="${name}"]`;
-          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-          assert.ok(wide <= 0, `${name} is ${wide} px too wide at ${width}`);
-          for (const moment of [0, 500, 1000]) {
-            await page.selectOption(`${film} .seek`, String(moment));
-            await page.waitForFunction((s, m) => Math.abs(Number(document.querySelector(s).dataset.at) - m / 1000) < 1e-6, film, moment);
+    for (const width of [1000, 390]) {
+      await page.setViewport(width, width === 390 ? 1500 : 1000);
+      for (const name of names) {
+        await open(name);
+        const film = `[data-motion="${name}"]`;
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${name} is ${wide} px too wide at ${width}`);
+        for (const moment of [0, 500, 1000]) {
+          await page.selectOption(`${film} .seek`, String(moment));
+          await page.waitForFunction((s, m) => Math.abs(Number(document.querySelector(s).dataset.at) - m / 1000) < 1e-6, film, moment);
+          for (const theme of ["light", "dark"]) {
+            await page.emulateMedia({ "prefers-color-scheme": theme });
+            await page.frames();
             await page.screenshot(join(screenshots, `motion-${name}-${width}-${theme}-${moment / 10}.png`));
           }
         }
@@ -186,9 +179,10 @@ const tests = {
     await page.click(`${film} .play`);
     await page.waitForFunction((s) => Number(document.querySelector(s).dataset.at) > 0.01, film);
     await page.click(`${film} .play`);
-    await page.wait(100);
+    await page.waitForSelector(`${film} .play[aria-label=Play]`);
+    await page.frames();
     const held = await at(film);
-    await page.wait(200);
+    await page.frames(kFrames);
     assert.equal(await at(film), held);
   },
   async "reduced motion: three stills that do not move"() {
@@ -198,28 +192,19 @@ const tests = {
       assert.equal(await page.count(`[data-motion="${name}"] figure svg`), 3, name);
       assert.equal(await page.count(`[data-motion="${name}"] .play`), 0);
       const look = async () => { await page.screenshot(join(profile, "still.png")); return readFileSync(join(profile, "still.png")); };
+      await page.settled();
       const before = await look();
-      await page.wait(1000);
+      await page.frames(kFrames);
+      await page.settled();
       assert.ok(before.equals(await look()), name);
     }
     await page.emulateMedia({});
   },
 };
 
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
-  try {
-    await test();
-    assert.deepEqual(faults, []);
-    console.log(`ok   ${name}`);
-  } catch (error) {
-    ++failed;
-    console.log(`FAIL ${name}\n${error.stack}`);
-    faults.length = 0;
-  }
-}
+const failed = await runSuite(tests, { faults, page, picture: join(screenshots, "motion-failed.png") });
 await close();
-server.kill();
+await server.stop();
 pages.close();
 rmSync(profile, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

@@ -2,36 +2,26 @@
 //   node test/panels.mjs RIDGE SCREENSHOTS [TEST]
 // Exit 77 (skipped) where there is no chromium. Installs nothing.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { launch } from "./chromium.mjs";
+import { join, resolve } from "node:path";
+import { findChromium, launch } from "./chromium.mjs";
+import { serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
-const [ridge, screenshots, only] = process.argv.slice(2);
-const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!chromium) {
-  console.log("skipped: no chromium (tools/setup test installs it)");
-  process.exit(77);
-}
+const [given, screenshots, only] = process.argv.slice(2);
+const ridge = resolve(given); // it also runs in a folder of the test's
+findChromium();
 mkdirSync(screenshots, { recursive: true });
 
 const folder = mkdtempSync(join(tmpdir(), "ridge-panels-"));
-const server = spawn(ridge, ["serve", "--no-model", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
-const base = await new Promise((resolve, reject) => {
-  let text = "";
-  server.stdout.on("data", (chunk) => {
-    text += chunk;
-    const match = /http:\/\/[\d.:]+\//.exec(text);
-    if (match) resolve(match[0]);
-  });
-  server.on("exit", () => reject(new Error("ridge serve ended")));
-});
+const server = await serve(ridge, ["--no-model"]);
+const { base } = server;
 const cli = (...words) => JSON.parse(execFileSync(ridge, [...words, "--json"], { encoding: "utf8", cwd: folder }));
 
 const faults = [];
-const { page, close } = await launch(chromium, folder, {
+const { page, close } = await launch(folder, {
   fault: (text) => /status of 400/.test(text) || faults.push(text),
   request: (url) => {
     if (!url.startsWith(base) && !/^(data|blob|file|about):/.test(url)) faults.push(`left the host: ${url}`);
@@ -43,6 +33,8 @@ const open = async (hash, size = kDesk) => {
   await page.goto("about:blank");
   await page.goto(base + hash);
   await page.waitForSelector(".headline output");
+  await page.waitForSelector("#panel .loading", "detached");
+  await page.settled();
 };
 const kCase = "model=llama-3-8b&machine=h200&batch=32&context=4096";
 const query = (name) => page.evaluate((n) => new URLSearchParams(location.hash.split("?")[1]).get(n), name);
@@ -100,7 +92,6 @@ const tests = {
     for (const name of ["tiles", "batch", "memory", "slow", "history", "plan", "time"]) {
       await open(`#/${name}?${kCase}&clients=8`, kPhone);
       await page.waitForSelector(".panel");
-      await page.wait(400);
       const { wide, free } = await page.evaluate(() => ({
         wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
         free: [...document.querySelectorAll(".panel table")].filter((t) => !t.closest(".scroll")).length,
@@ -124,7 +115,6 @@ const tests = {
   async "nothing is written smaller than 12 px"() {
     for (const name of ["roofline", "pyramid", "time", "tiles", "batch", "memory", "slow", "history"]) {
       await open(`#/${name}?${kCase}&observed=600`);
-      await page.wait(200);
       const small = await page.evaluate(() => [...document.querySelectorAll("body *")]
         .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && parseFloat(getComputedStyle(e).fontSize) < 12).map((e) => e.outerHTML.slice(0, 80)));
       assert.deepEqual(small, [], name);
@@ -286,6 +276,6 @@ const tests = {
 
 const failed = await runSuite(tests, { only, faults, page, picture: join(screenshots, "panels-failed.png") });
 await close();
-server.kill("SIGTERM");
+await server.stop();
 rmSync(folder, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

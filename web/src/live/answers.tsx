@@ -19,12 +19,12 @@ function Knob({ name, label, value, least = 0, most, set, hint }: { name: string
 }
 
 const told = (a: Answer) =>
-  `${count(a.tokens)} tokens${a.tokens > 1 ? `, ${count(tokensPerSecond(a))} tok/s` : ""}, first token after ${seconds(a.first_s)}${a.end ? `, ended: ${a.end}` : ""}`;
+  `${count(a.tokens)} tokens${a.last_s > a.first_s ? `, ${count(tokensPerSecond(a))} tok/s` : ""}, first token after ${seconds(a.first_s)}${a.end ? `, ended: ${a.end}` : ""}`;
 
 export function Answers({ serving }: { serving: Serving }) {
   const [text, type] = useState(kStart);
   const [knobs, turn] = useState<PromptKnobs>({ copies: 1, length: 0, maxTokens: Math.min(128, serving.max_context >> 1), share: true, drafts: -1, chat: false, key: "" });
-  const [run, show] = useState<{ answers: Answer[]; busy: boolean; error: string; locked: boolean }>({ answers: [], busy: false, error: "", locked: false });
+  const [run, show] = useState<{ sent: number; answers: Answer[]; busy: boolean; error: string; locked: boolean }>({ sent: 0, answers: [], busy: false, error: "", locked: false });
   const [summary, say] = useState("");
   const abort = useRef<AbortController | null>(null);
   useEffect(() => () => abort.current?.abort(), []);
@@ -35,7 +35,7 @@ export function Answers({ serving }: { serving: Serving }) {
     const mine = (abort.current = new AbortController());
     let answers: Answer[] = [];
     let error = "", locked = false;
-    show((r) => ({ ...r, busy: true, error: "" }));
+    show((r) => ({ ...r, sent: r.sent + 1, busy: true, error: "" }));
     const draw = setInterval(() => !cost.held && show((r) => ({ ...r, answers: [...answers] })), 100);
     try {
       await ask(text, { ...knobs, copies: Math.max(1, knobs.copies), maxTokens: Math.max(1, knobs.maxTokens) }, mine.signal, (list) => { answers = list; });
@@ -46,7 +46,7 @@ export function Answers({ serving }: { serving: Serving }) {
     clearInterval(draw);
     if (abort.current !== mine) return;
     for (const a of answers) a.end ||= mine.signal.aborted ? "stopped" : "lost";
-    show({ answers, busy: false, error, locked });
+    show((r) => ({ ...r, answers, busy: false, error, locked }));
     if (answers.length) {
       const tokens = answers.reduce((sum, a) => sum + a.tokens, 0);
       say(answers.length > 1 ? `${answers.length} answers, ${tokens} tokens.` : `Answer: ${told(answers[0] as Answer)}.`);
@@ -58,7 +58,7 @@ export function Answers({ serving }: { serving: Serving }) {
   const begin = Math.min(...answers.map((a) => a.first_s).filter((v) => v === v)), end = Math.max(...answers.map((a) => a.last_s).filter((v) => v === v));
   const tokens = answers.reduce((sum, a) => sum + a.tokens, 0);
   return (
-    <section class="answers" aria-label="Prompt and answers">
+    <section class="answers" aria-label="Prompt and answers" data-sent={run.sent} data-busy={busy}>
       <form onSubmit={(e) => { e.preventDefault(); void send(); }}>
         <label class="prompt"><span class="hidden">Prompt</span>
           <textarea name="live-prompt" rows={3} value={text} onInput={(e) => type(e.currentTarget.value)}
@@ -82,7 +82,7 @@ export function Answers({ serving }: { serving: Serving }) {
       </form>
       {error && <p class="error" role="alert">{error}</p>}
       <p class="hidden" role="status">{summary}</p>
-      {answers.length > 1 && tokens > 0 && <p class="note" data-together>Together {count(tokens)} tokens, {count(tokens / (end - begin))} tok/s.{answers.length > kShown ? ` ${kShown} of ${answers.length} answers are shown.` : ""}</p>}
+      {answers.length > 1 && tokens > 0 && <p class="note" data-together>Together {count(tokens)} tokens{end > begin ? `, ${count(tokens / (end - begin))} tok/s` : ""}.{answers.length > kShown ? ` ${kShown} of ${answers.length} answers are shown.` : ""}</p>}
       <ol class="texts">
         {answers.slice(0, kShown).map((a, i) => (
           <li key={i} data-answer data-tokens={a.tokens} data-end={a.end}>

@@ -33,7 +33,7 @@ export function Formats({ serving }: { serving: Serving }) {
   }, [open, batch, context, serving.model, machine]);
   const first = told?.points[0];
   return (
-    <details class="figure formats" onToggle={(e) => unfold(e.currentTarget.open)}>
+    <details class="figure formats" data-ran-batch={batch} data-ran-context={context} onToggle={(e) => unfold(e.currentTarget.open)}>
       <summary><h3>Other weights: predicted, not run</h3></summary>
       {told?.error && <p class="note">{told.error}</p>}
       {first && (

@@ -96,16 +96,18 @@ function Engine({ serving, profile, setProfile }: { serving: Serving; profile: b
 }
 
 // What is served. Asked again while nothing is, and while the stream is lost: `reached` says whether
-// the server answered then.
+// the server has answered since.
 interface Found { serving: Serving | null; why: string; reached: boolean }
 
 function useServing(lost: boolean): Found {
-  const [found, find] = useState<Found>({ serving: null, why: "", reached: true });
+  const [found, find] = useState<Found>({ serving: null, why: "", reached: false });
   const wanted = lost || !found.serving;
   useEffect(() => {
-    if (!wanted) return;
+    if (!wanted) {
+      find((last) => ({ ...last, reached: false })); // before the stream is lost, not after: no wrong reason is drawn
+      return;
+    }
     let current = true;
-    find((last) => ({ ...last, reached: false }));
     const look = async () => {
       if (document.hidden) return;
       try {
