@@ -110,33 +110,31 @@ class SignalThread {
 // Loads the model on a thread of its own, while the server answers already.
 class Loader {
  public:
-  Loader(const ServingSetup& setup, const std::vector<EngineOptions>& engines,
-         std::shared_ptr<StepPace> pace, OpenAiServer& api, HttpServer& server, std::string url)
+  Loader(const ServingSetup& setup, const std::vector<EngineOptions>& engines, OpenAiServer& api,
+         HttpServer& server, std::string url)
       : state_(std::make_shared<State>()),
-        thread_(
-            [this, &setup, &engines, pace = std::move(pace), &api, &server, url = std::move(url)] {
-              state_->server = &server;
-              state_->serving = int(engines.size());
-              try {
-                std::vector<ReplicaGroup::Parts> replicas = make_serving_engines(setup, engines);
-                for (size_t r = 0; r < replicas.size(); ++r) {
-                  replicas[r].options.pace = pace;
-                  replicas[r].options.on_failure = [state = state_, r](const std::string& error) {
-                    state->on_failure(r, error);
-                  };
-                }
-                std::string device = replicas.front().runner->device();
-                if (replicas.size() > 1) device = fmt::format("{} x {}", replicas.size(), device);
-                api.start(std::move(replicas));
-                fmt::print("Serving {} on {}: OpenAI API at {}v1\n", api.model_name(), device, url);
-                fflush(stdout);
-              } catch (...) {
-                state_->fail(std::current_exception());
-                done_ = true;  // before finish() can look
-                server.stop();
-              }
-              done_ = true;
-            }) {}
+        thread_([this, &setup, &engines, &api, &server, url = std::move(url)] {
+          state_->server = &server;
+          state_->serving = int(engines.size());
+          try {
+            std::vector<ReplicaGroup::Parts> replicas = make_serving_engines(setup, engines);
+            for (size_t r = 0; r < replicas.size(); ++r) {
+              replicas[r].options.on_failure = [state = state_, r](const std::string& error) {
+                state->on_failure(r, error);
+              };
+            }
+            std::string device = replicas.front().runner->device();
+            if (replicas.size() > 1) device = fmt::format("{} x {}", replicas.size(), device);
+            api.start(std::move(replicas));
+            fmt::print("Serving {} on {}: OpenAI API at {}v1\n", api.model_name(), device, url);
+            fflush(stdout);
+          } catch (...) {
+            state_->fail(std::current_exception());
+            done_ = true;  // before finish() can look
+            server.stop();
+          }
+          done_ = true;
+        }) {}
   // After the server has ended. Rethrows what kept the model from loading.
   void finish() {
     if (!done_) _exit(0);  // a large model may take minutes, and nobody waits for it any more
@@ -187,7 +185,7 @@ void serve(ServeCommandOptions& options) {
     engines = start_replicas(options.setup);  // while there is one thread
   }
   SignalThread signals;
-  std::shared_ptr<StepPace> pace = make_step_pace(options.step_pace);
+  options.setup.pace = make_step_pace(options.step_pace);
   const std::string& host = options.serve.host;
   std::optional<OpenAiServer> api;
   if (!options.no_model) {
@@ -207,7 +205,7 @@ void serve(ServeCommandOptions& options) {
     server.drain(std::chrono::seconds(options.drain_s));
   });
   std::optional<Loader> loader;
-  if (api) loader.emplace(options.setup, engines, std::move(pace), *api, server, url);
+  if (api) loader.emplace(options.setup, engines, *api, server, url);
   server.run();
   if (loader) loader->finish();
 }

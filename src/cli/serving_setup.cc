@@ -210,6 +210,7 @@ ReplicaGroup::Parts make_replica(const ServingSetup& setup) {
   options.max_waiting = setup.max_waiting;
   options.max_drafts = draft_tokens(setup);
   options.prefix_cache = !setup.no_prefix_cache;
+  options.pace = setup.pace;
   // KV heads fewer than ranks are held by several.
   const RankLinks* links = setup.engine.links.get();
   const RankGrid grid = links ? links->grid : RankGrid();

@@ -23,6 +23,7 @@ struct ServingSetup {
   int draft_tokens = 0;  // 0: 4 with a draft model, else no speculation
   bool no_prefix_cache = false;
   int replicas = 1;  // of the model, each with its own engine (data parallel)
+  std::shared_ptr<StepPace> pace = nullptr;  // of all replicas together, for tests; null: none
 };
 
 void add_serving_options(CLI::App& command, ServingSetup& setup);

@@ -11,7 +11,7 @@
 namespace ridge {
 
 // How long a test waits for what must come: no machine is so slow, so only a hang takes so long.
-inline constexpr std::chrono::seconds kPatience{60};
+inline constexpr std::chrono::seconds kPatience{300};
 
 // Looks every millisecond until `has_come()`. `event` completes "waited for": "both replicas run".
 template <typename HasCome>

@@ -159,6 +159,7 @@ TEST(StepPaceOption, IsShownToNoUser) {
     char buffer[4096];
     for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
     EXPECT_EQ(pclose(pipe), 0) << command;
+    std::erase(text, '\\');  // roff's, before each dash
     EXPECT_NE(text.find("--max-waiting"), std::string::npos) << command;
     EXPECT_EQ(text.find("step-pace"), std::string::npos) << command;
   }

@@ -84,8 +84,7 @@ TEST(HttpStreams, NoticesThatTheClientIsGone) {
       SCOPED_TRACE(phase + " " + std::to_string(static_cast<int>(how)));
       Event started, gone, writer_done;
       Exchange kept;
-      HttpLimits limits;
-      limits.read = limits.idle = limits.stall = kNever;
+      HttpLimits limits = patient_limits();
       {
         Serving server(
             [&](const Exchange& exchange) {
@@ -136,9 +135,8 @@ TEST(HttpStreams, DropsSlowReadersWhileOthersGoOn) {
   std::mutex mutex;
   std::vector<Exchange> streams;
   std::atomic<int> closed = 0;
-  HttpLimits limits;
-  limits.unsent_bytes = 256 << 10;
-  limits.stall = kNever;  // a writer that waited for the slow client would not go on
+  HttpLimits limits = patient_limits();
+  limits.unsent_bytes = 256 << 10;  // and no other limit: to wait for the slow one were to hang
   Serving server(
       [&](const Exchange& exchange) {
         exchange->begin_stream(event_stream());
@@ -191,7 +189,7 @@ TEST(HttpStreams, DropsReadersThatTakeNothing) {
   const auto say_much = [](const Exchange& exchange) {
     say(exchange, std::string(exchange->request().path == "/much" ? 16 << 20 : 1, 'x'));
   };
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.stall = 300ms;
   limits.connections = 1;
   Serving server(say_much, limits);
@@ -341,7 +339,7 @@ TEST(HttpStreams, OutlivesUnrulyClients) {
     ~Counted() { --count_; }
     std::atomic<int>& count_;
   };
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.unsent_bytes = 32 << 10;
   limits.read = limits.idle = 100ms;
   Serving server(

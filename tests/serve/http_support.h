@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "patient_limits.h"
 #include "serve/http.h"
 #include "sockets.h"
 
@@ -23,14 +24,11 @@ inline double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// A limit that no test reaches.
-inline constexpr auto kNever = 1h;
-
 inline bool quick_health(const HttpRequest& request) { return request.path == "/health"; }
 
 class Serving {
  public:
-  explicit Serving(HttpHandler handler, const HttpLimits& limits = {})
+  explicit Serving(HttpHandler handler, const HttpLimits& limits = patient_limits())
       : server_(std::move(handler), limits, quick_health),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {}

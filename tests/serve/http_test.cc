@@ -77,7 +77,7 @@ TEST(Http, SaysContinueToWhoWaitsForIt) {
 }
 
 TEST(Http, RefusesInJson) {
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.read = 300ms;
   Serving server(echo), hasty(echo, limits);
   const auto refusal = [&](const std::string& text, bool unfinished = false) {
@@ -128,10 +128,9 @@ TEST(Http, EndsHeadersWithoutEnd) {
 }
 
 TEST(Http, LimitsConnectionsAndTheirRequests) {
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.connections = 4;
   limits.requests_per_connection = 3;
-  limits.idle = kNever;
   Serving server(echo, limits);
   {
     std::vector<std::unique_ptr<Connection>> clients;
@@ -230,7 +229,7 @@ TEST(Http, AnswersHalfClosedClients) {
 }
 
 TEST(Http, LongHandlersDoNotDelayQuickOnes) {
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.threads = 2;
   Event go_on;
   std::atomic<int> waiting = 0;

@@ -31,7 +31,7 @@ class ApiServer {
   ApiServer() : ApiServer(Options{}) {}
   explicit ApiServer(Options options)
       : api_(std::move(options.api)),
-        server_(page_handler("127.0.0.1", &api_), HttpLimits{}, is_quick),
+        server_(page_handler("127.0.0.1", &api_), patient_limits(), is_quick),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {
     if (!options.load) return;

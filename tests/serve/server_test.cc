@@ -123,7 +123,7 @@ TEST(Server, RefusesAWrongTypeBeforeTheBody) {
 }
 
 TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
-  HttpLimits limits;
+  HttpLimits limits = patient_limits();
   limits.read = std::chrono::milliseconds(400);
   limits.threads = 4;
   TestServer server(limits);

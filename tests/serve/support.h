@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "patient_limits.h"
 #include "serve/server.h"
 #include "sockets.h"
 
@@ -11,7 +12,7 @@ namespace ridge {
 
 class TestServer {
  public:
-  explicit TestServer(const HttpLimits& limits = {})
+  explicit TestServer(const HttpLimits& limits = patient_limits())
       : server_(page_handler("127.0.0.1"), limits),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {}

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -250,8 +250,16 @@ TEST(Metrics, PrometheusReadsTheText) {
   unlink((path + ".out").c_str());
 }
 
-// While another thread reads the text: the engine's thread must not wait for it.
-TEST(Metrics, ReportsCostLessThanAMicrosecond) {
+double cpu_s_of_this_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+
+// While another thread reads the text. Measured in the thread's own CPU time and compared with that
+// of writing a number as text, about 100 ns: how fast the machine is and what else it does is not
+// the question.
+TEST(Metrics, ReportsCostNoMoreThanSomeNumbersAsText) {
   ServingMetrics metrics(options());
   serve(metrics, 1, 30, 4);
   std::atomic<bool> done = false;
@@ -266,14 +274,16 @@ TEST(Metrics, ReportsCostLessThanAMicrosecond) {
     constexpr int kCalls = 20'000;
     double best = 1e9;
     for (int run = 0; run < 5; ++run) {
-      const auto start = std::chrono::steady_clock::now();
+      const double start = cpu_s_of_this_thread();
       for (int i = 0; i < kCalls; ++i) report(i);
-      const std::chrono::duration<double, std::nano> took =
-          std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count() / kCalls);
+      best = std::min(best, 1e9 * (cpu_s_of_this_thread() - start) / kCalls);
     }
     return best;
   };
+  size_t length = 0;
+  const double number =
+      nanoseconds([&](int i) { length += fmt::format("{:.6f}", 0.003 + 1e-7 * i).size(); });
+  EXPECT_GT(length, 0u);
   const double tokens = nanoseconds([&](int i) { metrics.on_tokens(1, 0.003 + 1e-7 * i); });
   const StepReport step{.measured_s = 0.004,
                         .predicted_s = 0.0036,
@@ -286,12 +296,14 @@ TEST(Metrics, ReportsCostLessThanAMicrosecond) {
   const double finished = nanoseconds([&](int) { metrics.on_finished(request); });
   done = true;
   reader.join();
-  fmt::print("on_tokens {:.0f} ns, on_step {:.0f} ns, on_finished {:.0f} ns, {} reads\n", tokens,
-             steps, finished, reads.load());
+  fmt::print(
+      "on_tokens {:.0f} ns, on_step {:.0f} ns, on_finished {:.0f} ns, a number {:.0f} ns, "
+      "{} reads\n",
+      tokens, steps, finished, number, reads.load());
 #ifdef NDEBUG  // sanitizer builds undefine it
-  EXPECT_LT(tokens, 500);
-  EXPECT_LT(steps, 1000);
-  EXPECT_LT(finished, 1000);
+  EXPECT_LT(tokens, 4 * number);
+  EXPECT_LT(steps, 16 * number);
+  EXPECT_LT(finished, 16 * number);
 #endif
 }
 
