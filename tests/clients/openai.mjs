@@ -2,7 +2,7 @@
 //   node openai.mjs RIDGE_BINARY
 // Exit 77 (skipped) where the package is missing or does not run in this Node.
 import assert from "node:assert/strict";
-import { serve } from "../../web/test/serve.mjs";
+import { measuredHome, serve } from "../../web/test/serve.mjs";
 import { until } from "../../web/test/until.mjs";
 
 let OpenAI;
@@ -13,7 +13,7 @@ try {
   process.exit(77);
 }
 
-const start = (...words) => serve(process.argv[2], ["ridge-1m", ...words], { loaded: true, paced: true });
+const start = (words, options) => serve(process.argv[2], ["ridge-1m", ...words], { ...options, loaded: true, paced: true });
 
 const story = { model: "ridge-1m", prompt: "Once upon a time", max_tokens: 24, temperature: 0 };
 const chat = {
@@ -128,7 +128,7 @@ async function structures(client) {
 // The server says 429 with Retry-After: the client tries three times, at least that far apart. The
 // engine stands still: one of the flood may wait, and none gets a place.
 async function retries() {
-  const { base: url, hold, stop } = await start("--max-sequences", "1", "--max-waiting", "1");
+  const { base: url, hold, stop } = await start(["--max-sequences", "1", "--max-waiting", "1"], { env: measuredHome() });
   await hold();
   const times = [];
   const client = new OpenAI({
@@ -147,7 +147,7 @@ async function retries() {
   await stop();
 }
 
-const server = await start("--api-key", "secret");
+const server = await start(["--api-key", "secret"]);
 const client = new OpenAI({ baseURL: `${server.base}v1`, apiKey: "secret", maxRetries: 0 });
 for (const test of [streams, aborts, errors, structures, retries]) {
   const begin = Date.now();

@@ -2,11 +2,11 @@
 // Exit 77 (skipped) where there is no chromium.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findChromium, launch } from "./chromium.mjs";
-import { serve } from "./serve.mjs";
+import { measuredHome, serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 
 const [ridge, screenshots, only] = process.argv.slice(2);
@@ -16,17 +16,8 @@ const kStops = 15;
 
 // Two servers: a computer that nobody measured, and one with a file as `ridge measure` writes it.
 const profile = mkdtempSync(join(tmpdir(), "ridge-learn-"));
-const home = (name) => ({ ...process.env, XDG_CONFIG_HOME: join(profile, name) });
-mkdirSync(join(profile, "measured/ridge/machines"), { recursive: true });
-writeFileSync(join(profile, "measured/ridge/machines/this.json"), JSON.stringify({
-  name: "this", title: "A measured computer", kind: "cpu", units: 16, clock: 3e9, peak: { fp32: 2e12, bf16: 4e12 },
-  levels: [
-    { name: "L1", scope: "unit", capacity: 32768, instances: 16, read_bandwidth: 4e12, latency: 1.5e-9 },
-    { name: "L3", scope: "device", capacity: 33554432, read_bandwidth: 6e11, latency: 2e-8 },
-    { name: "DRAM", scope: "device", capacity: 64e9, read_bandwidth: 8e10, latency: 9e-8 },
-  ],
-  provenance: { "": { origin: "measured", source: "a test", date: "2026-11-16" } },
-}));
+const homes = { bare: { ...process.env, XDG_CONFIG_HOME: join(profile, "bare") }, measured: measuredHome() };
+const home = (name) => homes[name];
 const servers = await Promise.all(["bare", "measured"].map((name) => serve(ridge, ["--no-model"], { env: home(name) })));
 const [base, measured] = servers.map((server) => server.base);
 

@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { animate } from "./apng.mjs";
 import { findChromium, launch } from "./chromium.mjs";
-import { serve } from "./serve.mjs";
+import { measuredHome, serve } from "./serve.mjs";
 import { runSuite } from "./suite.mjs";
 import { until } from "./until.mjs";
 
@@ -21,8 +21,9 @@ mkdirSync(screenshots, { recursive: true });
 const profile = mkdtempSync(join(tmpdir(), "ridge-live-"));
 
 const kModel = ["ridge-7m", "-t", "1"];
+const env = measuredHome();
 // A small pool, so that pages are evicted; drafts from the text.
-const server = await serve(ridge, [...kModel, "--kv-tokens", "4096", "--speculate", "4"], { loaded: true, paced: true });
+const server = await serve(ridge, [...kModel, "--kv-tokens", "4096", "--speculate", "4"], { env, loaded: true, paced: true });
 
 const faults = [];
 const requests = []; // URLs
@@ -88,7 +89,7 @@ async function onPort() {
   for (;;) {
     const port = 20000 + Math.floor(Math.random() * 12000);
     try {
-      return { port, server: await serve(ridge, [...kModel, "--port", String(port)], { loaded: true, paced: true }) };
+      return { port, server: await serve(ridge, [...kModel, "--port", String(port)], { env, loaded: true, paced: true }) };
     } catch (error) {
       if (!/ended/.test(error.message)) throw error; // else the port is taken
     }
@@ -134,7 +135,7 @@ const tests = {
     await send();
     await ended();
     const text = await page.textContent("[data-answer] .text");
-    const { text: expected } = JSON.parse(execFileSync(ridge, ["run", "ridge-7m", prompt, "-n", "60", "-t", "1", "--temperature", "0", "--repetition-penalty", "1", "--json"], { encoding: "utf8" }));
+    const { text: expected } = JSON.parse(execFileSync(ridge, ["run", "ridge-7m", prompt, "-n", "60", "-t", "1", "--temperature", "0", "--repetition-penalty", "1", "--json"], { encoding: "utf8", env }));
     assert.equal(text, expected);
     // The rate is left out where the whole answer came at once, as a fast engine's may.
     assert.match(await page.textContent("[data-answer] .note"), /^60 tokens(, [\d.]+ k?tok\/s)?, first token after [\d.]+ .?s, ended: length$/);
@@ -462,7 +463,7 @@ const tests = {
     await page.waitForFunction(() => /does not answer/.test(document.querySelector("[data-live=lost] [role=alert]")?.textContent));
     await ended();
     await page.waitForSelector(".answers .error");
-    const again = await serve(ridge, [...kModel, "--port", String(port)], { loaded: true });
+    const again = await serve(ridge, [...kModel, "--port", String(port)], { env, loaded: true });
     await page.waitForSelector("[data-live=open]");
     lost = false;
     await page.goto("about:blank");

@@ -4,6 +4,9 @@
 // RIDGE_TEST_PACE (a duration, for example 20ms) is the least time of a step of every server that is
 // started here: it runs the suites as a slow machine would.
 import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { within } from "./until.mjs";
 
 const kLeast = process.env.RIDGE_TEST_PACE ?? "";
@@ -11,6 +14,25 @@ const children = new Set();
 // No server stays behind, also where a suite throws or is ended.
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
+
+// The environment of a measured computer: with a file as `ridge measure` writes it a server does not
+// measure while it loads the model, which takes two seconds of every processor (a minute where others
+// work too), and the roofs are the same everywhere.
+export function measuredHome() {
+  const home = mkdtempSync(join(tmpdir(), "ridge-measured-"));
+  process.on("exit", () => rmSync(home, { recursive: true, force: true }));
+  mkdirSync(join(home, "ridge/machines"), { recursive: true });
+  writeFileSync(join(home, "ridge/machines/this.json"), JSON.stringify({
+    name: "this", title: "A measured computer", kind: "cpu", units: 16, clock: 3e9, peak: { fp32: 2e12, bf16: 4e12 },
+    levels: [
+      { name: "L1", scope: "unit", capacity: 32768, instances: 16, read_bandwidth: 4e12, latency: 1.5e-9 },
+      { name: "L3", scope: "device", capacity: 33554432, read_bandwidth: 6e11, latency: 2e-8 },
+      { name: "DRAM", scope: "device", capacity: 64e9, read_bandwidth: 8e10, latency: 9e-8 },
+    ],
+    provenance: { "": { origin: "measured", source: "a test", date: "2026-11-16" } },
+  }));
+  return { ...process.env, XDG_CONFIG_HOME: home };
+}
 
 // `words` follow `ridge serve`; the port is a free one unless they name it. Options:
 //   loaded  wait until the model is served, not only the page
