@@ -38,8 +38,8 @@ TEST(ReplicasServer, CountsAllReplicas) {
   EXPECT_EQ(about["replicas"], 2);
   EXPECT_EQ(about["pages"], 2048);
   EXPECT_EQ(about["max_sequences"], 16);
-  const Json health = fetch(server.port(), "/health").json();
-  EXPECT_EQ(health, Json({{"status", "ok"}, {"replicas", 2}, {"replicas_serving", 2}}));
+  const nlohmann::json health = fetch(server.port(), "/health").json();
+  EXPECT_EQ(health, nlohmann::json({{"status", "ok"}, {"replicas", 2}, {"replicas_serving", 2}}));
 
   LiveClient client(server.port());
   ASSERT_TRUE(client.wait_for("pages"));

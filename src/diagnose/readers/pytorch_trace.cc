@@ -89,6 +89,8 @@ class PyTorchTraceReader {
   // False for any error. After one that is more than a missing field or another type, simdjson's
   // objects must not be used again: broken_.
   bool holds(simdjson::error_code error);
+  template <typename T>
+  bool holds(ondemand::value value, T& to);
   std::optional<ondemand::value> find(ondemand::object& object, std::string_view key);
   std::optional<std::string_view> find_text(ondemand::object& object, std::string_view key);
   std::optional<int64_t> find_time(ondemand::object& object, std::string_view key);
@@ -178,9 +180,18 @@ void PyTorchTraceReader::read_event(std::string_view text, uint64_t at) {
 }
 
 bool PyTorchTraceReader::holds(simdjson::error_code error) {
-  broken_ = broken_ || (error != simdjson::SUCCESS && error != simdjson::NO_SUCH_FIELD &&
-                        error != simdjson::INCORRECT_TYPE && error != simdjson::NUMBER_ERROR);
+  broken_ = broken_ || (error != simdjson::SUCCESS && error != simdjson::NO_SUCH_FIELD);
   return error == simdjson::SUCCESS;
+}
+
+// A value of another type is no fault of the file. A token that begins no value, such as the brace
+// of "device":}, is: simdjson would go on from there at another depth, and promises nothing then.
+template <typename T>
+bool PyTorchTraceReader::holds(ondemand::value value, T& to) {
+  const simdjson::error_code error = value.get(to);
+  const bool other_type = error == simdjson::INCORRECT_TYPE || error == simdjson::NUMBER_ERROR;
+  return holds(other_type && value.type().error() == simdjson::SUCCESS ? simdjson::NO_SUCH_FIELD
+                                                                       : error);
 }
 
 std::optional<ondemand::value> PyTorchTraceReader::find(ondemand::object& object,
@@ -194,14 +205,14 @@ std::optional<std::string_view> PyTorchTraceReader::find_text(ondemand::object& 
                                                               std::string_view key) {
   std::string_view text;
   std::optional<ondemand::value> value = find(object, key);
-  if (!value || !holds(value->get_string().get(text))) return {};
+  if (!value || !holds(*value, text)) return {};
   return text;
 }
 
 std::optional<int64_t> PyTorchTraceReader::find_time(ondemand::object& object,
                                                      std::string_view key) {
   std::optional<ondemand::value> value = find(object, key);
-  if (!value) return {};
+  if (!value || !holds(value->type().error())) return {};
   return trace_nanoseconds(value->raw_json_token());
 }
 
@@ -225,7 +236,7 @@ void PyTorchTraceReader::read_fields(ondemand::object& event) {
     activity.device = 0;
     std::optional<ondemand::value> process =
         find(event, "pid");  // the device, where kineto wrote it
-    if (process) holds(process->get_int64().get(activity.device));
+    if (process) holds(*process, activity.device);
   }
   if (!broken_) add_activity(activity);
 }
@@ -233,20 +244,20 @@ void PyTorchTraceReader::read_fields(ondemand::object& event) {
 void PyTorchTraceReader::read_arguments(ondemand::object& event, TraceActivity& activity) {
   ondemand::object object;
   std::optional<ondemand::value> value = find(event, "args");
-  if (!value || !holds(value->get_object().get(object))) return;
+  if (!value || !holds(*value, object)) return;
   for (auto result : object) {
     ondemand::field field;
     if (!holds(std::move(result).get(field))) return;
     const char* key = field.key().raw();
     int64_t number = 0;
     if (key_is(key, "device")) {
-      if (holds(field.value().get_int64().get(number))) activity.device = number;
+      if (holds(field.value(), number)) activity.device = number;
     } else if (key_is(key, "correlation")) {
-      if (holds(field.value().get_int64().get(number))) activity.correlation = uint32_t(number);
+      if (holds(field.value(), number)) activity.correlation = uint32_t(number);
       if (activity.kind != EventKind::copy) return;  // the fields behind it are not needed
     } else if (key_is(key, "bytes")) {
       double bytes = 0;
-      if (holds(field.value().get_double().get(bytes))) activity.bytes = bytes;
+      if (holds(field.value(), bytes)) activity.bytes = bytes;
     }
     if (broken_) return;
   }
@@ -291,7 +302,7 @@ void PyTorchTraceReader::read_property(std::string_view key, std::string_view va
     read_devices(document);
   } else if (key == "distributedInfo" && holds(document.get_object().get(object))) {
     std::optional<ondemand::value> world = find(object, "world_size");
-    if (world && holds(world->get_int64().get(number)) && number > 0 && number <= 1'000'000)
+    if (world && holds(*world, number) && number > 0 && number <= 1'000'000)
       file_.setup.devices = int(number);
   }
 }
