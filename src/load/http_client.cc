@@ -11,6 +11,7 @@
 #include <boost/beast/http.hpp>
 #include <charconv>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <set>
 #include <vector>
@@ -174,7 +175,8 @@ struct HttpClient::Impl {
   void begin(const Handle& c) {
     c->status_known = false;
     c->parser.emplace();
-    c->parser->body_limit(boost::none);
+    // None. (Boost 1.74 takes boost::none for a limit of no bytes.)
+    c->parser->body_limit(std::numeric_limits<uint64_t>::max());
     c->parser->eager(true);  // parses all that has arrived
     c->buffer.clear();
     if (c->used_before) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <limits>
 #include <optional>
 
 #include "serve/http_text.h"
@@ -47,7 +48,8 @@ struct HttpReader::Impl {
   void expect_next() {
     parser.emplace();
     parser->header_limit(static_cast<uint32_t>(limits.header_bytes));
-    parser->body_limit(boost::none);  // until the path is known
+    // None until the path is known. (Boost 1.74 takes boost::none for a limit of no bytes.)
+    parser->body_limit(std::numeric_limits<uint64_t>::max());
     request = {};
     begun = header_done = wants_continue = false;
     header_bytes = 0;

@@ -184,14 +184,19 @@ bool PyTorchTraceReader::holds(simdjson::error_code error) {
   return error == simdjson::SUCCESS;
 }
 
-// A value of another type is no fault of the file. A token that begins no value, such as the brace
-// of "device":}, is: simdjson would go on from there at another depth, and promises nothing then.
+// False at the brace of "device":}. simdjson would go on from there at another depth, and promises
+// nothing then. NaN, which Python writes, does no harm.
+bool begins_value(ondemand::value value) {
+  const std::string_view token = value.raw_json_token();
+  return !token.empty() && std::string_view("}],:").find(token[0]) == std::string_view::npos;
+}
+
+// A value of another type is no fault of the file.
 template <typename T>
 bool PyTorchTraceReader::holds(ondemand::value value, T& to) {
   const simdjson::error_code error = value.get(to);
   const bool other_type = error == simdjson::INCORRECT_TYPE || error == simdjson::NUMBER_ERROR;
-  return holds(other_type && value.type().error() == simdjson::SUCCESS ? simdjson::NO_SUCH_FIELD
-                                                                       : error);
+  return holds(other_type && begins_value(value) ? simdjson::NO_SUCH_FIELD : error);
 }
 
 std::optional<ondemand::value> PyTorchTraceReader::find(ondemand::object& object,
@@ -212,7 +217,8 @@ std::optional<std::string_view> PyTorchTraceReader::find_text(ondemand::object& 
 std::optional<int64_t> PyTorchTraceReader::find_time(ondemand::object& object,
                                                      std::string_view key) {
   std::optional<ondemand::value> value = find(object, key);
-  if (!value || !holds(value->type().error())) return {};
+  if (!value) return {};
+  broken_ = broken_ || !begins_value(*value);
   return trace_nanoseconds(value->raw_json_token());
 }
 
