@@ -110,8 +110,8 @@ TEST(ReplicasServer, GoesOnWithoutAReplicaAndSaysSo) {
   broken = true;
   const auto health = [&] { return fetch(server.port(), "/health").json(); };
   EXPECT_TRUE(wait_until("a replica failed", [&] { return health()["status"] != "ok"; }));
-  EXPECT_EQ(Json(health()),
-            Json({{"status", "degraded"}, {"replicas", 2}, {"replicas_serving", 1}}));
+  EXPECT_EQ(health(),
+            nlohmann::json({{"status", "degraded"}, {"replicas", 2}, {"replicas_serving", 1}}));
   for (int i = 0; i < 3; ++i) server.ask(kCompletionsPath, completion(31 * i, 4));
   const std::string page = fetch(server.port(), "/metrics").body;
   EXPECT_EQ(by_engine(page, "ridge:engine_up"),
