@@ -5,7 +5,7 @@
 
 # The sources of TARGET form groups by folder, GROUP_SIZE files each.
 function(ridge_unity TARGET GROUP_SIZE)
-  if(NOT RIDGE_UNITY)
+  if(NOT RIDGE_UNITY OR NOT TARGET ${TARGET})
     return()
   endif()
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)

@@ -1,12 +1,13 @@
 # Writes OUT, which ctest reads: a test for each suite of TESTS. Suites whose name begins with Gpu have the
-# label gpu, and those of the engine run a second time by the portable kernels.
+# label gpu, and those of the engine run a second time by the portable kernels. A suite that takes more than
+# LIMIT seconds hangs.
 execute_process(COMMAND ${TESTS} --gtest_list_tests OUTPUT_VARIABLE LISTED COMMAND_ERROR_IS_FATAL ANY TIMEOUT 60)
 string(REGEX MATCHALL "(^|\n)[A-Za-z][A-Za-z0-9_/]*[.]" SUITES "${LISTED}")
 set(PORTABLE "GpuRunner|GpuFormats|^GpuReleasedFormat|GpuCaches|GpuGoldens|^GpuLatents|GpuPages|GpuRanks|^GpuForward|^GpuGreedy|^GpuInFlight|^GpuBounds|^GpuMemory")
 set(TEXT "")
 macro(suite NAME FILTER)
   string(APPEND TEXT "add_test(\"${NAME}\" \"${TESTS}\" \"--gtest_filter=${FILTER}.*\")\n"
-    "set_tests_properties(\"${NAME}\" PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900 ${ARGN})\n")
+    "set_tests_properties(\"${NAME}\" PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${LIMIT} ${ARGN})\n")
 endmacro()
 foreach(SUITE ${SUITES})
   string(REGEX REPLACE "[\n.]" "" SUITE "${SUITE}")

@@ -40,7 +40,8 @@ each stage), its collectives included.
 JSON: {model, device, weight_bytes, repacked_bytes, load_s, machine, doubt (what else used the
 processors, or null), rows: [{test, batch, context, tokens, steps, seconds, spread, tokens_per_s,
 bytes_per_s, flops_per_s, roof_s, expected_s, share_of_roof, wall}]}; seconds, roof_s and expected_s
-are of one step. With --serve: {model, device, prompt, tokens, prompt_s, doubt, rows: [{clients, requests, seconds, tokens_per_s, step_s, ceiling,
+are of one step. With --serve: {model, device, prompt, tokens, prompt_s, doubt, rows: [{clients,
+requests, seconds, tokens_per_s, step_s, ceiling,
 share_of_ceiling, ttft_s, itl_s, host_gap_s, predicted_s, measured_s}]}; ceiling is the tokens/s of
 C O / (O d(C) + C p): C clients, O tokens each, d the step of C sequences, p one prompt.)";
 

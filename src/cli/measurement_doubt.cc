@@ -14,7 +14,7 @@ std::string doubt_line(const std::string& doubt) {
   if (doubt.empty()) return "";
   std::string line = doubt;
   line.front() = char(std::toupper(static_cast<unsigned char>(line.front())));
-  return line + " while this was measured: the rates below are too low.\n";
+  return line + " while this was measured: the rates below may be too low.\n";
 }
 
 Json doubt_json(const std::string& doubt) { return doubt.empty() ? Json() : Json(doubt); }

@@ -12,7 +12,7 @@ void StepPace::set_left(int64_t left) {
 
 void StepPace::hold() {
   const std::lock_guard lock(mutex_);
-  ++holds_;
+  ++limits_;
   set_left(0);
 }
 
@@ -24,6 +24,7 @@ void StepPace::go() {
 
 void StepPace::allow(int steps) {
   const std::lock_guard lock(mutex_);
+  if (left_.load() == kNoLimit) ++limits_;
   set_left(std::max<int64_t>(0, left_.load()) + steps);
 }
 
@@ -38,14 +39,14 @@ std::optional<StepPace::Permit> StepPace::take() {
   const int64_t left = left_.load();
   if (left == 0) return std::nullopt;
   if (left != kNoLimit) left_.store(left - 1);
-  return Permit{holds_};
+  return Permit{limits_};
 }
 
-// A permit from before a hold is of steps that are not allowed any more.
+// A permit from before a limit is none of the steps that the limit allows.
 void StepPace::give_back(Permit permit) {
   const std::lock_guard lock(mutex_);
   const int64_t left = left_.load();
-  if (permit.holds == holds_ && left != kNoLimit) set_left(left + 1);
+  if (permit.limits == limits_ && left != kNoLimit) set_left(left + 1);
 }
 
 StepPace::Watch::Watch(StepPace& pace, std::function<void()> changed) : pace_(&pace) {

@@ -20,13 +20,13 @@ class StepPace {
   // is launched against it.
   void hold();              // no step is launched; those in flight still land
   void go();                // every step is launched at once, and takes no longer than it must
-  void allow(int steps);    // so many more steps than are allowed already; none after them
+  void allow(int steps);    // adds to the steps that may still be launched; then none
   void at_least(double s);  // seconds of a step, from its launch; 0: what it takes. Keeps a hold.
 
   // What follows is for the engine's thread.
   // A step that may be launched; it counts as launched unless it is given back.
   struct Permit {
-    uint64_t holds;  // calls of hold() before it
+    uint64_t limits;  // how often the steps had been limited before it
   };
   std::optional<Permit> take();  // none while the pace holds
   void give_back(Permit permit);
@@ -55,7 +55,7 @@ class StepPace {
   std::mutex mutex_;                      // of all changes; the atomics are read without it
   std::atomic<int64_t> left_ = kNoLimit;  // steps that may be launched
   std::atomic<double> least_s_ = 0;
-  uint64_t holds_ = 0, last_key_ = 0;
+  uint64_t limits_ = 0, last_key_ = 0;
   std::map<uint64_t, std::function<void()>> watches_;
 };
 

@@ -88,7 +88,7 @@ TEST(MeasurementDoubt, IsALineOnlyWhereThereIsOne) {
   EXPECT_EQ(doubt_line(""), "");
   EXPECT_EQ(doubt_line("the control group's CPU quota stopped the process"),
             "The control group's CPU quota stopped the process while this was measured: the rates "
-            "below are too low.\n");
+            "below may be too low.\n");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What libFuzzer is told before the command line: how long a target runs (RIDGE_FUZZ_SECONDS, 5 by
-// default), and a corpus, a folder that is filled with the target's seeds.
+// What libFuzzer is told where the command line names no file: how long a target runs
+// (RIDGE_FUZZ_SECONDS, 5 by default), and a corpus, a folder that is filled with the target's
+// seeds.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,9 @@
 #include "replay.h"
 
 extern "C" int LLVMFuzzerInitialize(int* count, char*** words) {
+  for (int i = 1; i < *count; ++i) {
+    if ((*words)[i][0] != '-') return 0;  // an input that crashed, or another corpus
+  }
   static std::string folder = std::filesystem::temp_directory_path() / "ridge-fuzz-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) std::abort();
   std::atexit([] {

@@ -44,7 +44,13 @@ TEST(StepPace, TakesAPermitBackUnlessItHasHeldSince) {
   permit.reset();
   pace.go();
   pace.give_back(*pace.take());
-  EXPECT_TRUE(pace.take());
+  permit = pace.take();
+  ASSERT_TRUE(permit);
+  // A permit of unlimited steps is none of the two that are allowed then.
+  pace.allow(2);
+  pace.give_back(*permit);
+  EXPECT_TRUE(pace.take() && pace.take());
+  EXPECT_FALSE(pace.take());
 }
 
 TEST(StepPace, ReportsEachChangeWhileItIsWatched) {
