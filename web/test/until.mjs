@@ -1,6 +1,6 @@
 // How tests wait: for a condition, never for a number of milliseconds. The deadline is generous,
 // because only a test that fails reaches it.
-const kDeadline = 120_000; // ms
+const kDeadline = 300_000; // ms
 const kPoll = 25; // ms between two looks
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
