@@ -110,7 +110,7 @@ void bench(const BenchCommandOptions& options, const Global& global) {
   const std::unique_ptr<Runner> runner =
       make_runner(engine, {.cache_tokens = int(room), .max_sequences = int(batch)});
   const std::chrono::duration<double> loaded = std::chrono::steady_clock::now() - start;
-  const MachineMoment began = machine_moment();
+  const Disturbance began = disturbance_now();
   const System system = roof_system(options.engine, *runner);
   const bool shown = !global.json && isatty(STDERR_FILENO) != 0;  // progress
   std::vector<BenchRow> rows;

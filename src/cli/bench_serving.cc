@@ -132,7 +132,7 @@ void bench_serving(const EngineOptions& engine_options, const ServingBenchOption
   sized.chunk = std::max(chunk_of(sized), most);
   std::unique_ptr<Runner> runner =
       make_runner(sized, {.cache_tokens = int(most * each), .max_sequences = most});
-  const MachineMoment began = machine_moment();
+  const Disturbance began = disturbance_now();
   const System system = roof_system(engine_options, *runner);
   const double prompt_s = bench_prompt(*runner, system, options.prompt, 3).median();
   runner->fill_cache(1);

@@ -4,10 +4,10 @@
 
 namespace ridge {
 
-std::string doubt_since(const MachineMoment& before, const EngineOptions& options,
+std::string doubt_since(const Disturbance& before, const EngineOptions& options,
                         const Runner& runner) {
   if (options.device != "cpu" || runner.plan().devices() > 1) return "";
-  return doubt_between(before, machine_moment());
+  return doubt_between(before, disturbance_now());
 }
 
 std::string doubt_line(const std::string& doubt) {

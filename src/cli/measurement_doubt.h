@@ -12,7 +12,7 @@ namespace ridge {
 // Why to doubt what the runner reached since `before`; empty: nothing was seen, or it is not known.
 // It is known of one process on the CPU: the counters do not tell the processor time of other ranks
 // from that of other users, and a GPU's figures hardly depend on either.
-std::string doubt_since(const MachineMoment& before, const EngineOptions& options,
+std::string doubt_since(const Disturbance& before, const EngineOptions& options,
                         const Runner& runner);
 
 // "Other processes took 80 % of the processors while this was measured: ..." and a line feed;

@@ -161,7 +161,7 @@ void generate_text(RunCommandOptions& options, Global& global) {
     show_text(std::exchange(before, {}));
     show_text(text);
   };
-  const MachineMoment began = machine_moment();
+  const Disturbance began = disturbance_now();
   const Generated made = [&] {
     const InterruptScope interrupt;
     options.generate.cancelled = &interrupt.flag();

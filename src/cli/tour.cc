@@ -134,9 +134,9 @@ Words write_words() {
 }  // namespace
 
 void print_tour(const Global& global) {
-  const MachineMoment began = machine_moment();
+  const Disturbance began = disturbance_now();
   const System here = find_system("this");
-  const std::string probe_doubt = doubt_between(began, machine_moment());
+  const std::string probe_doubt = doubt_between(began, disturbance_now());
   const auto model = std::make_shared<const Model>(find_model(kDefaultModel));
   std::vector<Stop> stops;
   for (const System& system : {here, find_system(kDefaultMachine)}) {

@@ -92,9 +92,9 @@ const LabRates& Lab::read_rates() {
   const int readings = quick() ? 1 : 3;
   for (int reading = 0; reading < readings; ++reading) {
     step("reading the rates of memory and cores");
-    const MachineMoment before = machine_moment();
+    const Disturbance before = disturbance_now();
     rates_ = ridge::read_rates(system_.device, *team_, quick(), [this] { check_interrupt(); });
-    ceilings_doubt_ = doubt_between(before, machine_moment());
+    ceilings_doubt_ = doubt_between(before, disturbance_now());
     if (ceilings_doubt_.empty()) break;
   }
   system_ = with_rates(std::move(system_), rates_);
@@ -141,7 +141,7 @@ LabPair Lab::alternate(const std::function<void()>& first, const std::function<v
   if (quick()) budget_s /= 3;
   first(), second();  // warms caches and page tables
   std::vector<double> firsts, seconds, ratios;
-  const MachineMoment before = machine_moment();
+  const Disturbance before = disturbance_now();
   const auto start = std::chrono::steady_clock::now();
   while (ratios.size() < kLeastRepeats ||
          (elapsed_s(start) < budget_s && ratios.size() < kMostRepeats)) {
@@ -158,7 +158,7 @@ LabPair Lab::alternate(const std::function<void()>& first, const std::function<v
   LabPair pair{summary_of(firsts, {}), summary_of(seconds, {}), 0, ratio.doubt};
   std::sort(ratios.begin(), ratios.end());
   pair.ratio = at_share(ratios, 0.5);
-  const std::string disturbed = doubt_between(before, machine_moment());
+  const std::string disturbed = doubt_between(before, disturbance_now());
   if (!disturbed.empty()) pair.first.doubt = pair.second.doubt = pair.doubt = disturbed;
   return pair;
 }
@@ -179,9 +179,9 @@ LabPoint Lab::measure(double x, const LabBand& band, const std::function<void()>
   announce(band);
   LabTime took;
   for (int attempt = 0; attempt < (quick() ? 1 : 2); ++attempt) {
-    const MachineMoment before = machine_moment();
+    const Disturbance before = disturbance_now();
     took = time(work);
-    const std::string disturbed = doubt_between(before, machine_moment());
+    const std::string disturbed = doubt_between(before, disturbance_now());
     if (!disturbed.empty()) took.doubt = disturbed;
     if (took.doubt.empty()) break;
   }

@@ -187,12 +187,12 @@ ServingComparison LabServer::compare(const LabSchedule& schedule,
   comparison.high = predicted(&LabBand::high);
   for (const ServingValue& value : values) lab_.announce(comparison.band(value.of), value.name);
   schedule(nullptr);  // warms caches and page tables
-  const MachineMoment before = machine_moment();
+  const Disturbance before = disturbance_now();
   for (int repeat = 0; repeat < (lab_.quick() ? 1 : 3); ++repeat) {
     lab_.check_interrupt();
     comparison.measured.push_back(schedule(nullptr));
   }
-  comparison.doubt = doubt_between(before, machine_moment());
+  comparison.doubt = doubt_between(before, disturbance_now());
   std::sort(comparison.measured.begin(), comparison.measured.end(),
             [](const LabServing& a, const LabServing& b) { return a.seconds < b.seconds; });
   return comparison;

@@ -108,7 +108,7 @@ void measure_drafts(Lab& lab, int drafts, const LabBand& band,
                     Speculated& to) {
   lab.announce(band);
   std::vector<double> rates;
-  const MachineMoment before = machine_moment();
+  const Disturbance before = disturbance_now();
   for (int repeat = 0; repeat < (lab.quick() ? 1 : 3); ++repeat) {
     lab.check_interrupt();
     const LabServing run = answer();
@@ -126,7 +126,7 @@ void measure_drafts(Lab& lab, int drafts, const LabBand& band,
   point.band = band;
   point.measured = rates[rates.size() / 2];
   point.spread = (rates.back() - rates.front()) / point.measured;
-  point.doubt = doubt_between(before, machine_moment());
+  point.doubt = doubt_between(before, disturbance_now());
   if (point.doubt.empty() && point.spread > 0.25) point.doubt = "the repeats differ widely";
   to.series.points.push_back(std::move(point));
 }

@@ -4,11 +4,11 @@
 
 namespace ridge {
 
-MachineLoad::MachineLoad() : last_(machine_moment()) {}
+MachineLoad::MachineLoad() : last_(disturbance_now()) {}
 
 double MachineLoad::others() {
-  const MachineMoment now = machine_moment();
-  const double share = taken_by_others(last_.machine, now.machine, now.own_s - last_.own_s);
+  const Disturbance now = disturbance_now();
+  const double share = taken_by_others(last_, now);
   last_ = now;
   return share;
 }

@@ -18,7 +18,7 @@ class MachineLoad {
   double others();
 
  private:
-  MachineMoment last_;
+  Disturbance last_;
 };
 
 // {"others": 0.4, "busy": true}: rounded, so that a quiet machine sends nothing new.

@@ -16,9 +16,9 @@ namespace {
 
 // Between two readings others take this share of the processors, and this process takes nothing.
 void let_others_take(double share) {
-  set_machine_moments([share, moment = MachineMoment()]() mutable {
-    moment.machine.total += 1000;
-    moment.machine.busy += 1000 * share;
+  set_disturbances([share, moment = Disturbance()]() mutable {
+    moment.total += 1000;
+    moment.busy += 1000 * share;
     return moment;
   });
 }
@@ -78,7 +78,7 @@ TEST(MeasurementDoubt, OfTheProbeStaysWithItsFigures) {
   const std::optional<CpuProbe> busy = probe_cpu();
   let_others_take(0);
   const std::optional<CpuProbe> quiet = probe_cpu();
-  set_machine_moments({});
+  set_disturbances({});
   ASSERT_TRUE(busy && busy->clock && quiet && quiet->clock);
   EXPECT_NE(busy->clock->how.find("in doubt because other processes took 80 %"), std::string::npos);
   EXPECT_EQ(quiet->clock->how.find("in doubt"), std::string::npos);

@@ -204,13 +204,13 @@ TEST(LabAgreement, LeavesDoubtfulPointsOut) {
 }
 
 TEST(LabDoubts, OtherProcessesStealAndThrottling) {
-  MachineMoment before, after;
+  Disturbance before, after;
   EXPECT_EQ(doubt_between(before, after), "");
   const auto moment = [](double busy, double steal, double own_s) {
-    MachineMoment m;
-    m.machine.total = 200;
-    m.machine.busy = busy;
-    m.machine.steal = steal;
+    Disturbance m;
+    m.total = 200;
+    m.busy = busy;
+    m.steal = steal;
     m.own_s = own_s;
     return m;
   };
@@ -220,7 +220,7 @@ TEST(LabDoubts, OtherProcessesStealAndThrottling) {
             std::string::npos);
   EXPECT_NE(doubt_between(before, moment(100, 10, 100 / ticks)).find("other guests"),
             std::string::npos);
-  after.machine.throttled = 1;
+  after.throttled = 1;
   EXPECT_NE(doubt_between(before, after).find("quota"), std::string::npos);
 }
 

@@ -2,11 +2,11 @@
 #include "load/generator.h"
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/thread_cpu.h"
 #include "base/wait_until.h"
 #include "fake_server.h"
 #include "load/summary.h"
@@ -328,12 +328,6 @@ TEST(Load, ReadsAddresses) {
                           "http://[::1", "http://[::1]80", "http://h/?q", "http://h/\xc3\xa9"}) {
     EXPECT_THROW(parse_http_target(bad), Error) << bad;
   }
-}
-
-double thread_cpu_s() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
 // What parsing a chunk costs alone, in this thread's CPU time.

@@ -119,12 +119,16 @@ TEST(MachineLoad, LeavesOutItsOwnTime) {
   const double tick = 1.0 / double(::sysconf(_SC_CLK_TCK));
   const Disturbance before{.steal = 5, .busy = 100, .total = 1000};
   Disturbance after{.steal = 5, .busy = 150, .total = 1200};
-  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 50 * tick), 0);
-  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 10 * tick), 0.2);
-  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 60 * tick), 0);  // ticks are coarse
+  const auto taken = [&](double own_ticks) {
+    after.own_s = own_ticks * tick;
+    return taken_by_others(before, after);
+  };
+  EXPECT_DOUBLE_EQ(taken(50), 0);
+  EXPECT_DOUBLE_EQ(taken(10), 0.2);
+  EXPECT_DOUBLE_EQ(taken(60), 0);  // ticks are coarse
   after.steal += 30;
-  EXPECT_DOUBLE_EQ(taken_by_others(before, after, 50 * tick), 0.15);
-  EXPECT_DOUBLE_EQ(taken_by_others(before, before, 0), 0);
+  EXPECT_DOUBLE_EQ(taken(50), 0.15);
+  EXPECT_DOUBLE_EQ(taken_by_others(before, before), 0);
   EXPECT_EQ(load_json(0.149), R"({"others":0.1,"busy":false})");
   EXPECT_EQ(load_json(0.42), R"({"others":0.4,"busy":true})");
 }

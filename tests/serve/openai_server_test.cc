@@ -10,7 +10,6 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kCompletions = "/v1/completions";
 constexpr const char* kChat = "/v1/chat/completions";
 
 Json story(int tokens) {

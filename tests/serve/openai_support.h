@@ -16,6 +16,8 @@
 
 namespace ridge {
 
+inline constexpr const char* kCompletions = "/v1/completions";
+
 class ApiServer {
  public:
   struct Options {

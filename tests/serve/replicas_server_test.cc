@@ -11,8 +11,6 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kCompletionsPath = "/v1/completions";
-
 Json completion(int first, int max_tokens) {
   Json prompt = Json::array();
   for (int i = 0; i < 40; ++i) prompt.push_back(5 + (first + 7 * i) % 400);
@@ -45,8 +43,7 @@ TEST(ReplicasServer, CountsAllReplicas) {
   ASSERT_TRUE(client.wait_for("pages"));
   for (int i = 0; i < 4; ++i) {
     const Json body = completion(31 * i, 10 + i);
-    EXPECT_EQ(server.ask(kCompletionsPath, body)["choices"],
-              one.ask(kCompletionsPath, body)["choices"]);
+    EXPECT_EQ(server.ask(kCompletions, body)["choices"], one.ask(kCompletions, body)["choices"]);
   }
   const std::string page = fetch(server.port(), "/metrics").body;
   const std::map<std::string, double> tokens = by_engine(page, "vllm:generation_tokens_total");
@@ -112,7 +109,7 @@ TEST(ReplicasServer, GoesOnWithoutAReplicaAndSaysSo) {
   EXPECT_TRUE(wait_until("a replica failed", [&] { return health()["status"] != "ok"; }));
   EXPECT_EQ(health(),
             nlohmann::json({{"status", "degraded"}, {"replicas", 2}, {"replicas_serving", 1}}));
-  for (int i = 0; i < 3; ++i) server.ask(kCompletionsPath, completion(31 * i, 4));
+  for (int i = 0; i < 3; ++i) server.ask(kCompletions, completion(31 * i, 4));
   const std::string page = fetch(server.port(), "/metrics").body;
   EXPECT_EQ(by_engine(page, "ridge:engine_up"),
             (std::map<std::string, double>{{"0", 1}, {"1", 0}}));

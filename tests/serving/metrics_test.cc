@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <thread>
+
+#include "base/thread_cpu.h"
 
 namespace ridge {
 namespace {
@@ -250,12 +251,6 @@ TEST(Metrics, PrometheusReadsTheText) {
   unlink((path + ".out").c_str());
 }
 
-double cpu_s_of_this_thread() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
-}
-
 // While another thread reads the text. Measured in the thread's own CPU time and compared with that
 // of writing a number as text, about 100 ns: how fast the machine is and what else it does is not
 // the question.
@@ -274,9 +269,9 @@ TEST(Metrics, ReportsCostNoMoreThanSomeNumbersAsText) {
     constexpr int kCalls = 20'000;
     double best = 1e9;
     for (int run = 0; run < 5; ++run) {
-      const double start = cpu_s_of_this_thread();
+      const double start = thread_cpu_s();
       for (int i = 0; i < kCalls; ++i) report(i);
-      best = std::min(best, 1e9 * (cpu_s_of_this_thread() - start) / kCalls);
+      best = std::min(best, 1e9 * (thread_cpu_s() - start) / kCalls);
     }
     return best;
   };

@@ -22,7 +22,6 @@ namespace ridge {
 namespace {
 
 constexpr double kLeastMemory = 64e6;  // below it a cache could hold the whole working set
-constexpr double kShareOfFree = 0.25;  // of free memory, so that no process is swapped out
 constexpr double kClockDrift = 0.03;   // beyond it readings of one run are not comparable
 constexpr double kNoisySpread = 0.10;  // p10 to p90; quiet machines show 1 to 3 %
 

@@ -20,14 +20,27 @@ constexpr double kLeastTicks = 6;
 
 double seconds_of(const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); }
 
-std::function<MachineMoment()>& moments() {
-  static std::function<MachineMoment()> source;
+std::function<Disturbance()>& readings() {
+  static std::function<Disturbance()> source;
   return source;
+}
+
+// Clock ticks between two moments: of all processors, and what other guests of the host and other
+// processes took of them.
+struct Ticks {
+  double total, guests, processes;
+};
+Ticks ticks_between(const Disturbance& before, const Disturbance& after) {
+  const double own = (after.own_s - before.own_s) * double(sysconf(_SC_CLK_TCK));
+  return {after.total - before.total, after.steal - before.steal, after.busy - before.busy - own};
 }
 
 }  // namespace
 
+void set_disturbances(std::function<Disturbance()> source) { readings() = std::move(source); }
+
 Disturbance disturbance_now() {
+  if (readings()) return readings()();
   Disturbance now;
   std::ifstream stat("/proc/stat");
   std::string line;
@@ -50,14 +63,17 @@ Disturbance disturbance_now() {
   }
   std::ifstream load("/proc/loadavg");
   load >> now.load;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  now.own_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
   return now;
 }
 
 std::vector<std::string> disturbances_between(const Disturbance& before, const Disturbance& after,
                                               int threads) {
   std::vector<std::string> lines;
-  const double total = after.total - before.total;
-  const double stolen = total > 0 ? (after.steal - before.steal) / total : 0;
+  const Ticks ticks = ticks_between(before, after);
+  const double stolen = ticks.total > 0 ? ticks.guests / ticks.total : 0;
   if (stolen > 0.005) {
     lines.push_back(fmt::format(
         "steal: the hypervisor gave {:.1f} % of the processor time to other guests", stolen * 100));
@@ -74,42 +90,26 @@ std::vector<std::string> disturbances_between(const Disturbance& before, const D
   return lines;
 }
 
-MachineMoment machine_moment() {
-  if (moments()) return moments()();
-  MachineMoment moment;
-  moment.machine = disturbance_now();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  moment.own_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-  return moment;
-}
-
-void set_machine_moments(std::function<MachineMoment()> source) { moments() = std::move(source); }
-
-std::string doubt_between(const MachineMoment& before, const MachineMoment& after) {
-  const Disturbance &a = before.machine, &b = after.machine;
-  if (b.throttled > a.throttled) return "the control group's CPU quota stopped the process";
-  const double total = b.total - a.total;
-  if (total <= 0) return "";
-  const double stolen = b.steal - a.steal;
-  if (stolen >= kLeastTicks && stolen > kMostStolen * total) {
+std::string doubt_between(const Disturbance& before, const Disturbance& after) {
+  if (after.throttled > before.throttled)
+    return "the control group's CPU quota stopped the process";
+  const Ticks ticks = ticks_between(before, after);
+  if (ticks.total <= 0) return "";
+  if (ticks.guests >= kLeastTicks && ticks.guests > kMostStolen * ticks.total) {
     return fmt::format("the hypervisor gave {} of the processor time to other guests",
-                       pretty_percent(stolen / total));
+                       pretty_percent(ticks.guests / ticks.total));
   }
-  const double own = (after.own_s - before.own_s) * double(sysconf(_SC_CLK_TCK));
-  const double other = b.busy - a.busy - own;
-  if (other >= kLeastTicks && other > kMostOther * total) {
-    return fmt::format("other processes took {} of the processors", pretty_percent(other / total));
+  if (ticks.processes >= kLeastTicks && ticks.processes > kMostOther * ticks.total) {
+    return fmt::format("other processes took {} of the processors",
+                       pretty_percent(ticks.processes / ticks.total));
   }
   return "";
 }
 
-double taken_by_others(const Disturbance& before, const Disturbance& after, double own_s) {
-  const double total = after.total - before.total;
-  if (total <= 0) return 0;
-  const double own = own_s * static_cast<double>(::sysconf(_SC_CLK_TCK));
-  const double others = after.busy - before.busy + after.steal - before.steal - own;
-  return std::clamp(others / total, 0.0, 1.0);
+double taken_by_others(const Disturbance& before, const Disturbance& after) {
+  const Ticks ticks = ticks_between(before, after);
+  if (ticks.total <= 0) return 0;
+  return std::clamp((ticks.guests + ticks.processes) / ticks.total, 0.0, 1.0);
 }
 
 double chain_clock(ThreadTeam& team) {

@@ -32,7 +32,6 @@ constexpr double kBytesPerThread = 32e6;
 constexpr double kWantedBytes = 512e6;
 constexpr double kTimesCache = 4;     // a VM of few cores may see the cache of a whole socket
 constexpr double kLeastBytes = 32e6;  // below this a cache could hold it all
-constexpr double kProbeShareOfFree = 0.25;
 constexpr double kReadSeconds = 0.15;
 constexpr double kCacheSeconds = 0.02;
 constexpr double kChainSeconds = 0.01;
@@ -95,7 +94,7 @@ double last_cache() { return static_cast<double>(sysconf(_SC_LEVEL3_CACHE_SIZE))
 std::optional<Measured> probe_memory(ThreadTeam& team) {
   const double wanted =
       std::max({kWantedBytes, kBytesPerThread * team.size(), kTimesCache * last_cache()});
-  const double bytes = std::min(wanted, free_bytes() * kProbeShareOfFree);
+  const double bytes = std::min(wanted, free_bytes() * kShareOfFree);
   if (bytes < kLeastBytes) return std::nullopt;
   return probe_read(team, bytes, kReadSeconds, 1);
 }
@@ -145,9 +144,9 @@ std::optional<Measured> probe_clock(ThreadTeam& team) {
 std::optional<CpuProbe> probe_cpu() {
   try {
     ThreadTeam team = ThreadTeam::pinned_to(usable_processors());
-    const MachineMoment before = machine_moment();
+    const Disturbance before = disturbance_now();
     CpuProbe probe{probe_memory(team), probe_cache(team), probe_clock(team)};
-    const std::string doubt = doubt_between(before, machine_moment());
+    const std::string doubt = doubt_between(before, disturbance_now());
     for (std::optional<Measured>* found :
          {&probe.read_bandwidth, &probe.cache_bandwidth, &probe.clock}) {
       if (*found && !doubt.empty()) (*found)->how += ", in doubt because " + doubt;

@@ -8,11 +8,10 @@
 #include <random>
 
 #include "engine/sampling/gumbel.h"
+#include "engine/sampling/infinity.h"
 
 namespace ridge {
 namespace {
-
-constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 
 // Normal ones, or with ties, zeros of both signs and -inf.
 std::vector<float> some_logits(size_t count, uint32_t seed, bool rough) {
@@ -21,7 +20,7 @@ std::vector<float> some_logits(size_t count, uint32_t seed, bool rough) {
   std::vector<float> logits(count);
   for (float& logit : logits) {
     logit = normal(random);
-    if (rough) logit = random() % 3 == 0 ? -kInfiniteLogit : std::round(logit);
+    if (rough) logit = random() % 3 == 0 ? -kInfinity : std::round(logit);
   }
   return logits;
 }
@@ -47,7 +46,7 @@ TEST(FindTopLogits, IsTheHeadOfASort) {
         }
         EXPECT_EQ(top.requested, (std::vector<float>{logits[vocab - 1], logits[0]}));
         EXPECT_EQ(top.chosen.token, wanted[0].token);
-        if (wanted[0].logit == -kInfiniteLogit) continue;
+        if (wanted[0].logit == -kInfinity) continue;
         double sum = 0, scaled = 0;
         for (const float logit : logits) {
           sum += std::exp(double(logit));
@@ -61,7 +60,7 @@ TEST(FindTopLogits, IsTheHeadOfASort) {
 }
 
 TEST(FindTopLogits, SaysWhatIsNotANumber) {
-  for (const float bad : {std::nanf(""), -std::nanf(""), kInfiniteLogit}) {
+  for (const float bad : {std::nanf(""), -std::nanf(""), kInfinity}) {
     std::vector<float> logits = some_logits(1000, 1, false);
     TopLogits top;
     find_top_logits(logits, {}, top);
@@ -81,9 +80,9 @@ TEST(FindTopLogits, WithoutACountGivesTheChoiceAndTheRequestedOnly) {
   EXPECT_EQ(top.requested, (std::vector<float>{2}));
   EXPECT_TRUE(top.candidates.empty());
   EXPECT_EQ(top.log_sum, 0);
-  find_top_logits(std::vector<float>(3, -kInfiniteLogit), {.tokens = {}, .draw = true}, top);
+  find_top_logits(std::vector<float>(3, -kInfinity), {.tokens = {}, .draw = true}, top);
   EXPECT_EQ(top.chosen.token, 0);
-  EXPECT_EQ(top.chosen.logit, -kInfiniteLogit);
+  EXPECT_EQ(top.chosen.logit, -kInfinity);
 }
 
 // The pruned search against every score.
@@ -96,8 +95,8 @@ TEST(DrawToken, IsTheArgmaxOfAllScores) {
     const float scales[] = {1, 0.5f, 3, 1e-30f, 1e30f};
     const float scale = scales[random() % 5];
     const uint64_t key = gumbel_key(uint64_t(round), round);
-    Candidate best{-kInfiniteLogit, 0};
-    float best_score = -kInfiniteLogit;
+    Candidate best{-kInfinity, 0};
+    float best_score = -kInfinity;
     for (size_t i = 0; i < logits.size(); ++i) {
       const float score = gumbel_score(logits[i], scale, key, int32_t(i));
       if (score > best_score) best_score = score, best = {logits[i], int32_t(i)};

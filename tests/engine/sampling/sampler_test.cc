@@ -10,11 +10,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "engine/sampling/infinity.h"
 
 namespace ridge {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 Sampled sampled(const SamplerOptions& options, const std::vector<float>& logits,
                 const SampleContext& context = {}) {

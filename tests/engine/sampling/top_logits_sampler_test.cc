@@ -8,13 +8,12 @@
 
 #include "base/error.h"
 #include "engine/sampling/gumbel.h"
+#include "engine/sampling/infinity.h"
 #include "engine/sampling/logits.h"
 #include "engine/sampling/sampler.h"
 
 namespace ridge {
 namespace {
-
-constexpr float kTopInfinity = std::numeric_limits<float>::infinity();
 
 struct Tally {
   int rows = 0, requested = 0, settled = 0;
@@ -76,7 +75,7 @@ std::vector<std::vector<float>> some_rows(int count, size_t vocab, Kind kind, fl
     for (float& logit : row) {
       logit = normal(random);
       if (kind == Kind::ties) logit = std::round(logit);
-      if (kind == Kind::banned && random() % 4) logit = -kTopInfinity;
+      if (kind == Kind::banned && random() % 4) logit = -kInfinity;
     }
     row[random() % vocab] = 1;  // never all banned
   }
@@ -88,7 +87,7 @@ TEST(TopLogitsSampler, GreedyNeedsTheLargestAndTheAdjusted) {
     const auto rows = some_rows(100, 3000, kind, 3, 1);
     Tally tally = compare({}, rows);
     EXPECT_EQ(tally.settled, 100);
-    tally = compare({.repetition_penalty = 1.3, .logit_bias = {{5, 3}, {7, -kTopInfinity}}}, rows);
+    tally = compare({.repetition_penalty = 1.3, .logit_bias = {{5, 3}, {7, -kInfinity}}}, rows);
     EXPECT_EQ(tally.settled, 100);
   }
   EXPECT_EQ(request_of({}, 3000).count, 0);
@@ -192,7 +191,7 @@ TEST(TopLogitsSampler, AllOptionsTogetherDrawTheSame) {
     if (random() % 4 == 0) options.repeat_last_n = random() % 2 ? -1 : 5;
     if (random() % 4 == 0) options.logprobs = int(random() % (vocab + 1));
     for (uint32_t i = random() % 8; i < 4; ++i) {
-      const float biases[] = {-kTopInfinity, -3, 2, 50};
+      const float biases[] = {-kInfinity, -3, 2, 50};
       options.logit_bias.push_back({Token(random() % vocab), biases[random() % 4]});
     }
     if (vocab <= 5) options.logit_bias.clear();  // all may be banned
@@ -222,7 +221,7 @@ TEST(TopLogitsSampler, RefusesWhatIsNotANumber) {
     TopLogits top;
     find_top_logits(std::vector<float>{1, std::nanf(""), 2}, request, top);
     EXPECT_THROW(sampler.sample(top, request, {}, workspace, to), Error);
-    find_top_logits(std::vector<float>(3, -kTopInfinity), request, top);
+    find_top_logits(std::vector<float>(3, -kInfinity), request, top);
     EXPECT_FALSE(sampler.sample(top, request, {}, workspace, to));  // the whole row says it
   }
 }
