@@ -11,10 +11,10 @@
 
 namespace ridge {
 
-// Null without the variable.
+// Null where the variable is unset or empty.
 inline std::shared_ptr<StepPace> test_pace() {
   const char* const least = std::getenv("RIDGE_TEST_PACE");
-  if (least == nullptr) return nullptr;
+  if (least == nullptr || *least == 0) return nullptr;
   auto pace = std::make_shared<StepPace>();
   pace->at_least(parse_latency(least, "RIDGE_TEST_PACE"));
   return pace;
