@@ -116,8 +116,8 @@ struct MeanAndError {
 };
 
 void live_listeners(benchmark::State& state, const char* query, int threads) {
-  OpenAiServer api({.model_names = {"ridge-7m"}});
-  HttpServer server(page_handler("127.0.0.1", &api), HttpLimits{}, is_quick);
+  OpenAiServer api({"ridge-7m"});
+  HttpServer server(page_handler({}, &api), page_limits({}));
   const int port = server.bind("127.0.0.1", 0);
   std::thread thread([&] { server.run(); });
   std::vector<ReplicaGroup::Parts> replicas(1);

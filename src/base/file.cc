@@ -1,8 +1,10 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -27,6 +30,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -51,6 +55,16 @@ struct stat open_status(const Descriptor& file, const std::string& path) {
   if (::fstat(file.get(), &status) != 0) fail(path, errno);
   if (S_ISDIR(status.st_mode)) fail(path, EISDIR);
   return status;
+}
+
+// The pipes that a shell makes are in a file system of their own. A FIFO under /dev or /proc is one
+// that the shell has opened already, as in `ridge model /dev/stdin < FIFO`.
+bool is_named_fifo(const Descriptor& file, const struct stat& status, const std::string& path) {
+  if (!S_ISFIFO(status.st_mode) || path.starts_with("/dev/") || path.starts_with("/proc/")) {
+    return false;
+  }
+  struct statfs system {};
+  return ::fstatfs(file.get(), &system) != 0 || system.f_type != PIPEFS_MAGIC;
 }
 
 void write_all(int fd, std::string_view contents, const std::string& path) {
@@ -115,8 +129,26 @@ bool is_device(const std::string& target, const std::string& path) {
 
 }  // namespace
 
+int open_for_reading(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const struct stat status = open_status(file, path);
+  if (S_ISREG(status.st_mode)) return file.release();
+  if (is_named_fifo(file, status, path)) throw Error("{}: is a FIFO, not a plain file", path);
+  // Reading may wait.
+  const int flags = ::fcntl(file.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) < 0) fail(path, errno);
+  return file.release();
+}
+
+uint64_t plain_file_size(const std::string& path) {
+  const Descriptor file(open_for_reading(path));
+  const struct stat status = open_status(file, path);
+  if (!S_ISREG(status.st_mode)) throw Error("{}: not a plain file", path);
+  return static_cast<uint64_t>(status.st_size);
+}
+
 std::string read_file(const std::string& path, size_t max_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open_for_reading(path));
   const struct stat status = open_status(file, path);
   const auto too_large = [&] {
     return Error("{}: larger than {}", path, pretty_binary(static_cast<double>(max_bytes)));
@@ -165,7 +197,7 @@ void check_writable(const std::string& path) {
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open_for_reading(path));
   const struct stat status = open_status(file, path);
   if (!S_ISREG(status.st_mode)) throw Error("{}: not a plain file", path);
   if (status.st_size == 0) return;  // mmap refuses empty maps

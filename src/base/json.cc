@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_events.h"
 #include "base/units.h"
 
 namespace ridge {
@@ -96,16 +97,20 @@ std::optional<int64_t> whole(const json& value) {
   return static_cast<int64_t>(number);
 }
 
-}  // namespace
-
-nlohmann::json parse_json(std::string_view text, std::string_view where) {
+// Calls parse() on a text within bounds, and says what is wrong with it in a line for people.
+template <typename Parse>
+auto parse_checked(std::string_view text, std::string_view where, Parse parse) {
   if (text.size() > kMaxJsonBytes) {
     throw Error("{}: JSON larger than {}", where,
                 pretty_binary(static_cast<double>(kMaxJsonBytes)));
   }
+  // The parser takes it for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    throw Error("{}: line {}: not valid JSON: a NUL byte", where, line_of(text, nul));
+  }
   check_depth(text, where);
   try {
-    return json::parse(text.begin(), text.end());
+    return parse();
   } catch (const json::parse_error& error) {
     throw Error("{}: line {}: not valid JSON: {}", where,
                 line_of(text, error.byte > 0 ? error.byte - 1 : 0), reason(error));
@@ -115,6 +120,17 @@ nlohmann::json parse_json(std::string_view text, std::string_view where) {
   } catch (const json::exception& error) {
     throw Error("{}: not valid JSON: {}", where, error.what());
   }
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, std::string_view where) {
+  return parse_checked(text, where, [&] { return json::parse(text.begin(), text.end()); });
+}
+
+void parse_json_events(std::string_view text, std::string_view where,
+                       nlohmann::json_sax<Json>& to) {
+  parse_checked(text, where, [&] { return Json::sax_parse(text.begin(), text.end(), &to); });
 }
 
 nlohmann::json read_json(const std::string& path) {

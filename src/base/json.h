@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;  // output keeps the order in which it was 
 inline constexpr size_t kMaxJsonBytes = 64u << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-// Strict JSON; depth and size bounded (checked before parsing); numbers must be finite. Throws
-// Error "WHERE: line 3: ...". `where` names the file or input.
+// Strict JSON after a BOM or none, in bounds of size and depth; finite numbers; no NUL anywhere.
+// Throws Error "WHERE: line 3: ...". `where` names the file or input.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 nlohmann::json read_json(const std::string& path);
 

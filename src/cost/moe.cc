@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 #include <vector>
 
 namespace ridge {
@@ -28,6 +29,22 @@ std::vector<double> pick_probabilities(const Routing& routing) {
   return pick;
 }
 
+// A sweep asks for the same model's experts again and again, each time for few numbers of tokens:
+// the powers would be most of its time. One routing is remembered, on each thread.
+struct RememberedRouting {
+  Routing routing;
+  std::vector<double> pick;
+  std::unordered_map<double, double> distinct;  // experts by tokens
+};
+
+RememberedRouting& remembered(const Routing& routing) {
+  thread_local RememberedRouting last;
+  if (last.pick.empty() || !(last.routing == routing)) {
+    last = {routing, pick_probabilities(routing), {}};
+  }
+  return last;
+}
+
 }  // namespace
 
 double distinct_experts(const Routing& routing, double tokens) {
@@ -36,9 +53,14 @@ double distinct_experts(const Routing& routing, double tokens) {
     const double miss = 1 - routing.top_k / routing.experts;
     return miss <= 0 ? routing.experts : routing.experts * -std::expm1(tokens * std::log(miss));
   }
-  double sum = 0;
-  for (double p : pick_probabilities(routing)) sum += 1 - std::pow(1 - p, tokens);
-  return sum;
+  RememberedRouting& known = remembered(routing);
+  constexpr size_t kMostNumbers = 4096;
+  if (known.distinct.size() >= kMostNumbers) known.distinct.clear();
+  const auto [found, is_new] = known.distinct.try_emplace(tokens, 0.0);
+  if (is_new) {
+    for (double p : known.pick) found->second += 1 - std::pow(1 - p, tokens);
+  }
+  return found->second;
 }
 
 double busiest_rank(const Routing& routing, double tokens, double ranks) {
@@ -46,7 +68,7 @@ double busiest_rank(const Routing& routing, double tokens, double ranks) {
   const double mean = tokens * routing.top_k / ranks;
   double load = 1 + std::sqrt(2 * std::log(ranks) / mean);
   if (routing.skew > 0) {
-    const std::vector<double> pick = pick_probabilities(routing);
+    const std::vector<double>& pick = remembered(routing).pick;
     double first = 0;
     for (size_t r = 0; r < pick.size(); r += static_cast<size_t>(ranks)) first += pick[r];
     load += std::max(0.0, first * ranks / routing.top_k - 1);

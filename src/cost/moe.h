@@ -9,6 +9,7 @@ namespace ridge {
 struct Routing {
   double experts = 0, top_k = 0;
   double skew = 0;  // popularity of the r-th expert falls as r^-skew; 0: uniform
+  bool operator==(const Routing&) const = default;
 };
 
 // Expected number of distinct experts that `tokens` tokens choose. Uniform:

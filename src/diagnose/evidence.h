@@ -31,6 +31,9 @@ struct Observed {
   size_t file = 0;      // index into Evidence::files; the reader leaves it 0
 };
 
+// No service has more engines, ranks or replicas; a file that says so is misread.
+inline constexpr size_t kMostEngines = 65'536;
+
 // How the run is set up, where a file says so. Empty: it does not.
 struct RunSetup {
   std::string engine;   // "vllm", "sglang", "trtllm", "tgi", "llama.cpp", "ridge", ...

@@ -1,29 +1,28 @@
 #include "diagnose/kernel_totals.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "diagnose/kernel_names.h"
 
 namespace ridge {
 
 uint32_t KernelTotals::intern(std::string_view name) {
-  const auto known = ids_.find(std::hash<std::string_view>()(name));
+  const auto known = ids_.find(seeded_hash(name));
   return known != ids_.end() ? known->second : intern(name, kernel_family(name));
 }
 
 uint32_t KernelTotals::intern(std::string_view name, KernelFamily family) {
   constexpr size_t kMostNames = 65536;
-  const auto known = ids_.find(std::hash<std::string_view>()(name));
+  const auto known = ids_.find(seeded_hash(name));
   if (known != ids_.end()) return known->second;
   if (names_.size() >= kMostNames) {
     name = "(further names)";
     family = KernelFamily::other;
   }
-  const auto [place, added] =
-      ids_.try_emplace(std::hash<std::string_view>()(name), uint32_t(names_.size()));
+  const auto [place, added] = ids_.try_emplace(seeded_hash(name), uint32_t(names_.size()));
   if (added) names_.push_back({short_kernel_name(name), family, is_torch_topk(name)});
   return place->second;
 }

@@ -86,6 +86,11 @@ void Generation::for_each_end_token(F f) const {
   for (const Token token : weights_->tokenizer->ends) f(token);
 }
 
+void Generation::fail(std::string why) {
+  end_ = EndReason::failed;
+  failure_ = std::move(why);
+}
+
 bool Generation::is_end_token(Token token) const {
   bool found = false;
   for_each_end_token([&](Token end) { found = found || end == token; });
@@ -98,7 +103,11 @@ void Generation::update_mask() {
   mask_.clear();
   if (!grammar_ && !bans_ends) return;
   mask_.assign((vocab + 31) / 32, ~uint32_t{0});
-  if (grammar_) grammar_->allowed(mask_);
+  try {
+    if (grammar_) grammar_->allowed(mask_);
+  } catch (const WorkLimitError& error) {
+    fail(error.what());
+  }
   if (vocab % 32 != 0) mask_.back() &= (uint32_t{1} << (vocab % 32)) - 1;
   if (!bans_ends) return;
   for_each_end_token([&](Token token) {
@@ -113,10 +122,14 @@ std::string Generation::push(Token token) {
     end_ = EndReason::end_token;
     return {};
   }
-  if (grammar_ && !grammar_->accept(token)) {
-    end_ = EndReason::failed;  // more readings of an ambiguous schema than the automaton follows
-    return {};
+  try {
+    if (grammar_ && !grammar_->accept(token)) {
+      fail("the schema allows more readings of this text than can be followed");
+    }
+  } catch (const WorkLimitError& error) {
+    fail(error.what());
   }
+  if (end_) return {};
   std::string text;
   if (const Tokenizer* tokenizer = weights_->tokenizer.get()) {
     text = characters_.push(tokenizer->decode(token));

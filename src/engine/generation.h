@@ -63,7 +63,8 @@ class Generation {
   // of the last update_mask().
   SampleContext context() const { return {tokens_, prompt_tokens_, mask_}; }
   // Must be called before each draw of a generation that has_mask(). Takes microseconds to
-  // milliseconds, so that a caller may want to do it while a device works.
+  // milliseconds, so that a caller may want to do it while a device works. Ends the generation
+  // where the mask would cost more than grammar.h allows.
   void update_mask();
   bool has_mask() const { return grammar_ || min_tokens_ > 0; }
   // All that were sampled, an end token included.
@@ -75,10 +76,12 @@ class Generation {
   // Ends the generation for a reason that lies outside: context or cancelled.
   void end(EndReason reason) { end_ = reason; }
   std::optional<EndReason> ended() const { return end_; }
+  const std::string& failure() const { return failure_; }     // why it ended with EndReason::failed
   const std::string& stop() const { return filter_.stop(); }  // the stop string that came
   std::string finish();                                       // the text held back, once ended
 
  private:
+  void fail(std::string why);
   bool is_end_token(Token token) const;
   template <typename F>
   void for_each_end_token(F f) const;
@@ -95,6 +98,7 @@ class Generation {
   std::optional<GrammarState> grammar_;
   std::vector<uint32_t> mask_;  // empty: every token may be drawn
   std::optional<EndReason> end_;
+  std::string failure_;
 };
 
 }  // namespace ridge

@@ -161,6 +161,7 @@ bool fetch_rest(CurlClient& client, const HubFile& file, const DownloadSource& s
   request.get.url = fmt::format("{}/{}/resolve/{}/{}", source.endpoint, source.repo, source.commit,
                                 percent_encode(file.name, "/"));
   request.get.token = source.token;
+  request.get.slowest_bytes_per_s = source.slowest_bytes_per_s;
   request.get.stall_s = source.stall_s;
   request.get.cancelled = source.cancelled;
   request.backoff_s = source.backoff_s;

@@ -18,7 +18,7 @@ struct DownloadSource {
   std::string repo, commit;
   std::string token;  // empty: none
   std::filesystem::path blobs, locks;
-  double backoff_s = 1, stall_s = 30;  // see HubRequest
+  double backoff_s = 1, slowest_bytes_per_s = 1024, stall_s = 30;  // see HubRequest
   std::function<bool()> cancelled;
   std::atomic<int64_t>* done_bytes = nullptr;  // grows as bytes arrive; falls where a file restarts
 };

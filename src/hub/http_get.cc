@@ -168,7 +168,7 @@ std::string get_once(CURL* easy, const std::string& url, const std::string& toke
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_USERAGENT, "ridge");
   set(CURLOPT_CONNECTTIMEOUT, 15L);
-  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(request.slowest_bytes_per_s));
   set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(request.stall_s)));
   set(CURLOPT_HEADERFUNCTION, &on_header);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&exchange));

@@ -13,9 +13,10 @@ namespace ridge {
 
 struct HttpGet {
   std::string url;
-  std::string token;                // bearer token; only the url's own origin gets it
-  uint64_t from = 0;                // first byte wanted; above 0 it asks for a range
-  double stall_s = 30;              // the transfer fails after this long without a byte
+  std::string token;  // bearer token; only the url's own origin gets it
+  uint64_t from = 0;  // first byte wanted; above 0 it asks for a range
+  // The transfer fails when it brings fewer bytes a second than this for so long.
+  double slowest_bytes_per_s = 1024, stall_s = 30;
   std::function<bool()> cancelled;  // asked about once a second, more often while bytes arrive
 };
 

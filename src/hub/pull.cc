@@ -66,6 +66,7 @@ std::string fetch_listing(CurlClient& client, const PullOptions& options) {
   request.get.url = fmt::format("{}/api/models/{}/revision/{}?blobs=true", options.endpoint,
                                 options.repo, percent_encode(options.revision));
   request.get.token = options.token;
+  request.get.slowest_bytes_per_s = options.slowest_bytes_per_s;
   request.get.stall_s = options.stall_s;
   request.get.cancelled = [&] { return user_cancelled(options); };
   request.backoff_s = options.backoff_s;
@@ -242,6 +243,7 @@ Pulled pull(const PullOptions& options) {
   source.commit = listing.commit;
   source.token = options.token;
   source.backoff_s = options.backoff_s;
+  source.slowest_bytes_per_s = options.slowest_bytes_per_s;
   source.stall_s = options.stall_s;
   ParallelDownload download(options, source, blobs);
   if (!download.run(result.bytes, result.downloaded)) {

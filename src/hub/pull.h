@@ -25,7 +25,7 @@ struct PullOptions {
   std::filesystem::path cache;
   bool dry_run = false;  // lists and downloads nothing
   int connections = 4;
-  double backoff_s = 1, stall_s = 30;  // see HubRequest
+  double backoff_s = 1, slowest_bytes_per_s = 1024, stall_s = 30;  // see HubRequest
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const PullProgress&)> progress;  // a few times a second
 };

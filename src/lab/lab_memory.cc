@@ -1,7 +1,6 @@
 #include "lab/lab_memory.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,17 +10,10 @@
 #include "base/units.h"
 #include "engine/cuda/device_model.h"
 #include "lab/levels.h"
+#include "measure/cpu/read_probe.h"
 
 namespace ridge {
 namespace {
-
-// Detecting "this" reads memory once (measure/cpu/read_probe.cc): 512 MB, 32 MB a thread or four
-// times the last cache, whichever is most, and at most a quarter of what is free.
-double detection_bytes() {
-  const double threads = double(usable_processors().size());
-  const double cache = double(sysconf(_SC_LEVEL3_CACHE_SIZE));
-  return std::min(std::max({512e6, 32e6 * threads, 4 * cache}), free_bytes() / 4);
-}
 
 constexpr double kThreadBytes = 1e6;  // a stack, and buffers for the tiles of a GEMM
 // Whole huge pages of each array, the stacks of threads and the allocator's own pages.
@@ -49,7 +41,7 @@ double own_bytes(const Experiment& e, LabDevice device, bool quick) {
 double announced_bytes(const Experiment& e, LabDevice device, bool quick) {
   const double own = own_bytes(e, device, quick);
   if (device == LabDevice::cuda || !e.ceilings || e.on_cpu == nullptr) return own;
-  return std::max(own, std::max(kMostProbed, detection_bytes()) + kProcessSlack);
+  return std::max(own, std::max(kMostProbed, probe_bytes()) + kProcessSlack);
 }
 
 std::string why_no_room(const Lab& lab, const Experiment& experiment) {

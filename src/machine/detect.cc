@@ -143,6 +143,8 @@ Machine detect() {
   if (probe.read_bandwidth) {
     set_measured(machine, memory.read_bandwidth, "levels.DRAM.read_bandwidth",
                  *probe.read_bandwidth);
+  } else if (!probe.no_read_bandwidth.empty()) {
+    machine.notes = probe.no_read_bandwidth;
   }
   machine.levels.push_back(memory);
   return machine;

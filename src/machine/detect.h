@@ -19,6 +19,7 @@ struct Measured {
 
 struct CpuProbe {
   std::optional<Measured> read_bandwidth;   // of memory, all cores, bytes/s
+  std::string no_read_bandwidth;            // a sentence that says why it is not known
   std::optional<Measured> cache_bandwidth;  // of the last cache, all cores
   std::optional<Measured> clock;            // with all cores busy, Hz
 };

@@ -12,9 +12,10 @@ namespace ridge {
 namespace {
 
 // '*' any run of characters, '?' one. Linear in practice: on a mismatch only the last star moves.
-bool glob(std::string_view pattern, std::string_view text) {
+bool glob(std::string_view pattern, std::string_view text, WorkLimit& limit) {
   size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
+    limit.spend();
     if (p < pattern.size() && (pattern[p] == text[t] || pattern[p] == '?')) {
       ++p, ++t;
     } else if (p < pattern.size() && pattern[p] == '*') {
@@ -145,12 +146,13 @@ Format integer_format(int64_t bits, int64_t group, bool zero_point) {
 
 }  // namespace
 
-bool module_matches(std::string_view pattern, std::string_view path) {
+bool module_matches(std::string_view pattern, std::string_view path, WorkLimit& limit) {
   if (pattern.starts_with("re:")) {
     auto expanded = expand_groups(pattern.substr(3));
-    return std::any_of(expanded.begin(), expanded.end(), [path](const std::string& regex) {
+    return std::any_of(expanded.begin(), expanded.end(), [&](const std::string& regex) {
+      limit.spend(8 * pattern.size());  // for the glob that is made of it
       // The leading "model." of real names is what a pattern such as ".*\.mlp" needs to match.
-      return glob(glob_from_regex(regex), "model." + std::string(path));
+      return glob(glob_from_regex(regex), "model." + std::string(path), limit);
     });
   }
   // Any run of whole components: "mlp.gate" in "layers.3.mlp.gate", never in "mlp.gate_proj".
@@ -160,15 +162,17 @@ bool module_matches(std::string_view pattern, std::string_view path) {
   }
   for (size_t begin : starts) {
     for (size_t next : starts) {
-      if (next > begin && glob(pattern, path.substr(begin, next - 1 - begin))) return true;
+      if (next > begin && glob(pattern, path.substr(begin, next - 1 - begin), limit)) return true;
     }
-    if (glob(pattern, path.substr(begin))) return true;
+    if (glob(pattern, path.substr(begin), limit)) return true;
   }
   return false;
 }
 
 Quantization::Quantization(const Fields& config, Format dense, std::vector<std::string>& notes)
-    : dense_(std::move(dense)), format_(dense_) {
+    : dense_(std::move(dense)),
+      format_(dense_),
+      matching_(config.where() + ": quantization_config", kMostMatchingSteps) {
   kv_ = dense_.bits == 16 ? dense_ : format_from_name("bf16");
   Fields fields = config.object("quantization_config");
   if (fields.json().empty()) {
@@ -311,9 +315,9 @@ void Quantization::read_ignored(const Fields& fields) {
 }
 
 bool Quantization::ignored(const std::string& path, int layer) const {
-  auto matches = [&path](std::string_view prefix) {
-    return [full = std::string(prefix) + path](const std::string& pattern) {
-      return module_matches(pattern, full);
+  auto matches = [&](std::string_view prefix) {
+    return [this, full = std::string(prefix) + path](const std::string& pattern) {
+      return module_matches(pattern, full, matching_);
     };
   };
   auto cached = everywhere_cache_.find(path);
@@ -342,7 +346,8 @@ Format Quantization::format(const Linear& linear, int layer) const {
     for (const std::string& target : group.targets) {
       if (target == "Linear") return group.format;
       for (const std::string& path : paths) {
-        if (module_matches(target, fmt::format("layers.{}.{}", layer, path))) return group.format;
+        if (module_matches(target, fmt::format("layers.{}.{}", layer, path), matching_))
+          return group.format;
       }
     }
   }

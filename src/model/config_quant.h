@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/work_limit.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 
@@ -14,7 +15,12 @@ namespace ridge {
 
 // One pattern of a list of modules: "lm_head", "model.layers.*.self_attn", "re:.*mlp.gate$".
 // Matches a path such as "layers.3.mlp.gate" when it covers whole components of it.
-bool module_matches(std::string_view pattern, std::string_view path);
+// Spends a step for each character that is compared.
+bool module_matches(std::string_view pattern, std::string_view path, WorkLimit& limit);
+
+// What all patterns of a config may take for all matrices of the model: about a second. 20,000
+// names of modules of a model with 60 layers take a tenth. Above: Error.
+inline constexpr uint64_t kMostMatchingSteps = 200'000'000;
 
 class Quantization {
  public:
@@ -48,6 +54,7 @@ class Quantization {
   std::map<int, std::vector<std::string>> by_layer_;  // patterns of one layer
   // Answers for `everywhere_`, which does not depend on the layer: long lists are walked once.
   mutable std::map<std::string, bool, std::less<>> everywhere_cache_;
+  mutable WorkLimit matching_;
 };
 
 }  // namespace ridge

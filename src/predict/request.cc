@@ -324,7 +324,8 @@ constexpr RequestOption kRequestOptions[] = {
 
 std::span<const RequestOption> request_options() { return kRequestOptions; }
 
-RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_points) {
+RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_points,
+                          size_t max_layouts) {
   // An option given as "" (an unset shell variable) is not an option left out.
   const std::pair<const char*, const std::string&> needed[] = {
       {"model", o.model}, {"machine", o.machine}, {"stack", o.stack},
@@ -337,6 +338,11 @@ RequestGrid make_requests(const RequestOptions& o, Sources sources, size_t max_p
   add_number_axes(axes, o);
   RequestGrid grid = axes.product(max_points);
   const bool spread = o.tp.empty() && o.pp.empty() && o.dp.empty();
+  const auto has_layouts = [](const Request& request) { return request.system.devices() > 1; };
+  if (spread && std::count_if(grid.requests.begin(), grid.requests.end(), has_layouts) >
+                    static_cast<ptrdiff_t>(max_layouts)) {
+    throw Error("at most {} points on several devices, unless tp, pp or dp is given", max_layouts);
+  }
   parallel_for(grid.requests.size(), [&](size_t i) {
     Request& r = grid.requests[i];
     r.plan.flash = !o.no_flash;

@@ -63,9 +63,11 @@ struct RequestGrid {
 
 inline constexpr size_t kMaxSweepPoints = 100000;
 
-// Throws Error for unknown names, bad numbers and more than `max_points` points.
+// Throws Error for unknown names, bad numbers, more than `max_points` points, and more than
+// `max_layouts` points for which the layout on several devices is searched.
 RequestGrid make_requests(const RequestOptions& options, Sources sources = Sources::names_and_files,
-                          size_t max_points = kMaxSweepPoints);
+                          size_t max_points = kMaxSweepPoints,
+                          size_t max_layouts = kMaxSweepPoints);
 
 // The same where only one point makes sense; throws Error naming the option that has several.
 Request make_request(const RequestOptions& options, Sources sources = Sources::names_and_files);

@@ -110,8 +110,8 @@ void set_peaks(Ceilings& c, const Machine& machine, const Stack& stack) {
 void set_memory(Ceilings& c, const Machine& machine, const Plan& plan) {
   const Level& memory = machine.memory();
   if (!memory.read_bandwidth) {
-    throw Error("{}: the bandwidth of {} is unknown, so nothing can be predicted", machine.name,
-                memory.name);
+    throw Error("{}: the bandwidth of {} is unknown, so nothing can be predicted{}", machine.name,
+                memory.name, machine.notes.empty() ? "" : ". " + machine.notes);
   }
   c.bandwidth = *memory.read_bandwidth;
   c.memory_s = 1 / c.bandwidth;

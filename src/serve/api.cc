@@ -29,8 +29,8 @@
 namespace ridge {
 namespace {
 
-// Points of one sweep.
-constexpr size_t kMaxPoints = 20000;
+// Points of one sweep, and those of them for which the layout on several devices is searched.
+constexpr size_t kMaxPoints = 500, kMaxLayoutPoints = 100;
 // Predictions that an answer needs beyond its own: levers, bisections, the ridge's batch.
 constexpr double kDeepPredictions = 100;
 
@@ -81,6 +81,11 @@ Json endpoint(const ApiOptions& given) {
   const Request request = request_of(rest, kDeepPredictions);
   if (*request.clients > kMostClients) {
     throw OptionError("clients", fmt::format("at most {} clients here", kMostClients));
+  }
+  constexpr double kMostAnswers = 10e6;  // tokens of all clients' answers at once
+  if (*request.clients * request.output > kMostAnswers) {
+    throw OptionError("output", fmt::format("clients times output must be at most {} tokens here",
+                                            pretty_count(kMostAnswers)));
   }
   const Prediction p = predict(request);
   if (!p.endpoint) throw OptionError("model", "not even one request fits the memory");
@@ -156,7 +161,7 @@ Json tiles(const ApiOptions& given) {
 
 Json sweep(const ApiOptions& given) {
   const RequestGrid grid =
-      make_requests(request_options_of(given), Sources::names_only, kMaxPoints);
+      make_requests(request_options_of(given), Sources::names_only, kMaxPoints, kMaxLayoutPoints);
   check_effort(grid.requests, 1);
   return sweep_json(grid, predict_all(grid.requests));
 }

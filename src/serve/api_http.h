@@ -1,11 +1,8 @@
-// What the paths under /api share where they meet HTTP: who may ask, options out of a request, and
-// JSON replies.
+// What the paths under /api share where they meet HTTP: options out of a request, and JSON replies.
 #pragma once
 
 #include <exception>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -14,19 +11,6 @@
 #include "serve/http.h"
 
 namespace ridge {
-
-bool is_loopback(std::string_view host);
-
-// Whether the Host of the request is one that this server answers to. On a loopback address only
-// local names are, so that no web page can reach the API through a name of its own (DNS rebinding).
-bool may_answer(const HttpRequest& request, std::string_view bound_host);
-
-// The reply to a request that is refused for its header alone; nothing where it may go on. Looks at
-// the Host of every request and, under /api/,
-//   - at Sec-Fetch-Site: an <img> or <script> of another origin would make this server work,
-//   - at the type of a POST's body: each is one that no form of a foreign page can send.
-// The server asks before it reads a body, and the handler asks for every request.
-std::optional<HttpReply> refuse_head(const HttpRequest& request, std::string_view bound_host);
 
 // The query and, of a POST, the JSON object in the body. Throws Error; OptionError for a name that
 // was given twice.

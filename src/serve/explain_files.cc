@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "diagnose/explain_options.h"
 #include "diagnose/json.h"
 #include "serve/api.h"
-#include "serve/busy_error.h"
 
 namespace ridge {
 namespace {
@@ -76,16 +74,12 @@ SentFiles read_sent(std::string_view body) {
 }  // namespace
 
 Json explain_files(std::string_view body) {
-  // Files may be large: the other workers are left to those who generate.
-  static std::mutex one_at_a_time;
-  const std::unique_lock lock(one_at_a_time, std::try_to_lock);
-  if (!lock) throw BusyError("other files are being explained: try again");
   const SentFiles sent = read_sent(body);
   ExplainOptions options = explain_options_of(sent.options);
   if (!sent.options.contains("model")) options.request.model = kAuto;
   if (!sent.options.contains("machine")) options.request.machine = kAuto;
   options.sent = sent.files;
-  options.most_unpacked_bytes = kExplainUnpackedBytes;
+  options.most_unpacked_bytes = explain_unpacked_bytes(body.size());
   return to_json(explain(options, Sources::names_only));
 }
 

@@ -23,21 +23,49 @@ using Clock = std::chrono::steady_clock;
 constexpr int kBacklog = 1024;
 constexpr std::chrono::milliseconds kTick{50};  // how often deadlines are checked
 
-// So many connections above the limit are told 503; more are closed at once.
-constexpr size_t kRefusedConnections = 256;
+// Each connection takes a file descriptor; the usual soft limit is 1024. What the process opens
+// besides them are a few files of the model and of the system.
+constexpr size_t kOtherFiles = 64, kFewestOtherFiles = 16;
 
-// Each connection takes a file descriptor; the usual soft limit is 1024.
-void raise_file_limit(size_t wanted) {
+void fit_to_file_limit(HttpLimits& limits) {
+  const size_t wanted = limits.connections + limits.reserved_connections + kOtherFiles;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= wanted) return;
+  const size_t files = limit.rlim_cur;
+  const size_t others = std::max(std::min(kOtherFiles, files / 2), kFewestOtherFiles);
+  const size_t places = files > others ? files - others : 2;
+  limits.reserved_connections = std::min(limits.reserved_connections, places / 4 + 1);
+  limits.connections = places - limits.reserved_connections;
+}
+
+// A client by its address; of IPv6 by the network of 64 bits that one site has at least.
+asio::ip::address client_of(const tcp::socket& socket) {
+  error_code ignored;
+  asio::ip::address address = socket.remote_endpoint(ignored).address();
+  if (!address.is_v6()) return address;
+  auto bytes = address.to_v6().to_bytes();
+  if (address.to_v6().is_v4_mapped()) return address;
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
+  return asio::ip::address_v6(bytes);
+}
+
+// Whether `group` has a place for another connection, after the first that reads has given it where
+// it must.
+bool make_room(HttpConnectionGroup& group, size_t most) {
+  while (group.open >= most) {
+    if (group.reading.empty()) return false;
+    group.reading.front()->give_place();
+  }
+  return true;
 }
 
 }  // namespace
 
-size_t default_body_bytes(std::string_view path) {
-  return path.starts_with("/api/") ? 64 << 10 : 8 << 20;
+HttpBodyRule default_body_rule(const HttpRequest& request) {
+  return {.bytes = size_t{request.path.starts_with("/api/") ? 64u << 10 : 8u << 20}};
 }
 
 struct HttpServer::Impl : HttpServerState {
@@ -75,11 +103,17 @@ struct HttpServer::Impl : HttpServerState {
   }
 
   void admit(tcp::socket socket) {
-    if (connections.size() >= limits.connections + kRefusedConnections) return;
-    const bool refused = connections.size() >= limits.connections;
-    const auto connection = std::make_shared<HttpConnection>(*this, std::move(socket));
+    const asio::ip::address address = client_of(socket);
+    std::optional<asio::ip::address> client;
+    if (make_room(clients[address], limits.connections_per_client) &&
+        make_room(all, limits.connections)) {
+      client = address;
+    } else if (!make_room(reserved, limits.reserved_connections)) {
+      return;
+    }
+    const auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), client);
     connections.insert(connection);
-    connection->start(refused);
+    connection->start();
     if (!ticking) tick();
   }
 
@@ -89,6 +123,7 @@ struct HttpServer::Impl : HttpServerState {
     for (const auto& connection : std::vector(connections.begin(), connections.end())) {
       connection->check_deadline(now);
     }
+    std::erase_if(clients, [](const auto& client) { return client.second.open == 0; });
     ticking = !connections.empty();
     if (!ticking) return;
     timer.expires_after(kTick);
@@ -120,18 +155,17 @@ struct HttpServer::Impl : HttpServerState {
   }
 };
 
-HttpServer::HttpServer(HttpHandler handler, const HttpLimits& limits,
-                       std::function<bool(const HttpRequest&)> is_quick)
+HttpServer::HttpServer(HttpHandler handler, const HttpLimits& limits)
     : impl_(std::make_unique<Impl>()) {
   impl_->handler = std::move(handler);
-  impl_->is_quick = std::move(is_quick);
   impl_->limits = limits;
+  impl_->bodies = std::make_shared<BodyBudget>(limits.all_body_bytes);
 }
 
 HttpServer::~HttpServer() = default;
 
 int HttpServer::bind(const std::string& host, int port) {
-  raise_file_limit(impl_->limits.connections + 512);
+  fit_to_file_limit(impl_->limits);
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   error_code failure;
   tcp::resolver resolver(impl_->io);
@@ -158,13 +192,11 @@ int HttpServer::bind(const std::string& host, int port) {
 }
 
 void HttpServer::run() {
-  impl_->workers.emplace(impl_->limits.threads);
+  for (const HttpLane& lane : impl_->limits.lanes) impl_->lanes.emplace_back(lane);
   for (tcp::acceptor& acceptor : impl_->acceptors) impl_->accept(acceptor);
   impl_->io.run();  // until every socket is closed
   // Handlers that have not begun are dropped, with their clients gone.
-  impl_->workers->stop();
-  impl_->workers->join();
-  impl_->workers.reset();
+  impl_->lanes.clear();
 }
 
 void HttpServer::stop() {

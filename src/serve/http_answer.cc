@@ -7,13 +7,17 @@ namespace {
 
 class Exchange : public HttpExchange {
  public:
-  Exchange(HttpRequest request, std::shared_ptr<HttpAnswer> answer)
-      : request_(std::move(request)), answer_(std::move(answer)) {}
+  Exchange(HttpRequest request, std::shared_ptr<HttpAnswer> answer, BodyLease body)
+      : request_(std::move(request)), body_(std::move(body)), answer_(std::move(answer)) {}
   ~Exchange() override { answer_->abandon(); }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   const HttpRequest& request() const override { return request_; }
+  void release_body() override {
+    std::string().swap(request_.body);
+    body_.release();
+  }
   void reply(HttpReply reply) override { answer_->reply(std::move(reply)); }
   void begin_stream(HttpReply head) override { answer_->begin_stream(std::move(head)); }
   bool write(std::string_view bytes) override { return answer_->write(bytes); }
@@ -24,15 +28,16 @@ class Exchange : public HttpExchange {
   bool closed() const override { return answer_->closed(); }
 
  private:
-  const HttpRequest request_;
+  HttpRequest request_;
+  BodyLease body_;
   const std::shared_ptr<HttpAnswer> answer_;
 };
 
 }  // namespace
 
-std::shared_ptr<HttpExchange> make_exchange(HttpRequest request,
-                                            std::shared_ptr<HttpAnswer> answer) {
-  return std::make_shared<Exchange>(std::move(request), std::move(answer));
+std::shared_ptr<HttpExchange> make_exchange(HttpRequest request, std::shared_ptr<HttpAnswer> answer,
+                                            BodyLease body) {
+  return std::make_shared<Exchange>(std::move(request), std::move(answer), std::move(body));
 }
 
 void HttpAnswer::wake() {

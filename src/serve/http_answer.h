@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "serve/http.h"
+#include "serve/http_bodies.h"
 
 namespace ridge {
 
@@ -56,8 +57,9 @@ class HttpAnswer {
   bool woken_ = false;  // and has not taken yet
 };
 
-// The handler's hold on an answer: abandons it when destroyed.
-std::shared_ptr<HttpExchange> make_exchange(HttpRequest request,
-                                            std::shared_ptr<HttpAnswer> answer);
+// The handler's hold on an answer: abandons it when destroyed. `body` is the lease of the
+// request's.
+std::shared_ptr<HttpExchange> make_exchange(HttpRequest request, std::shared_ptr<HttpAnswer> answer,
+                                            BodyLease body);
 
 }  // namespace ridge

@@ -1,10 +1,13 @@
 #include "serve/http_reader.h"
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "serve/http_text.h"
 
@@ -22,6 +25,11 @@ std::string field_value(const beast_http::fields& fields, boost::beast::string_v
   return found == fields.end() ? std::string() : std::string(found->value());
 }
 
+bool is_chunked_alone(const beast_http::fields& fields) {
+  const auto all = fields.equal_range(beast_http::field::transfer_encoding);
+  return std::next(all.first) == all.second && boost::beast::iequals(all.first->value(), "chunked");
+}
+
 // All but the body. False if it is malformed.
 bool read_header(const RequestParser& parser, HttpRequest& to) {
   const auto& from = parser.get();
@@ -35,6 +43,7 @@ bool read_header(const RequestParser& parser, HttpRequest& to) {
   to.requested_headers = field_value(from, "Access-Control-Request-Headers");
   to.request_id = field_value(from, "X-Request-Id");
   to.fetch_site = field_value(from, "Sec-Fetch-Site");
+  to.cookie = field_value(from, "Cookie");
   const size_t hosts = from.count(beast_http::field::host);
   if (hosts > 1 || (hosts == 0 && from.version() == 11)) return false;
   return read_target({from.target().data(), from.target().size()}, to);
@@ -43,7 +52,10 @@ bool read_header(const RequestParser& parser, HttpRequest& to) {
 }  // namespace
 
 struct HttpReader::Impl {
-  explicit Impl(const HttpLimits& with) : limits(with) { expect_next(); }
+  Impl(const HttpLimits& with, std::shared_ptr<BodyBudget> bodies)
+      : limits(with), budget(std::move(bodies)) {
+    expect_next();
+  }
 
   void expect_next() {
     parser.emplace();
@@ -51,17 +63,23 @@ struct HttpReader::Impl {
     // None until the path is known. (Boost 1.74 takes boost::none for a limit of no bytes.)
     parser->body_limit(std::numeric_limits<uint64_t>::max());
     request = {};
+    lease = BodyLease(budget);
     begun = header_done = wants_continue = false;
     header_bytes = 0;
   }
 
   Result refuse(HttpReply reply) {
     parser.reset();
+    lease.release();
     refusal = std::move(reply);
     return Result::refused;
   }
   Result refuse(int status, std::string_view message) {
     return refuse(plain_error(status, message));
+  }
+  size_t counted(size_t bytes) const { return bytes - std::min(bytes, limits.free_body_bytes); }
+  Result refuse_full() {
+    return refuse(busy_error("the server holds as many bodies as it may: try again", 1));
   }
 
   Result read(std::string& in) {
@@ -90,6 +108,7 @@ struct HttpReader::Impl {
         header_done = true;
         if (accept_header() == Result::refused) return Result::refused;
       }
+      if (!lease.grow_to(counted(parser->get().body().size()))) return refuse_full();
       if (parser->is_done()) {
         request.body = std::move(parser->get().body());
         parser.reset();
@@ -110,18 +129,27 @@ struct HttpReader::Impl {
     keeps_alive = parser->keep_alive();
     if (!read_header(*parser, request)) return refuse(400, "a bad request target or Host");
     if (request.path.size() > limits.path_bytes) return refuse(414, "the path is too long");
-    if (message.count(beast_http::field::transfer_encoding) > 0 && !parser->chunked()) {
-      return refuse(501, "the only transfer encoding known here is chunked");
-    }
-    const size_t limit = limits.body_bytes(request.path);
-    if (parser->content_length().value_or(0) > limit) return refuse(413, "the body is too large");
-    const bool has_body = parser->chunked() || parser->content_length().value_or(0) > 0;
-    if (has_body && limits.refuse_head) {
-      if (std::optional<HttpReply> reply = limits.refuse_head(request)) {
-        return refuse(*std::move(reply));
+    if (message.count(beast_http::field::transfer_encoding) > 0) {
+      if (!http11) return refuse(400, "HTTP/1.0 has no transfer encodings");
+      if (!is_chunked_alone(message)) {
+        return refuse(501, "the only transfer encoding known here is chunked");
       }
     }
-    parser->body_limit(limit);
+    const uint64_t length = parser->content_length().value_or(0);
+    if (parser->chunked() || length > 0) {
+      if (limits.refuse_head) {
+        if (std::optional<HttpReply> reply = limits.refuse_head(request)) {
+          return refuse(*std::move(reply));
+        }
+      }
+      const HttpBodyRule rule = limits.body(request);
+      if (length > rule.bytes) return refuse(413, "the body is too large");
+      if (rule.alone && !lease.take_alone()) {
+        return refuse(busy_error("another body of this kind is being received: try again", 5));
+      }
+      if (!rule.alone && budget != nullptr && !budget->has(counted(length))) return refuse_full();
+      parser->body_limit(rule.bytes);
+    }
     parser->eager(true);
     const std::string expected = field_value(message, "Expect");
     if (expected.empty() || !http11) return Result::more;
@@ -133,6 +161,8 @@ struct HttpReader::Impl {
   }
 
   const HttpLimits& limits;
+  const std::shared_ptr<BodyBudget> budget;
+  BodyLease lease;
   std::optional<RequestParser> parser;
   HttpRequest request;
   HttpReply refusal;
@@ -141,11 +171,17 @@ struct HttpReader::Impl {
   bool http11 = true, head_only = false, keeps_alive = false;
 };
 
-HttpReader::HttpReader(const HttpLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+HttpReader::HttpReader(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
+    : impl_(std::make_unique<Impl>(limits, std::move(budget))) {}
 HttpReader::~HttpReader() = default;
 HttpReader::Result HttpReader::read(std::string& in) { return impl_->read(in); }
 void HttpReader::expect_next() { impl_->expect_next(); }
 bool HttpReader::begun() const { return impl_->begun; }
+bool HttpReader::has_header() const { return impl_->header_done; }
+size_t HttpReader::body_bytes() const {
+  return impl_->header_done && impl_->parser ? impl_->parser->get().body().size() : 0;
+}
+BodyLease HttpReader::take_lease() { return std::move(impl_->lease); }
 bool HttpReader::wants_continue() { return std::exchange(impl_->wants_continue, false); }
 HttpRequest& HttpReader::request() { return impl_->request; }
 const HttpReply& HttpReader::refusal() { return impl_->refusal; }

@@ -7,12 +7,14 @@
 #include <string_view>
 
 #include "serve/http.h"
+#include "serve/http_bodies.h"
 
 namespace ridge {
 
 class HttpReader {
  public:
-  explicit HttpReader(const HttpLimits& limits);  // which must outlive the reader
+  // `limits` must outlive the reader. Bodies count against `budget`; null: against none.
+  explicit HttpReader(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget = nullptr);
   ~HttpReader();
   HttpReader(const HttpReader&) = delete;
   HttpReader& operator=(const HttpReader&) = delete;
@@ -25,8 +27,11 @@ class HttpReader {
   void expect_next();  // forgets the request
 
   bool begun() const;          // a byte of the request has come
+  bool has_header() const;     // all of its header has
+  size_t body_bytes() const;   // so much of its body has
   bool wants_continue();       // the client waits for "100 Continue"; true once a request
   HttpRequest& request();      // at done
+  BodyLease take_lease();      // of its body, at done
   const HttpReply& refusal();  // at refused
   bool is_http11() const;      // these three once the header has been read
   bool is_head_only() const;   // the answer's body must not be sent

@@ -125,4 +125,10 @@ HttpReply plain_error(int status, std::string_view message) {
   return reply;
 }
 
+HttpReply busy_error(std::string_view message, int retry_after_s) {
+  HttpReply reply = plain_error(503, message);
+  reply.headers.emplace_back("Retry-After", std::to_string(retry_after_s));
+  return reply;
+}
+
 }  // namespace ridge

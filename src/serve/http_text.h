@@ -26,5 +26,6 @@ std::string answer_head(const HttpReply& reply, HttpFraming framing, size_t body
 
 // {"error": {"message": ...}}; the message must need no escapes.
 HttpReply plain_error(int status, std::string_view message);
+HttpReply busy_error(std::string_view message, int retry_after_s);  // 503
 
 }  // namespace ridge

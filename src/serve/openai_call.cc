@@ -26,11 +26,11 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
       request_(std::move(request)),
       model_(&model),
       head_(request_.chat, model_name),
-      grammar_(model_->grammar(request_)),
+      grammar_(model_->grammar(request_, client_gone())),
       seed_(request_.seed ? static_cast<uint64_t>(*request_.seed) : random_bits()) {
   const size_t prompts = request_.chat ? 1 : request_.prompts.size();
   for (size_t i = 0; i < prompts; ++i) {
-    prompts_.push_back(model_->prompt_tokens(request_, i));
+    prompts_.push_back(model_->prompt_tokens(request_, i, client_gone()));
     limits_.push_back(token_limit(i));
   }
   choices_.reserve(prompts * static_cast<size_t>(request_.n));
@@ -45,6 +45,11 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
     }
   }
   open_ = choices_.size();
+  request_.prompts = {};  // their tokens stand for them from here on
+}
+
+ServedModel::Cancelled OpenAiCall::client_gone() const {
+  return [exchange = exchange_.http.get()] { return exchange->closed(); };
 }
 
 int OpenAiCall::token_limit(size_t prompt) const {
@@ -155,7 +160,10 @@ void OpenAiCall::fail(const RequestOutput& output) {
   cancel();
   OpenAiError error{500, output.error, "", "engine_failed"};
   if (output.end == EndReason::cancelled) {
-    error = {503, "the server ended before the answer did", "", "shutting_down"};
+    error = exchange_.http->closed()
+                ? OpenAiError{400, "the client closed the connection before the answer was whole",
+                              "", "client_closed_request"}
+                : OpenAiError{503, "the server ended before the answer did", "", "shutting_down"};
   }
   if (!request_.stream) return exchange_.reply(openai_error_reply(error));
   exchange_.http->write(sse_event(error_json(error)));

@@ -26,6 +26,7 @@ void OpenAiChoice::add_prompt_logprobs(const std::vector<Sampled>& sampled) {
 void OpenAiChoice::add_calls(ToolCallOutput&& output) {
   text_ += output.content;
   for (ToolCallPiece& piece : output.calls) {
+    if (piece.index > 0 && !request_->parallel_tool_calls) continue;
     const auto index = static_cast<size_t>(piece.index);
     Json delta{{"index", piece.index}};
     Json function = Json::object();

@@ -1,5 +1,7 @@
 #include "serve/openai_fields.h"
 
+#include <cassert>
+
 #include "base/error.h"
 #include "serve/openai_request.h"
 
@@ -18,46 +20,74 @@ auto named(const char* name, Read read) {
   }
 }
 
-// Objects that keep their order look keys up one by one: quadratic in their number.
-void check_key_counts(const nlohmann::json& value, const char* name) {
-  if (value.is_object() && value.size() > size_t{kMaxObjectKeys}) {
-    throw OptionError(name,
-                      fmt::format("{}: an object with more than {} keys", name, kMaxObjectKeys));
-  }
-  if (!value.is_structured()) return;
-  for (const nlohmann::json& part : value) check_key_counts(part, name);
-}
-
 }  // namespace
 
-RequestFields::RequestFields(std::string_view body)
-    : body_(body), object_(parse_json(body, "the body")) {
-  if (!object_.is_object()) throw Error("the body must be a JSON object");
+RequestFields::RequestFields(std::string_view body, OpenAiApi api)
+    : api_(api), bytes_left_(kBodyTreeBytes + kBodyTreeFactor * body.size()) {
+  const auto is_known = [api](std::string_view key) { return is_known_field(key, api); };
+  const auto has_tokens = [](std::string_view key) {
+    return key == "prompt" || key == "tokens" || key == "stop_token_ids";
+  };
+  const auto most_bytes = [](std::string_view key) {
+    const bool large = key == "prompt" || key == "tokens" || key == "messages" || key == "tools";
+    return large ? SIZE_MAX : kSmallFieldBytes;
+  };
+  object_ = parse_members(
+      body, "the body",
+      {.keep = is_known, .pack = has_tokens, .most_bytes = most_bytes, .most_keys = kMaxObjectKeys},
+      bytes_left_);
+  check_neutral_fields(object_, api);
 }
 
-const nlohmann::json* RequestFields::find(const char* name) const {
+const Json* RequestFields::find(const char* name) const {
+  assert(is_known_field(name, api_));
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+Json RequestFields::take(const char* name) {
+  assert(is_known_field(name, api_));
+  const auto found = object_.find(name);
+  return found == object_.end() ? Json() : std::move(*found);
+}
+
+Json RequestFields::parse_object(std::string_view text, const char* name) {
+  return named(name, [&] {
+    return parse_members(
+        text, name, {.keep = [](std::string_view) { return true; }, .most_keys = kMaxObjectKeys},
+        bytes_left_);
+  });
+}
+
+// An object with this field alone, for the readers of base/json.h. What a list or an object holds
+// is left out: these readers only refuse it.
+nlohmann::json RequestFields::scalar(const char* name) const {
+  using Scalar = nlohmann::json;
+  const Json* value = find(name);
+  if (value == nullptr) return Scalar::object();
+  if (value->is_object()) return {{name, Scalar::object()}};
+  if (value->is_array() || value->is_binary()) return {{name, Scalar::array()}};
+  return {{name, Scalar(*value)}};
+}
+
 std::optional<double> RequestFields::number(const char* name, double low, double high) const {
-  return named(name, [&] { return number_field(object_, name, kWhere, low, high); });
+  return named(name, [&] { return number_field(scalar(name), name, kWhere, low, high); });
 }
 
 std::optional<int64_t> RequestFields::integer(const char* name, int64_t low, int64_t high) const {
-  return named(name, [&] { return integer_field(object_, name, kWhere, low, high); });
+  return named(name, [&] { return integer_field(scalar(name), name, kWhere, low, high); });
 }
 
 bool RequestFields::boolean(const char* name, bool otherwise) const {
-  return named(name, [&] { return bool_field(object_, name, kWhere); }).value_or(otherwise);
+  return named(name, [&] { return bool_field(scalar(name), name, kWhere); }).value_or(otherwise);
 }
 
 std::optional<std::string> RequestFields::string(const char* name) const {
-  return named(name, [&] { return string_field(object_, name, kWhere); });
+  return named(name, [&] { return string_field(scalar(name), name, kWhere); });
 }
 
 std::vector<std::string> RequestFields::strings(const char* name, size_t most) const {
-  const nlohmann::json* value = find(name);
+  const Json* value = find(name);
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
   const auto fail = [&] {
@@ -65,46 +95,34 @@ std::vector<std::string> RequestFields::strings(const char* name, size_t most) c
   };
   if (!value->is_array() || value->size() > most) fail();
   std::vector<std::string> list;
-  for (const nlohmann::json& part : *value) {
+  for (const Json& part : *value) {
     if (!part.is_string()) fail();
     list.push_back(part.get<std::string>());
   }
   return list;
 }
 
-Json RequestFields::ordered(const char* name) const {
-  const nlohmann::json* value = find(name);
-  if (value == nullptr) return {};
-  if (!ordered_) {
-    check_key_counts(object_, name);
-    ordered_ = Json::parse(body_.begin(), body_.end());
-  }
-  return (*ordered_)[name];
-}
-
-Json ordered_object(std::string_view text, const char* name) {
-  return named(name, [&] {
-    const nlohmann::json object = parse_json(text, name);
-    if (!object.is_object()) throw Error("{}: must be a JSON object", name);
-    check_key_counts(object, name);
-    return Json::parse(text.begin(), text.end());
-  });
-}
-
-std::vector<Token> token_list(const nlohmann::json& list, const char* name, int vocab) {
-  if (!list.is_array())
-    throw OptionError(name, fmt::format("{} must be a list of token ids", name));
-  std::vector<Token> tokens;
-  tokens.reserve(list.size());
-  for (const nlohmann::json& id : list) {
-    const bool whole = id.is_number_integer() && id >= 0 && id < vocab;
-    if (!whole) {
-      throw OptionError(name, fmt::format("{} must hold token ids from 0 to {}, not {}", name,
-                                          vocab - 1, id.is_number() ? id.dump() : id.type_name()));
+std::vector<Token> token_list(const Json& list, const char* name, int vocab) {
+  const auto fail = [&](const std::string& found) {
+    throw OptionError(
+        name, fmt::format("{} must hold token ids from 0 to {}, not {}", name, vocab - 1, found));
+  };
+  if (auto tokens = packed_integers(list)) {
+    for (const Token token : *tokens) {
+      if (token < 0 || token >= vocab) fail(std::to_string(token));
     }
-    tokens.push_back(id.get<Token>());
+    return *std::move(tokens);
   }
-  return tokens;
+  if (!list.is_array()) {
+    throw OptionError(name, fmt::format("{} must be a list of token ids", name));
+  }
+  // A list of integers alone is packed.
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab) {
+      fail(id.is_number() ? id.dump() : id.type_name());
+    }
+  }
+  return {};
 }
 
 }  // namespace ridge

@@ -16,7 +16,7 @@ constexpr int64_t kMaxInt = INT32_MAX;
 }
 
 std::vector<LogitBias> read_logit_bias(const RequestFields& fields, int vocab) {
-  const nlohmann::json* object = fields.find("logit_bias");
+  const Json* object = fields.find("logit_bias");
   if (object == nullptr) return {};
   if (!object->is_object() || object->size() > size_t{kMaxLogitBiases}) {
     refuse("logit_bias",
@@ -75,7 +75,7 @@ void read_stops(const RequestFields& fields, int vocab, GenerateOptions& to) {
       refuse("stop", fmt::format("a stop string has 1 to {} bytes", kMaxStopBytes));
     }
   }
-  if (const nlohmann::json* list = fields.find("stop_token_ids")) {
+  if (const Json* list = fields.find("stop_token_ids")) {
     to.stop_tokens = token_list(*list, "stop_token_ids", vocab);
     if (to.stop_tokens.size() > size_t{kMaxStopTokens}) {
       refuse("stop_token_ids", fmt::format("at most {} stop_token_ids", kMaxStopTokens));
@@ -86,7 +86,7 @@ void read_stops(const RequestFields& fields, int vocab, GenerateOptions& to) {
 
 void read_stream(const RequestFields& fields, OpenAiRequest& to) {
   to.stream = fields.boolean("stream", false);
-  const nlohmann::json* options = fields.find("stream_options");
+  const Json* options = fields.find("stream_options");
   if (options == nullptr) return;
   if (!to.stream) refuse("stream_options", "stream_options needs stream: true");
   if (!options->is_object()) refuse("stream_options", "stream_options must be an object");
@@ -103,24 +103,9 @@ void read_max_tokens(const RequestFields& fields, const char* name, int64_t leas
   if (const auto value = fields.integer(name, least, kMaxInt)) to = static_cast<int>(*value);
 }
 
-// Fields of other servers that constrain the answer. To ignore them would be to answer something
-// else than was asked for.
-void refuse_unsupported(const RequestFields& fields) {
-  for (const char* name :
-       {"guided_json", "guided_choice", "guided_regex", "guided_grammar", "structured_outputs",
-        "allowed_token_ids", "bad_words", "prompt_logprobs", "truncate_prompt_tokens", "functions",
-        "function_call", "audio"}) {
-    const nlohmann::json* value = fields.find(name);
-    if (value == nullptr || value->is_null() || (value->is_structured() && value->empty()))
-      continue;
-    refuse(name, fmt::format("{} is not supported", name));
-  }
-}
-
 // What both APIs have.
 void read_shared(const RequestFields& fields, int vocab, OpenAiRequest& to) {
   to.model = fields.string("model").value_or("");
-  refuse_unsupported(fields);
   read_sampler(fields, vocab, to.generate.sampler);
   read_stops(fields, vocab, to.generate);
   read_stream(fields, to);
@@ -146,25 +131,26 @@ void check_token_bounds(const OpenAiRequest& request) {
 }
 
 // Text, ids, or a list of either.
-std::vector<PromptInput> read_prompts(const RequestFields& fields, int vocab) {
-  const nlohmann::json* prompt = fields.find("prompt");
-  if (prompt == nullptr) refuse("prompt", "prompt is missing: text, token ids or a list of either");
-  if (prompt->is_string()) return {prompt->get<std::string>()};
-  if (!prompt->is_array() || prompt->empty()) {
+std::vector<PromptInput> read_prompts(RequestFields& fields, int vocab) {
+  Json prompt = fields.take("prompt");
+  if (prompt.is_null()) refuse("prompt", "prompt is missing: text, token ids or a list of either");
+  const auto read_one = [&](Json& one) -> PromptInput {
+    if (one.is_string()) return std::move(one.get_ref<std::string&>());
+    return token_list(one, "prompt", vocab);
+  };
+  std::vector<PromptInput> prompts;
+  if (prompt.is_string() || prompt.is_binary()) {
+    prompts.push_back(read_one(prompt));
+    return prompts;
+  }
+  if (!prompt.is_array() || prompt.empty()) {
     refuse("prompt", "prompt must be text, token ids or a list of either");
   }
-  if (prompt->front().is_number()) return {token_list(*prompt, "prompt", vocab)};
-  if (prompt->size() > size_t{kMaxChoices}) {
+  if (prompt.front().is_number()) token_list(prompt, "prompt", vocab);  // says which is none
+  if (prompt.size() > size_t{kMaxChoices}) {
     refuse("prompt", fmt::format("at most {} prompts in one request", kMaxChoices));
   }
-  std::vector<PromptInput> prompts;
-  for (const nlohmann::json& part : *prompt) {
-    if (part.is_string()) {
-      prompts.emplace_back(part.get<std::string>());
-    } else {
-      prompts.emplace_back(token_list(part, "prompt", vocab));
-    }
-  }
+  for (Json& one : prompt) prompts.push_back(read_one(one));
   return prompts;
 }
 
@@ -176,7 +162,7 @@ void read_best_of(const RequestFields& fields, int n) {
 }  // namespace
 
 OpenAiRequest read_completion_request(std::string_view body, int vocab) {
-  const RequestFields fields(body);
+  RequestFields fields(body, OpenAiApi::completion);
   OpenAiRequest to;
   read_shared(fields, vocab, to);
   to.prompts = read_prompts(fields, vocab);
@@ -184,7 +170,6 @@ OpenAiRequest read_completion_request(std::string_view body, int vocab) {
     refuse("n", fmt::format("prompts times n must be at most {}", kMaxChoices));
   }
   read_best_of(fields, to.n);
-  if (!fields.string("suffix").value_or("").empty()) refuse("suffix", "suffix is not supported");
   to.echo = fields.boolean("echo", false);
   to.add_special_tokens = fields.boolean("add_special_tokens", true);
   read_max_tokens(fields, "max_tokens", to.echo ? 0 : 1, to.max_tokens);
@@ -197,7 +182,7 @@ OpenAiRequest read_completion_request(std::string_view body, int vocab) {
 }
 
 OpenAiRequest read_chat_request(std::string_view body, int vocab) {
-  const RequestFields fields(body);
+  RequestFields fields(body, OpenAiApi::chat);
   OpenAiRequest to;
   to.chat = true;
   read_shared(fields, vocab, to);
@@ -215,7 +200,7 @@ OpenAiRequest read_chat_request(std::string_view body, int vocab) {
 }
 
 TokenizeRequest read_tokenize_request(std::string_view body) {
-  const RequestFields fields(body);
+  RequestFields fields(body, OpenAiApi::tokenize);
   TokenizeRequest to;
   to.model = fields.string("model").value_or("");
   to.return_token_strings = fields.boolean("return_token_strs", false);
@@ -229,8 +214,8 @@ TokenizeRequest read_tokenize_request(std::string_view body) {
 }
 
 DetokenizeRequest read_detokenize_request(std::string_view body, int vocab) {
-  const RequestFields fields(body);
-  const nlohmann::json* tokens = fields.find("tokens");
+  RequestFields fields(body, OpenAiApi::detokenize);
+  const Json* tokens = fields.find("tokens");
   if (tokens == nullptr) refuse("tokens", "tokens is missing: a list of token ids");
   return {fields.string("model").value_or(""), token_list(*tokens, "tokens", vocab)};
 }

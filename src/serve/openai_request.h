@@ -1,5 +1,7 @@
-// The bodies of /v1/completions and /v1/chat/completions as checked requests. Unknown fields are
-// ignored; a known one that is wrong throws OptionError with its name, before any token.
+// The bodies of /v1/completions and /v1/chat/completions as checked requests. Fields that only give
+// hints are ignored (openai_field_table.cc); a known one that is wrong, or that changes the answer
+// and is not supported, throws OptionError with its name, before any token. The memory that a body
+// takes is bounded in openai_fields.h.
 #pragma once
 
 #include <optional>
@@ -21,7 +23,7 @@ inline constexpr int kMaxSaltBytes = 256;     // each request keeps a copy
 inline constexpr int kMaxTopLogprobs = 20;    // at each position
 inline constexpr int kMaxLogitBiases = 1024;  // OpenAI takes fewer
 inline constexpr int kMaxTools = 128;
-inline constexpr int kMaxObjectKeys = 1024;  // of objects whose order is kept: tools, schemas
+inline constexpr int kMaxObjectKeys = 1024;  // of each object in a body
 
 enum class ToolChoice : uint8_t { none, automatic, required, named };
 
@@ -38,9 +40,12 @@ struct OpenAiRequest {
   // tool calls are objects. Tools are as the client wrote them.
   Json messages, tools = Json::array(), template_arguments = Json::object();
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the answer goes on where the last message ends
   ToolChoice tool_choice = ToolChoice::none;
-  std::string tool_name;       // of ToolChoice::named
-  std::optional<Json> schema;  // of the text to generate: response_format
+  std::string tool_name;            // of ToolChoice::named
+  bool parallel_tool_calls = true;  // else the answer has the first call alone
+  std::optional<Json> schema;       // of the text to generate
+  const char* schema_field = "";    // that it came in
 
   // Sampler but its seed, min_tokens, stops, stop tokens, ignore_end.
   GenerateOptions generate;

@@ -1,6 +1,7 @@
 #include "serve/openai_server.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +9,8 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/free_memory.h"
 #include "serve/http_text.h"
-#include "serve/openai_access.h"
 #include "serve/openai_call.h"
 #include "serve/openai_reply.h"
 #include "serve/openai_request.h"
@@ -28,7 +29,7 @@ struct OpenAiServer::Impl {
   };
   static const Route* find_route(std::string_view path);  // null: none
 
-  explicit Impl(OpenAiOptions with) : options(std::move(with)) {}
+  explicit Impl(std::vector<std::string> names) : model_names(std::move(names)) {}
   ~Impl();
 
   ServedModel& ready_model();                                     // throws OpenAiFailure: 503
@@ -47,7 +48,7 @@ struct OpenAiServer::Impl {
   void begin_call(const ApiExchange& exchange, OpenAiRequest request, ServedModel& model);
   Json model_json(const std::string& name);
 
-  const OpenAiOptions options;
+  const std::vector<std::string> model_names;
   const std::chrono::system_clock::time_point created = std::chrono::system_clock::now();
   std::atomic<bool> draining = false;
   OutputRouter router;                        // outlives the engines, which push into it
@@ -77,13 +78,6 @@ void check_method(const HttpRequest& request, bool post) {
                          "the body must be JSON: send the header Content-Type: application/json",
                          "", "unsupported_media_type"});
   }
-}
-
-// A client's id, if it can stand in a header and in a log line.
-std::string request_id(const HttpRequest& request) {
-  const std::string& id = request.request_id;
-  const bool plain = std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
-  return !id.empty() && id.size() <= 128 && plain ? id : random_id("req_");
 }
 
 }  // namespace
@@ -119,13 +113,13 @@ ServedModel& OpenAiServer::Impl::ready_model() {
 }
 
 const std::string& OpenAiServer::Impl::check_name(const std::string& name) const {
-  if (name.empty()) return options.model_names.front();
-  const auto found = std::find(options.model_names.begin(), options.model_names.end(), name);
-  if (found == options.model_names.end()) {
-    throw OpenAiFailure({404,
-                         fmt::format("the model {} does not exist; {} is served here", name,
-                                     options.model_names.front()),
-                         "model", "model_not_found"});
+  if (name.empty()) return model_names.front();
+  const auto found = std::find(model_names.begin(), model_names.end(), name);
+  if (found == model_names.end()) {
+    throw OpenAiFailure(
+        {404,
+         fmt::format("the model {} does not exist; {} is served here", name, model_names.front()),
+         "model", "model_not_found"});
   }
   return *found;
 }
@@ -134,13 +128,6 @@ void OpenAiServer::Impl::answer(const ApiExchange& exchange) {
   const HttpRequest& request = exchange.http->request();
   const std::string_view path = without_version(request.path);
   const Route* const route = find_route(path);
-  if (request.method == "OPTIONS" && !cors_headers(request, options.origins).empty()) {
-    return exchange.reply({});
-  }
-  if ((route == nullptr || !route->open) && !has_key(request, options.keys)) {
-    throw OpenAiFailure(
-        {401, "this server asks for a key: Authorization: Bearer KEY", "", "invalid_api_key"});
-  }
   if (route != nullptr) {
     check_method(request, route->post);
     return (this->*route->handle)(exchange);
@@ -187,7 +174,7 @@ Json OpenAiServer::Impl::model_json(const std::string& name) {
 
 void OpenAiServer::Impl::list_models(const ApiExchange& exchange) {
   Json list = Json::array();
-  for (const std::string& name : options.model_names) list.push_back(model_json(name));
+  for (const std::string& name : model_names) list.push_back(model_json(name));
   exchange.reply(openai_json({{"object", "list"}, {"data", list}}));
 }
 
@@ -203,57 +190,66 @@ void OpenAiServer::Impl::begin_call(const ApiExchange& exchange, OpenAiRequest r
 
 void OpenAiServer::Impl::completion(const ApiExchange& exchange) {
   ServedModel& ready = ready_model();
-  begin_call(exchange, read_completion_request(exchange.http->request().body, ready.vocab()),
-             ready);
+  OpenAiRequest request = read_completion_request(exchange.http->request().body, ready.vocab());
+  exchange.http->release_body();
+  begin_call(exchange, std::move(request), ready);
 }
 
 void OpenAiServer::Impl::chat(const ApiExchange& exchange) {
   ServedModel& ready = ready_model();
-  begin_call(exchange, read_chat_request(exchange.http->request().body, ready.vocab()), ready);
+  OpenAiRequest request = read_chat_request(exchange.http->request().body, ready.vocab());
+  exchange.http->release_body();
+  begin_call(exchange, std::move(request), ready);
 }
 
 void OpenAiServer::Impl::tokenize(const ApiExchange& exchange) {
   ServedModel& ready = ready_model();
-  const TokenizeRequest request = read_tokenize_request(exchange.http->request().body);
+  TokenizeRequest request = read_tokenize_request(exchange.http->request().body);
+  exchange.http->release_body();
   check_name(request.model);
-  const std::vector<Token> tokens = request.prompt
-                                        ? ready.encode(*request.prompt, request.add_special_tokens)
-                                        : ready.encode_chat(request.chat);
-  Json json{{"count", tokens.size()},
-            {"max_model_len", ready.engines().max_context()},
-            {"tokens", tokens},
-            {"token_strs", nullptr}};
+  const auto gone = [&exchange] { return exchange.http->closed(); };
+  const std::vector<Token> tokens =
+      request.prompt ? ready.encode(*request.prompt, request.add_special_tokens, gone)
+                     : ready.encode_chat(request.chat, gone);
+  // Written without a tree, which would take 16 bytes and more for each token.
+  HttpReply reply = openai_json({});
+  reply.body = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}],"token_strs":)",
+                           tokens.size(), ready.engines().max_context(), fmt::join(tokens, ","));
   if (request.return_token_strings) {
-    json["token_strs"] = Json::array();
-    for (const Token token : tokens) {
-      json["token_strs"].push_back(token_text(ready.tokenizer(), token));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      reply.body += i > 0 ? ',' : '[';
+      reply.body += json_text(token_text(ready.tokenizer(), tokens[i]));
     }
+    reply.body += tokens.empty() ? "[]}" : "]}";
+  } else {
+    reply.body += "null}";
   }
-  exchange.reply(openai_json(json));
+  exchange.reply(std::move(reply));
 }
 
 void OpenAiServer::Impl::detokenize(const ApiExchange& exchange) {
   ServedModel& ready = ready_model();
   const DetokenizeRequest request =
       read_detokenize_request(exchange.http->request().body, ready.vocab());
+  exchange.http->release_body();
   check_name(request.model);
   exchange.reply(openai_json({{"prompt", ready.decode(request.tokens)}}));
 }
 
-OpenAiServer::OpenAiServer(OpenAiOptions options)
-    : impl_(std::make_unique<Impl>(std::move(options))) {}
+OpenAiServer::OpenAiServer(std::vector<std::string> names)
+    : impl_(std::make_unique<Impl>(std::move(names))) {}
 OpenAiServer::~OpenAiServer() = default;
 
 void OpenAiServer::start(std::vector<ReplicaGroup::Parts> replicas) {
   impl_->owned =
-      std::make_unique<ServedModel>(std::move(replicas), impl_->options.model_names.front(),
+      std::make_unique<ServedModel>(std::move(replicas), impl_->model_names.front(),
                                     [impl = impl_.get()](std::vector<RequestOutput>&& outputs) {
                                       impl->router.push(std::move(outputs));
                                     });
   impl_->model = impl_->owned.get();
 }
 
-const std::string& OpenAiServer::model_name() const { return impl_->options.model_names.front(); }
+const std::string& OpenAiServer::model_name() const { return impl_->model_names.front(); }
 
 void OpenAiServer::drain() {
   impl_->draining = true;
@@ -289,10 +285,15 @@ bool OpenAiServer::serves(std::string_view path) {
          bare.starts_with(kModelPath);
 }
 
-void OpenAiServer::handle(const std::shared_ptr<HttpExchange>& exchange) {
-  const HttpRequest& request = exchange->request();
-  ApiExchange api{exchange, cors_headers(request, impl_->options.origins)};
-  api.headers.emplace_back("x-request-id", request_id(request));
+bool OpenAiServer::is_open(std::string_view path) {
+  const Impl::Route* const route = Impl::find_route(without_version(path));
+  return route != nullptr && route->open;
+}
+
+void OpenAiServer::handle(const std::shared_ptr<HttpExchange>& exchange,
+                          std::vector<std::pair<std::string, std::string>> headers) {
+  const ApiExchange api{exchange, std::move(headers)};
+  const size_t body_bytes = exchange->request().body.size();
   try {
     impl_->answer(api);
   } catch (const OpenAiFailure& failure) {
@@ -304,6 +305,7 @@ void OpenAiServer::handle(const std::shared_ptr<HttpExchange>& exchange) {
   } catch (const std::exception& error) {
     api.reply(openai_error_reply({500, fmt::format("a fault of Ridge: {}", error.what())}));
   }
+  if (body_bytes > kLargeBodyBytes) return_free_memory();
 }
 
 }  // namespace ridge

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "engine/grammar/json_schema.h"
 #include "serve/serving_json.h"
 
 namespace ridge {
@@ -26,16 +27,25 @@ Json parameters_of(const Json& tool) {
   return schema;
 }
 
+// Before the schemas of many tools are put together.
+void check_schema_size(const Json& schema, size_t& bytes) {
+  bytes += schema.dump().size();
+  if (bytes > grammar::kMaxSchemaBytes) {
+    throw OptionError("tools", fmt::format("the tools' parameters are longer than {} KiB",
+                                           grammar::kMaxSchemaBytes >> 10));
+  }
+}
+
 // What a forced call must be: the arguments of the named tool, or {"name", "arguments"} of any.
 Json tool_call_schema(const OpenAiRequest& request) {
   Json calls = Json::array(), definitions = Json::object();
+  size_t bytes = 0;
   for (const Json& tool : request.tools) {
-    Json arguments = parameters_of(tool);
     const Json& name = tool["function"]["name"];
-    if (request.tool_choice == ToolChoice::named) {
-      if (name == request.tool_name) return arguments;
-      continue;
-    }
+    if (request.tool_choice == ToolChoice::named && name != request.tool_name) continue;
+    Json arguments = parameters_of(tool);
+    check_schema_size(arguments, bytes);
+    if (request.tool_choice == ToolChoice::named) return arguments;
     // References count from the root of the schema.
     if (const auto own = arguments.find("$defs"); own != arguments.end() && own->is_object()) {
       definitions.update(*own);
@@ -118,14 +128,16 @@ std::vector<LiveReplica> ServedModel::live_replicas() const {
   return all;
 }
 
-std::vector<Token> ServedModel::encode(std::string_view text, bool add_special) const {
+std::vector<Token> ServedModel::encode(std::string_view text, bool add_special,
+                                       const Cancelled& cancelled) const {
   if (tokenizer_ == nullptr) {
     std::vector<Token> tokens;
     std::istringstream words{std::string(text)};
     for (std::string word; words >> word;) tokens.push_back(token_for_word(word, vocab_));
     return tokens;
   }
-  std::vector<Token> tokens = tokenizer_->encode(text);
+  const TextPart part{text};
+  std::vector<Token> tokens = tokenizer_->encode({&part, 1}, cancelled);
   if (add_special && tokenizer_->adds_bos && tokenizer_->bos) {
     tokens.insert(tokens.begin(), *tokenizer_->bos);
   }
@@ -139,7 +151,8 @@ std::string ServedModel::decode(std::span<const Token> tokens) const {
   return text;
 }
 
-std::vector<Token> ServedModel::encode_chat(const OpenAiRequest& request) const {
+std::vector<Token> ServedModel::encode_chat(OpenAiRequest& request,
+                                            const Cancelled& cancelled) const {
   if (tokenizer_ == nullptr) {
     std::string text;
     for (const Json& message : request.messages) {
@@ -149,21 +162,28 @@ std::vector<Token> ServedModel::encode_chat(const OpenAiRequest& request) const 
   }
   if (!template_) throw OptionError("messages", template_fault_);
   try {
-    return template_->tokens({.messages = request.messages,
-                              .tools = request.tools,
+    return template_->tokens({.messages = std::move(request.messages),
+                              .tools = std::move(request.tools),
                               .add_generation_prompt = request.add_generation_prompt,
-                              .template_kwargs = request.template_arguments});
+                              .continue_final_message = request.continue_final_message,
+                              .template_kwargs = request.template_arguments},
+                             cancelled);
   } catch (const Error& error) {
     throw OptionError("messages", error.what());
   }
 }
 
-std::vector<Token> ServedModel::prompt_tokens(const OpenAiRequest& request, size_t prompt) const {
+std::vector<Token> ServedModel::prompt_tokens(OpenAiRequest& request, size_t prompt,
+                                              const Cancelled& cancelled) const {
   std::vector<Token> tokens;
   if (request.chat) {
-    tokens = encode_chat(request);
+    tokens = encode_chat(request, cancelled);
   } else if (const auto* text = std::get_if<std::string>(&request.prompts[prompt])) {
-    tokens = encode(*text, request.add_special_tokens);
+    try {
+      tokens = encode(*text, request.add_special_tokens, cancelled);
+    } catch (const Error& error) {
+      throw OptionError("prompt", error.what());
+    }
     if (tokens.empty() && tokenizer_ != nullptr && tokenizer_->bos) {
       tokens.push_back(*tokenizer_->bos);
     }
@@ -177,27 +197,37 @@ std::vector<Token> ServedModel::prompt_tokens(const OpenAiRequest& request, size
   return tokens;
 }
 
-std::shared_ptr<const Grammar> ServedModel::grammar(const OpenAiRequest& request) {
+std::shared_ptr<const Grammar> ServedModel::grammar(const OpenAiRequest& request,
+                                                    const Cancelled& cancelled) {
   const bool forced =
       request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
   if (!request.schema && !forced) return nullptr;
-  const char* const field = forced ? "tools" : "response_format";
+  const char* const field = forced ? "tools" : request.schema_field;
   if (tokenizer_ == nullptr) throw OptionError(field, "random weights write no JSON");
   const Json schema = forced ? tool_call_schema(request) : *request.schema;
-  const std::string text = schema.dump();
-  const std::lock_guard lock(grammars_mutex_);
-  if (const auto known = grammars_.find(text); known != grammars_.end()) return known->second;
-  if (!trie_) trie_ = std::make_shared<const VocabularyTrie>(*tokenizer_);
-  std::shared_ptr<const Grammar> made;
+  std::string text = schema.dump();
+  {
+    const std::lock_guard lock(grammars_mutex_);
+    if (const auto known = grammars_.find(text); known != grammars_.end()) return known->second;
+  }
+  std::call_once(trie_once_, [&] { trie_ = std::make_shared<const VocabularyTrie>(*tokenizer_); });
+  // Without the lock: nobody waits for another one's schema. Two may compile the same one.
   try {
-    made = std::make_shared<const Grammar>(schema, trie_);
+    WorkLimit work("the schema", kMaxGrammarSteps, kGrammarTime, cancelled);
+    auto made = std::make_shared<const Grammar>(schema, trie_, work);
+    keep_grammar(std::move(text), made);
+    return made;
   } catch (const Error& error) {
     throw OptionError(field, error.what());
   }
-  constexpr size_t kMostGrammars = 64;
-  if (grammars_.size() >= kMostGrammars) grammars_.clear();
-  grammars_.emplace(text, made);
-  return made;
+}
+
+void ServedModel::keep_grammar(std::string schema, std::shared_ptr<const Grammar> grammar) {
+  const std::lock_guard lock(grammars_mutex_);
+  size_t bytes = grammar->bytes();
+  for (const auto& [text, known] : grammars_) bytes += known->bytes();
+  if (grammars_.size() >= kMostGrammars || bytes > kMostGrammarBytes) grammars_.clear();
+  grammars_.emplace(std::move(schema), std::move(grammar));
 }
 
 }  // namespace ridge

@@ -1,7 +1,13 @@
 // The model behind the API: its engines, and how text, chats and schemas become what they take.
 // Every member may be used from many threads at once.
+//
+// What interprets a request's text spends what engine/grammar/grammar.h,
+// engine/chat/chat_template.h and engine/tokenizer/tokenizer.h allow, and is given up once
+// `cancelled` is true. It is called often, on the thread that works.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +29,8 @@ namespace ridge {
 
 class ServedModel {
  public:
+  using Cancelled = std::function<bool()>;
+
   // A replica or more of one model. Observers are this class's. `name` is the metrics' label.
   ServedModel(std::vector<ReplicaGroup::Parts> replicas, const std::string& name,
               const ServingEngine::Outputs& outputs);
@@ -35,19 +43,28 @@ class ServedModel {
 
   // With the tokenizer's own beginning token where `add_special`. Without a tokenizer: a token for
   // each word, the id that it writes where it is one.
-  std::vector<Token> encode(std::string_view text, bool add_special) const;
+  std::vector<Token> encode(std::string_view text, bool add_special,
+                            const Cancelled& cancelled = {}) const;
   std::string decode(std::span<const Token> tokens) const;
-  std::vector<Token> encode_chat(const OpenAiRequest& request) const;  // throws OptionError
+  // Takes its messages and tools. Throws OptionError.
+  std::vector<Token> encode_chat(OpenAiRequest& request, const Cancelled& cancelled = {}) const;
   ToolCallStyle tool_call_style() const {
     return template_ ? template_->tool_call_style() : ToolCallStyle::none;
   }
 
-  // The prompt's tokens, the beginning token where the text is empty. Throws OptionError.
-  std::vector<Token> prompt_tokens(const OpenAiRequest& request, size_t prompt) const;
+  // The prompt's tokens, the beginning token where the text is empty. Takes what a chat's prompt is
+  // made of. Throws OptionError.
+  std::vector<Token> prompt_tokens(OpenAiRequest& request, size_t prompt,
+                                   const Cancelled& cancelled = {}) const;
 
   // What the request's response_format or tool_choice asks for; null: any text. Compiled grammars
-  // are kept, because they remember the masks that were computed. Throws OptionError.
-  std::shared_ptr<const Grammar> grammar(const OpenAiRequest& request);
+  // are kept, because they remember the masks that were computed: at most kMostGrammars of together
+  // at most kMostGrammarBytes. Throws OptionError, also where compiling takes more than
+  // kGrammarTime: steps end it long before that on a machine that is not overloaded.
+  std::shared_ptr<const Grammar> grammar(const OpenAiRequest& request,
+                                         const Cancelled& cancelled = {});
+  static constexpr size_t kMostGrammars = 64, kMostGrammarBytes = size_t{128} << 20;
+  static constexpr std::chrono::seconds kGrammarTime{10};
 
  private:
   // What observes a replica.
@@ -61,6 +78,7 @@ class ServedModel {
   std::vector<ReplicaGroup::Parts> watched(std::vector<ReplicaGroup::Parts> replicas,
                                            const std::string& name);
   std::vector<LiveReplica> live_replicas() const;
+  void keep_grammar(std::string schema, std::shared_ptr<const Grammar> grammar);
 
   const std::optional<System> system_;  // what predictions assume
   const std::optional<Stack> stack_;
@@ -70,8 +88,9 @@ class ServedModel {
   int vocab_;
   std::optional<ChatTemplate> template_;
   std::string template_fault_;  // why there is none
+  std::once_flag trie_once_;
+  std::shared_ptr<const VocabularyTrie> trie_;  // made for the first grammar
   std::mutex grammars_mutex_;
-  std::shared_ptr<const VocabularyTrie> trie_;                      // made for the first grammar
   std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by schema
   mutable LiveStream live_;  // last: its thread uses the engines
 };

@@ -61,8 +61,7 @@ void answer_live(const std::shared_ptr<HttpExchange>& exchange, const OpenAiServ
 
 }  // namespace
 
-HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
-  if (std::optional<HttpReply> refusal = refuse_head(request, bound_host)) return *refusal;
+HttpReply reply_to(const HttpRequest& request, const AccessRules& rules) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (const ApiEndpoint* endpoint = find_api_endpoint(request.path)) {
     if (!reads && request.method != "POST") {
@@ -74,6 +73,13 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
     if (request.method != "POST") return api_error_reply(405, "POST with the files");
     return api_reply_with([&] { return explain_files(request.body); });
   }
+  if (request.path == kLoginPath) {
+    try {
+      return log_in(request, rules);
+    } catch (const Error& error) {
+      return api_error_reply(400, error.what());
+    }
+  }
   if (!reads) return api_error_reply(405, "only GET here");
   if (request.path == "/healthz") return api_json_reply({{"status", "ok"}});
   const std::string path = request.path == "/" ? "index.html" : request.path.substr(1);
@@ -81,36 +87,70 @@ HttpReply reply_to(const HttpRequest& request, const std::string& bound_host) {
   return api_error_reply(404, "nothing here; /api/openapi.json lists what is");
 }
 
-HttpLimits page_limits(const std::string& bound_host) {
-  HttpLimits limits;
-  limits.body_bytes = [local = is_loopback(bound_host)](std::string_view path) {
-    return local && path == kExplainFilesPath ? kExplainFilesBytes : default_body_bytes(path);
+namespace {
+
+enum Lane { kModelLane, kLargeBodyLane, kApiLane, kWatchLane, kLanes };
+
+bool is_health(const HttpRequest& request) {
+  return request.path == "/healthz" || request.path == "/health";
+}
+
+int lane_of(const HttpRequest& request) {
+  const std::string& path = request.path;
+  if (is_health(request) || path == "/v1/models") return kIoLane;
+  if (OpenAiServer::serves(path)) {
+    if (OpenAiServer::is_open(path)) return kWatchLane;
+    return request.body.size() > kLargeBodyBytes ? kLargeBodyLane : kModelLane;
+  }
+  const bool watches = path == kServingPath || path == kLivePath || path == kLoginPath;
+  return path.starts_with("/api/") && !watches ? kApiLane : kWatchLane;
+}
+
+}  // namespace
+
+HttpLimits page_limits(const AccessRules& rules, HttpLimits limits) {
+  limits.body = [](const HttpRequest& request) {
+    if (request.path == kExplainFilesPath) return HttpBodyRule{kExplainFilesBytes, true};
+    if (request.path == kLoginPath) return HttpBodyRule{4 << 10};
+    return default_body_rule(request);
   };
-  limits.refuse_head = [bound_host](const HttpRequest& request) {
-    return refuse_head(request, bound_host);
+  limits.refuse_head = [rules](const HttpRequest& request) { return refuse_head(request, rules); };
+  limits.lane = lane_of;
+  limits.reserve = [](const HttpRequest& request) {
+    return is_health(request) || request.path == "/metrics";
   };
+  limits.lanes.resize(kLanes);
+  limits.lanes[kLargeBodyLane] = {.threads = 1, .niceness = 5};
+  limits.lanes[kApiLane] = {.threads = 2, .niceness = 10};
+  limits.lanes[kWatchLane].threads = 1;
   return limits;
 }
 
-HttpHandler page_handler(std::string bound_host, OpenAiServer* api, LabService* lab) {
-  return [host = std::move(bound_host), api, lab](const std::shared_ptr<HttpExchange>& exchange) {
+HttpHandler page_handler(AccessRules rules, OpenAiServer* api, LabService* lab) {
+  return [rules = std::move(rules), api, lab](const std::shared_ptr<HttpExchange>& exchange) {
     const HttpRequest& request = exchange->request();
-    if (std::optional<HttpReply> refusal = refuse_head(request, host)) {
+    if (std::optional<HttpReply> refusal = refuse_head(request, rules)) {
       return exchange->reply(*std::move(refusal));
     }
-    if (api != nullptr && OpenAiServer::serves(request.path)) return api->handle(exchange);
+    if (api != nullptr && OpenAiServer::serves(request.path)) {
+      auto headers = openai_headers(request, rules.origins);
+      if (is_preflight(request, rules.origins)) {
+        HttpReply allowed;
+        allowed.headers = std::move(headers);
+        return exchange->reply(std::move(allowed));
+      }
+      return api->handle(exchange, std::move(headers));
+    }
     if (request.path == kServingPath || request.path == kLivePath) {
       return answer_live(exchange, api);
     }
     if (lab != nullptr && LabService::serves(request.path)) {
       return exchange->reply(lab->reply(request));
     }
-    exchange->reply(reply_to(request, host));
+    HttpReply reply = reply_to(request, rules);
+    exchange->release_body();  // who has the answer may send the next
+    exchange->reply(std::move(reply));
   };
-}
-
-bool is_quick(const HttpRequest& request) {
-  return request.path == "/healthz" || request.path == "/health" || request.path == "/v1/models";
 }
 
 }  // namespace ridge

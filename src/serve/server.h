@@ -1,8 +1,7 @@
 // What the server says to each request: the page, the API, health.
 #pragma once
 
-#include <string>
-
+#include "serve/access.h"
 #include "serve/http.h"
 
 namespace ridge {
@@ -10,24 +9,18 @@ namespace ridge {
 class OpenAiServer;
 class LabService;
 
-struct ServeOptions {
-  std::string host = "127.0.0.1";
-  int port = 8080;
-};
+// The answer to what is neither the OpenAI API's nor the lab's, after refuse_head(). Never throws:
+// whatever goes wrong is a JSON error.
+HttpReply reply_to(const HttpRequest& request, const AccessRules& rules);
 
-// Never throws: whatever goes wrong is a JSON error. `bound_host` is the address listened on, which
-// decides who is answered: refuse_head() of api_http.h.
-HttpReply reply_to(const HttpRequest& request, const std::string& bound_host);
+// What refuse_head() refuses is refused before its body is read. /v1, /v1 with bodies above 1 MiB,
+// /api, and what watches (metrics, the live page, its files) have lanes of their own, and health is
+// told on the I/O thread, so that none waits for another. Health and metrics are told beyond the
+// limits of connections, too.
+HttpLimits page_limits(const AccessRules& rules, HttpLimits limits = {});
 
-// The limits of a server that listens on `bound_host`: files are taken on a loopback address only,
-// and a body that refuse_head() refuses is not read.
-HttpLimits page_limits(const std::string& bound_host);
-
-// The same as a handler of the server, with the OpenAI API and the lab beside it unless they are
-// null. Both must outlive it.
-HttpHandler page_handler(std::string bound_host, OpenAiServer* api = nullptr,
-                         LabService* lab = nullptr);
-// Answers that never wait: HttpServer gives them on its I/O thread.
-bool is_quick(const HttpRequest& request);
+// reply_to() behind refuse_head() as a handler of the server, with the OpenAI API and the lab
+// beside it unless they are null. Both must outlive it.
+HttpHandler page_handler(AccessRules rules, OpenAiServer* api = nullptr, LabService* lab = nullptr);
 
 }  // namespace ridge

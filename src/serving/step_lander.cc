@@ -67,6 +67,7 @@ RequestOutput StepLander::draw_tokens(ActiveRequest& request, StepInFlight& step
   tokens_.clear();
   for (int i = 0; i <= slice.drafts; ++i) {
     if (i > 0 && generation.has_mask()) generation.update_mask();
+    if (generation.ended()) break;  // by its mask
     Sampled& sampled = output.sampled.emplace_back();
     try {
       parts_.sampler.draw(request, step, first + size_t(i), sampled);
@@ -98,9 +99,7 @@ void StepLander::finish_if_ended(ActiveRequest& request, RequestOutput& output) 
   if (!output.error.empty()) generation.end(EndReason::failed);
   const std::optional<EndReason> reason = generation.ended();
   if (!reason) return;
-  if (reason == EndReason::failed && output.error.empty()) {
-    output.error = "the schema allows more readings of this text than can be followed";
-  }
+  if (reason == EndReason::failed && output.error.empty()) output.error = generation.failure();
   output.text += generation.finish();
   output.end = reason;
   if (reason == EndReason::stop_string) output.stop = generation.stop();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace ridge {
 namespace {
@@ -27,7 +28,7 @@ void split(std::string_view line, std::vector<std::string_view>& out) {
 }  // namespace
 
 CsvReader::CsvReader(const std::string& path) : path_(path) {
-  file_ = gzopen(path.c_str(), "rb");
+  file_ = gzdopen(open_for_reading(path), "rb");
   if (!file_) throw Error("{}: cannot be opened", path);
   gzbuffer(static_cast<gzFile>(file_), kChunk);
   buffer_.resize(2 * kChunk);

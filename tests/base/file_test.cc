@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <string>
+#include <thread>
 
 #include "base/error.h"
 
@@ -103,6 +106,48 @@ TEST_F(Files, MapShowsTheBytes) {
   EXPECT_EQ(MappedFile(path("f")).bytes(), "hello");
   write_file(path("empty"), "");
   EXPECT_TRUE(MappedFile(path("empty")).bytes().empty());
+}
+
+TEST_F(Files, AFifoIsRefusedRatherThanWaitedFor) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const std::string refused = path("fifo") + ": is a FIFO, not a plain file";
+  EXPECT_EQ(error_of([&] { read_file(path("fifo"), 10); }), refused);
+  EXPECT_EQ(error_of([&] { MappedFile map(path("fifo")); }), refused);
+  EXPECT_EQ(error_of([&] { plain_file_size(path("fifo")); }), refused);
+  fs::create_symlink("fifo", path("link"));
+  EXPECT_EQ(error_of([&] { read_file(path("link"), 10); }),
+            path("link") + ": is a FIFO, not a plain file");
+}
+
+TEST_F(Files, PipesOfAShellAreRead) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  // The writer comes after the reader has opened the pipe.
+  std::jthread writer([&] {
+    ASSERT_EQ(::write(ends[1], "hello", 5), 5);
+    ::close(ends[1]);
+  });
+  EXPECT_EQ(read_file("/dev/fd/" + std::to_string(ends[0]), 10), "hello");
+  ::close(ends[0]);
+  // A FIFO that was opened before, as in `command /dev/stdin < FIFO`.
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const int both = ::open(path("fifo").c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(both, 0);
+  const std::string name = "/dev/fd/" + std::to_string(both);
+  const int reader = open_for_reading(name);
+  EXPECT_EQ(::fcntl(reader, F_GETFL) & O_NONBLOCK, 0);
+  ASSERT_EQ(::write(both, "hello", 5), 5);
+  char text[5];
+  EXPECT_EQ(::read(reader, text, 5), 5);
+  ::close(reader);
+  ::close(both);
+}
+
+TEST_F(Files, SizeOfAPlainFile) {
+  write_file(path("f"), "hello");
+  EXPECT_EQ(plain_file_size(path("f")), 5u);
+  EXPECT_EQ(error_of([&] { plain_file_size(path("none")); }), path("none") + ": no such file");
+  EXPECT_EQ(error_of([&] { plain_file_size("/dev/null"); }), "/dev/null: not a plain file");
 }
 
 TEST_F(Files, MapErrorsAreClear) {

@@ -68,6 +68,11 @@ TEST(ParseJson, BoundsSize) {
 
 TEST(ReadJson, NamesTheMissingFile) { EXPECT_THROW(read_json("/nonexistent/x.json"), Error); }
 
+TEST(ParseJson, RefusesNulBytes) {
+  const std::string text("{}\n\0{", 5);
+  EXPECT_EQ(parse_error(text), "x.json: line 2: not valid JSON: a NUL byte");
+}
+
 class Fields : public testing::Test {
  protected:
   const nlohmann::json object_ = parse_json(

@@ -624,5 +624,13 @@ TEST_F(Cli, BareRunIsATour) {
   EXPECT_EQ(tour.at("text"), plain.at("text"));
 }
 
+// Nobody opens a server to others by mistake.
+TEST_F(Cli, AServerForOthersNeedsAKeyOrAWord) {
+  EXPECT_TRUE(has(refused("serve --no-model --host 0.0.0.0"), "--no-auth"));
+  EXPECT_TRUE(has(refused("serve --no-model --allowed-hosts models.example"), "--allowed-hosts"));
+  EXPECT_TRUE(has(refused("serve --no-model --no-auth --api-key k"), "exclude"));
+  EXPECT_TRUE(has(refused("serve --no-model --api-key ''"), "empty"));
+}
+
 }  // namespace
 }  // namespace ridge

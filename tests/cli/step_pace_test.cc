@@ -18,7 +18,7 @@ namespace {
 // A server with its input and its output; both streams of output are one.
 class PacedServer {
  public:
-  explicit PacedServer(const std::string& pace) {
+  explicit PacedServer(const std::string& pace, const char* drain_s = "30") {
     int in[2], out[2];
     if (pipe(in) != 0 || pipe(out) != 0) return;
     process_ = fork();
@@ -28,7 +28,7 @@ class PacedServer {
       dup2(out[1], STDERR_FILENO);
       for (const int end : {in[0], in[1], out[0], out[1]}) close(end);
       execl(RIDGE_BINARY, RIDGE_BINARY, "serve", "ridge-1m", "--port", "0", "-t", "1",
-            "--kv-tokens", "4096", "--step-pace", pace.c_str(), nullptr);
+            "--kv-tokens", "4096", "--drain", drain_s, "--step-pace", pace.c_str(), nullptr);
       _exit(127);
     }
     close(in[0]);
@@ -74,6 +74,7 @@ class PacedServer {
     if (input_ >= 0) close(input_);
     input_ = -1;
   }
+  void end() { kill(process_, SIGTERM); }
   int exit_code() {
     int status = 0;
     waitpid(process_, &status, 0);
@@ -131,6 +132,21 @@ TEST(StepPaceOption, HoldsTheServersStepsAndLetsThemGo) {
   server.end_input();
   held.join();
   EXPECT_EQ(answer.status, 200) << answer.body;
+}
+
+// A step that never ends does not keep the server from ending.
+TEST(StepPaceOption, AServerThatHangsEndsAfterItsDrain) {
+  PacedServer server("stdin", "1");
+  const int port = server.wait_for_port();
+  ASSERT_NE(port, 0);
+  server.say("hold");
+  ASSERT_EQ(server.line_with("pace:"), "pace: hold");
+  Connection client(port);
+  client.send(request_text("/v1/completions", R"({"prompt": "Once upon", "stream": true})"));
+  EXPECT_NE(client.receive_until("\r\n\r\n"), "");
+  server.end();
+  EXPECT_TRUE(client.is_closed_by_peer());
+  EXPECT_EQ(server.exit_code(), 0);
 }
 
 TEST(StepPaceOption, TakesADuration) {

@@ -26,7 +26,7 @@ TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
 class ByteTokenizer : public Tokenizer {
  public:
   ByteTokenizer() { ends = {256}; }
-  std::vector<Token> encode_parts(std::span<const TextPart> parts) const override {
+  std::vector<Token> encode_parts(std::span<const TextPart> parts, WorkLimit&) const override {
     std::vector<Token> tokens;
     for (const TextPart& part : parts) {
       for (const char c : part.text) tokens.push_back(static_cast<unsigned char>(c));

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/chat/chat_template.h"
 #include "engine/chat/interpreter.h"
 #include "engine/chat/tool_calls.h"
 #include "replay.h"
@@ -28,13 +29,14 @@ void run(std::string_view source) {
       {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f\u0002",
        "arguments": {"k\u0002": [1, 2.5, true, null, "\u0002 é"]}}}]}])");
   if (source.find('\x02') != source.npos || source.find('\\') != source.npos) return;
+  ridge::WorkLimit work("the chat template", ridge::template_steps(messages.dump().size()));
   const jinja::Text text =
       run_template(jinja::parse(source),
                    {{"messages", jinja::from_json(messages, jinja::Origin::of_request)},
                     {"tools", jinja::None{}},
                     {"bos_token", jinja::string_value("<s>")},
                     {"add_generation_prompt", true}},
-                   0);
+                   0, work);
   for (size_t at = 0; at < text.size(); ++at) {
     if (text.bytes()[at] == kMarked) require(text.origin(at) == jinja::Origin::of_request);
   }

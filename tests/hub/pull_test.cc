@@ -337,6 +337,23 @@ TEST_F(Pull, StalledTransferFails) {
   EXPECT_GE(weight_requests().size(), 2u);
 }
 
+TEST_F(Pull, DribblingTransferIsGivenUpAndResumed) {
+  // The first reply brings 5 KiB a second; 64 are wanted.
+  std::atomic<int> replies = 0;
+  hub_.fault = [&](const Request& request, const Reply& usual) -> std::optional<Reply> {
+    if (!request.cdn || replies++ > 0) return std::nullopt;
+    Reply slow = usual;
+    slow.delay_us = 200'000;
+    return slow;
+  };
+  PullOptions impatient = options();
+  impatient.slowest_bytes_per_s = 64 << 10;
+  impatient.stall_s = 1;
+  expect_whole(pull(impatient));
+  ASSERT_GE(weight_requests().size(), 2u);
+  EXPECT_NE(weight_requests()[1].header("range"), "");
+}
+
 TEST_F(Pull, NamesThatLeaveTheFolderAreRefused) {
   hub_.listed = [](nlohmann::json& listing) {
     listing["siblings"][0]["rfilename"] = "../../../outside.json";

@@ -18,8 +18,10 @@ namespace {
 
 // A machine of invented rates: what is tested here does not depend on the real ones.
 std::optional<CpuProbe> invented_probe() {
-  return CpuProbe{Measured{20e9, 0, "invented"}, Measured{80e9, 0, "invented"},
-                  Measured{3e9, 0, "invented"}};
+  return CpuProbe{.read_bandwidth = Measured{20e9, 0, "invented"},
+                  .no_read_bandwidth = "",
+                  .cache_bandwidth = Measured{80e9, 0, "invented"},
+                  .clock = Measured{3e9, 0, "invented"}};
 }
 
 Lab& engine_lab() {

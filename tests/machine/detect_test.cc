@@ -2,9 +2,15 @@
 #include "machine/detect.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/affinity.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
 #include "measure/cpu/read_probe.h"
@@ -88,6 +94,32 @@ TEST(Detect, ProbeIsPlausible) {
   ASSERT_TRUE(probe->clock);
   EXPECT_GT(probe->clock->value, 1e7);  // far below, under a sanitizer or on a shared core
   EXPECT_LT(probe->clock->value, 1e10);
+}
+
+// The buffer is flushed from the caches, so that it need not be larger than they are.
+TEST(Detect, ProbeTakesLittleMemory) {
+  if (usable_processors().size() > 32) GTEST_SKIP() << "4 MB a thread";
+  EXPECT_LE(probe_bytes(), 128e6);
+}
+
+TEST(Detect, ProbeSaysWhenMemoryIsShort) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer maps more than any limit";
+#endif
+  const auto probe_in_64_megabytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    size_t pages = 0;
+    statm >> pages;
+    const size_t stacks = usable_processors().size() * (9 << 20);
+    const rlim_t most = pages * size_t(getpagesize()) + stacks + (64 << 20);
+    const rlimit limit{most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    const std::optional<CpuProbe> probe = probe_cpu();
+    std::cerr << (probe ? probe->no_read_bandwidth : "no probe");
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(probe_in_64_megabytes(), testing::ExitedWithCode(0),
+              "takes 1[0-9]+ MB of free memory, which could not be had");
 }
 
 TEST(Nvml, AbsentDriverIsNoGpu) {

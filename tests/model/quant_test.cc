@@ -97,16 +97,44 @@ TEST(Quantization, IgnoredModulesKeepTheirType) {
 }
 
 TEST(Quantization, PatternsMatchWholeComponents) {
-  EXPECT_TRUE(module_matches("lm_head", "lm_head"));
-  EXPECT_TRUE(module_matches("mlp.gate", "layers.3.mlp.gate"));
-  EXPECT_FALSE(module_matches("mlp.gate", "layers.3.mlp.gate_proj"));
-  EXPECT_TRUE(module_matches("*self_attn*", "layers.3.self_attn.q_proj"));
-  EXPECT_TRUE(module_matches("layers.3*", "layers.3.mlp.gate"));
-  EXPECT_TRUE(module_matches("re:.*mlp\\.gate$", "layers.3.mlp.gate"));
-  EXPECT_FALSE(module_matches("re:.*mlp\\.gate$", "layers.3.mlp.gate_proj"));
-  EXPECT_TRUE(module_matches("re:.*self_attn\\.(q|k|v)_proj", "layers.0.self_attn.k_proj"));
-  EXPECT_FALSE(module_matches("re:.*self_attn\\.(q|k|v)_proj", "layers.0.self_attn.o_proj"));
-  EXPECT_TRUE(module_matches("re:model.layers.\\d+.self_attn.*", "layers.12.self_attn.q_proj"));
+  const auto matches = [](std::string_view pattern, std::string_view path) {
+    WorkLimit limit("patterns", 1000);
+    return module_matches(pattern, path, limit);
+  };
+  EXPECT_TRUE(matches("lm_head", "lm_head"));
+  EXPECT_TRUE(matches("mlp.gate", "layers.3.mlp.gate"));
+  EXPECT_FALSE(matches("mlp.gate", "layers.3.mlp.gate_proj"));
+  EXPECT_TRUE(matches("*self_attn*", "layers.3.self_attn.q_proj"));
+  EXPECT_TRUE(matches("layers.3*", "layers.3.mlp.gate"));
+  EXPECT_TRUE(matches("re:.*mlp\\.gate$", "layers.3.mlp.gate"));
+  EXPECT_FALSE(matches("re:.*mlp\\.gate$", "layers.3.mlp.gate_proj"));
+  EXPECT_TRUE(matches("re:.*self_attn\\.(q|k|v)_proj", "layers.0.self_attn.k_proj"));
+  EXPECT_FALSE(matches("re:.*self_attn\\.(q|k|v)_proj", "layers.0.self_attn.o_proj"));
+  EXPECT_TRUE(matches("re:model.layers.\\d+.self_attn.*", "layers.12.self_attn.q_proj"));
+}
+
+TEST(Quantization, PatternsHaveALimit) {
+  // "aaa" against "aab": three characters are compared.
+  WorkLimit enough("patterns", 3), less("patterns", 2);
+  EXPECT_FALSE(module_matches("aaa", "aab", enough));
+  EXPECT_THROW(module_matches("aaa", "aab", less), Error);
+  // Targets without end: 20,000 for each matrix of 1000 layers.
+  nlohmann::json config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"],
+      "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "vocab_size": 1000,
+      "num_attention_heads": 32, "num_hidden_layers": 1000, "torch_dtype": "bfloat16"})");
+  nlohmann::json targets = nlohmann::json::array();
+  for (int i = 0; i < 20'000; ++i) targets.push_back("re:layers.*x" + std::to_string(i));
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"config_groups",
+       {{"g", {{"targets", targets}, {"weights", {{"num_bits", 4}, {"type", "int"}}}}}}}};
+  try {
+    model_from_config(config, "c.json");
+    FAIL() << "read";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "c.json: quantization_config: more than 200000000 steps of work");
+  }
 }
 
 TEST(Quantization, Mxfp4HoldsForExpertsOnly) {

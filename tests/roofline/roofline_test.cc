@@ -219,6 +219,16 @@ TEST(Roofline, UnknownBandwidthIsRefused) {
     if (level.name == system.device.memory().name) level.read_bandwidth.reset();
   }
   EXPECT_THROW(make_ceilings(system, {}, find_stack("ideal")), Error);
+  system.device.notes = "Measuring it takes 128 MB of free memory, which could not be had.";
+  try {
+    make_ceilings(system, {}, find_stack("ideal"));
+    FAIL() << "made";
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "h100-sxm: the bandwidth of HBM is unknown, so nothing can be predicted. Measuring it "
+        "takes 128 MB of free memory, which could not be had.");
+  }
 }
 
 TEST(Roofline, UnknownLinksAreRefusedOnlyWhereNeeded) {

@@ -80,7 +80,7 @@ nlohmann::json expected_of(const fs::path& folder, const std::vector<File>& file
 }
 
 TEST_F(ExplainFiles, AnswersAsTheCommandLineDoes) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const std::vector<File> files = {{"metrics.prom", kMetrics}, {"smi.csv", kSmi}};
   const Answer answer = send(server.port(), body_of(files, {{"model", "llama-3-8b"}}));
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -96,7 +96,7 @@ TEST_F(ExplainFiles, AnswersAsTheCommandLineDoes) {
 }
 
 TEST_F(ExplainFiles, TwoSnapshotsAreAWindowByTheirTimes) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const std::string page = "vllm:num_requests_running 8\nvllm:generation_tokens_total {}\n";
   const auto at = [&](const char* tokens) { return fmt::format(fmt::runtime(page), tokens); };
   const std::vector<File> files = {{"m.prom", at("1000"), 1.7e9},
@@ -113,7 +113,7 @@ TEST_F(ExplainFiles, TwoSnapshotsAreAWindowByTheirTimes) {
 }
 
 TEST_F(ExplainFiles, TypedNumbersCountToo) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const auto answer =
       send(server.port(),
            body_of({{"m.prom", kMetrics}},
@@ -126,7 +126,7 @@ TEST_F(ExplainFiles, TypedNumbersCountToo) {
 }
 
 TEST_F(ExplainFiles, RefusesInOneLine) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const int port = server.port();
   const auto refused = [&](const Answer& a, int status, std::string_view part) {
     EXPECT_EQ(a.status, status) << a.body;
@@ -157,7 +157,7 @@ TEST_F(ExplainFiles, RefusesInOneLine) {
 }
 
 TEST_F(ExplainFiles, NamesAreNoPaths) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const Answer answer = send(
       server.port(), body_of({{"../../" + folder_.filename().string() + "/evil.prom", kMetrics}}));
   EXPECT_EQ(answer.status, 200) << answer.body;
@@ -168,7 +168,7 @@ TEST_F(ExplainFiles, NamesAreNoPaths) {
 // Files are read from the body: where nothing can be written, they are explained all the same.
 TEST_F(ExplainFiles, NothingIsWritten) {
   setenv("TMPDIR", (folder_ / "none").c_str(), 1);
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   EXPECT_EQ(send(server.port(), body_of({{"m.prom", kMetrics}})).status, 200);
   // SQLite would open a path.
   const std::string page(4096, '\0');
@@ -178,18 +178,43 @@ TEST_F(ExplainFiles, NothingIsWritten) {
       << sqlite.body;
 }
 
-TEST_F(ExplainFiles, AreTakenOnLoopbackOnly) {
+TEST_F(ExplainFiles, AreTakenFromOthersWithAKeyOnly) {
   HttpRequest request;
   request.method = "POST";
   request.path = kExplainFilesPath;
   request.content_type = kExplainFilesType;
-  request.body = body_of({{"m.prom", kMetrics}});
-  EXPECT_EQ(reply_to(request, "0.0.0.0").status, 403);
-  EXPECT_EQ(reply_to(request, "127.0.0.1").status, 200);
-  EXPECT_EQ(page_limits("0.0.0.0").body_bytes(kExplainFilesPath),
-            default_body_bytes("/api/explain"));
-  EXPECT_EQ(page_limits("::1").body_bytes(kExplainFilesPath), kExplainFilesBytes);
-  EXPECT_EQ(page_limits("::1").body_bytes("/api/explain"), default_body_bytes("/api/explain"));
+  const auto status = [&](const AccessRules& rules) {
+    const auto refusal = refuse_head(request, rules);
+    return refusal ? refusal->status : 200;
+  };
+  EXPECT_EQ(status({}), 200);
+  EXPECT_EQ(status({.keys = {"k"}}), 200);  // users of this machine need none
+  EXPECT_EQ(status({.bound_host = "0.0.0.0"}), 403);
+  EXPECT_EQ(status({.bound_host = "0.0.0.0", .keys = {"k"}}), 401);
+  EXPECT_EQ(status({.allowed_hosts = {"a.example"}, .keys = {"k"}}), 401);
+  request.api_key = "k";
+  EXPECT_EQ(status({.bound_host = "0.0.0.0", .keys = {"k"}}), 200);
+}
+
+// One body is received and explained at a time, so that they take 256 MiB together and not each.
+TEST_F(ExplainFiles, OneAtATime) {
+  TestServer server;
+  const std::string body = body_of({{"m.prom", kMetrics}});
+  const std::string head = fmt::format(
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n",
+      kExplainFilesPath, kExplainFilesType, body.size());
+  Connection first(server.port());
+  first.send_at_once();
+  first.send(head + body.substr(0, 1));
+  // The server reads its sockets one after the other, so a later answer means that it has begun.
+  EXPECT_EQ(fetch(server.port(), "/healthz").status, 200);
+  const auto second_status = [&] { return send(server.port(), body).status; };
+  EXPECT_TRUE(wait_until("the first has its place", [&] { return second_status() == 503; }));
+  const Answer refused = send(server.port(), body);
+  EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos);
+  first.send(body.substr(1));
+  EXPECT_EQ(parse_answer(first.receive()).status, 200);
+  EXPECT_TRUE(wait_until("the place is free", [&] { return second_status() == 200; }));
 }
 
 // Whatever the bytes, an answer comes and nothing stays: every prefix and some flips of a sound
@@ -207,7 +232,7 @@ TEST_F(ExplainFiles, DamagedBodiesAreAnswered) {
       state = state * 1664525u + 1013904223u;
       request.body[state % request.body.size()] = char(state >> 24);
     }
-    const int status = reply_to(request, "127.0.0.1").status;
+    const int status = reply_to(request, {}).status;
     EXPECT_TRUE(status == 200 || status == 400) << status;
   }
 }

@@ -74,17 +74,16 @@ TEST(HttpStreams, AnExchangeWithoutAnswerIs500) {
   EXPECT_EQ(dechunked(parse_answer(client.receive_all()).body), std::nullopt);
 }
 
-enum class Leaving { close, reset, half_close };
-
 // In each phase of an answer, and however the client goes, the handler hears of it: not from a
 // limit, as there is none.
 TEST(HttpStreams, NoticesThatTheClientIsGone) {
-  for (const Leaving how : {Leaving::close, Leaving::reset, Leaving::half_close}) {
+  for (const bool reset : {false, true}) {
     for (const std::string phase : {"/waiting", "/silent", "/streaming"}) {
-      SCOPED_TRACE(phase + " " + std::to_string(static_cast<int>(how)));
+      SCOPED_TRACE(phase + (reset ? ", reset" : ", closed"));
       Event started, gone, writer_done;
       Exchange kept;
       HttpLimits limits = patient_limits();
+      limits.half_closed = 0ms;
       {
         Serving server(
             [&](const Exchange& exchange) {
@@ -104,12 +103,8 @@ TEST(HttpStreams, NoticesThatTheClientIsGone) {
         ASSERT_TRUE(started.wait());
         if (phase != "/waiting") client->receive_until("\r\n\r\n");
         EXPECT_FALSE(gone.is_set());
-        if (how == Leaving::half_close) {
-          client->end_sending();
-        } else {
-          if (how == Leaving::reset) client->reset_on_close();
-          client.reset();
-        }
+        if (reset) client->reset_on_close();
+        client.reset();
         EXPECT_TRUE(gone.wait());
         if (phase == "/streaming") {
           EXPECT_TRUE(writer_done.wait());
@@ -119,16 +114,63 @@ TEST(HttpStreams, NoticesThatTheClientIsGone) {
         Event at_once;
         kept->on_closed([&] { at_once.set(); });
         EXPECT_TRUE(at_once.is_set());
-        // A client that only closed its sending side still gets a plain answer.
-        say(kept, "late");
-        if (how == Leaving::half_close && phase == "/waiting") {
-          EXPECT_EQ(parse_answer(client->receive_all()).body, "late");
-        }
+        say(kept, "late");  // to nobody
       }
       kept->write("x");  // the server is gone too
       kept->end();
     }
   }
+}
+
+// A client that has closed its sending side waits for its answer. It is asked once whether it is
+// there, in a way that any client skips.
+TEST(HttpStreams, AnswersHalfClosedClients) {
+  Event go_on, probed;
+  HttpLimits limits = patient_limits();
+  limits.half_closed = 0ms;
+  Serving server(
+      [&](const Exchange& exchange) {
+        exchange->on_closed([] { ADD_FAILURE() << "the client is there"; });
+        std::thread([&go_on, exchange] {
+          const bool streams = exchange->request().path == "/stream";
+          if (streams) exchange->begin_stream(event_stream());
+          EXPECT_TRUE(go_on.wait());
+          if (!streams) return say(exchange, "whole");
+          EXPECT_TRUE(exchange->write("data: x\n\n"));
+          exchange->end();
+        }).detach();
+      },
+      limits);
+  Connection plain(server.port()), stream(server.port());
+  plain.send(get("/plain"));
+  stream.send(get("/stream"));
+  plain.end_sending();
+  stream.receive_until("\r\n\r\n");
+  stream.end_sending();
+  const std::string asked = plain.receive_until("\r\n\r\n");
+  EXPECT_TRUE(asked.starts_with("HTTP/1.1 100 "));
+  const std::string comment = stream.receive_until(":\n\n\r\n");
+  EXPECT_EQ(comment, "3\r\n:\n\n\r\n");
+  go_on.set();
+  EXPECT_EQ(parse_answer(plain.receive_all()).body, "whole");
+  EXPECT_EQ(dechunked(stream.receive_all()), "data: x\n\n");
+}
+
+// HTTP/1.0 has nothing that a client would skip: the handler is told, and may answer all the same.
+TEST(HttpStreams, AnOldHalfClosedClientMayStillBeAnswered) {
+  Event gone;
+  Serving server([&](const Exchange& exchange) {
+    std::thread([&gone, exchange] {
+      exchange->on_closed([&gone] { gone.set(); });
+      EXPECT_TRUE(gone.wait());
+      EXPECT_TRUE(exchange->closed());
+      say(exchange, "late");
+    }).detach();
+  });
+  Connection client(server.port());
+  client.send("GET / HTTP/1.0\r\n\r\n");
+  client.end_sending();
+  EXPECT_EQ(parse_answer(client.receive_all()).body, "late");
 }
 
 TEST(HttpStreams, DropsSlowReadersWhileOthersGoOn) {

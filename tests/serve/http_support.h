@@ -5,7 +5,6 @@
 #include <chrono>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,12 +23,15 @@ inline double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-inline bool quick_health(const HttpRequest& request) { return request.path == "/health"; }
+inline HttpLimits with_quick_health(HttpLimits limits) {
+  limits.lane = [](const HttpRequest& request) { return request.path == "/health" ? kIoLane : 0; };
+  return limits;
+}
 
 class Serving {
  public:
   explicit Serving(HttpHandler handler, const HttpLimits& limits = patient_limits())
-      : server_(std::move(handler), limits, quick_health),
+      : server_(std::move(handler), with_quick_health(limits)),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {}
   ~Serving() {
@@ -68,20 +70,6 @@ inline HttpReply event_stream() {
 
 inline std::string get(const std::string& target, const std::string& more = "") {
   return "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + more + "\r\n";
-}
-
-// The body of a chunked answer; nothing if it is not whole.
-inline std::optional<std::string> dechunked(std::string_view text) {
-  std::string body;
-  for (;;) {
-    const size_t end = text.find("\r\n");
-    if (end == std::string_view::npos) return std::nullopt;
-    const size_t size = std::stoul(std::string(text.substr(0, end)), nullptr, 16);
-    if (text.size() < end + 2 + size + 2) return std::nullopt;
-    if (size == 0) return body;
-    body += text.substr(end + 2, size);
-    text.remove_prefix(end + 2 + size + 2);
-  }
 }
 
 // What a test waits for from another thread.

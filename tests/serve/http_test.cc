@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -98,6 +99,10 @@ TEST(Http, RefusesInJson) {
   EXPECT_EQ(refusal(post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello"), 400);
   EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n"), 400);
   EXPECT_EQ(refusal(post + "Transfer-Encoding: gzip\r\n\r\nGET / HTTP/1.1\r\n\r\n"), 501);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 501);
+  EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400);
+  EXPECT_EQ(refusal("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
   EXPECT_EQ(refusal(post + "Expect: miracles\r\nContent-Length: 1\r\n\r\n"), 417);
   EXPECT_EQ(refusal(post + "Content-Length: 8388609\r\n\r\n"), 413);
   EXPECT_EQ(refusal(post + "Transfer-Encoding: chunked\r\n\r\n800001\r\n"), 413);
@@ -127,24 +132,10 @@ TEST(Http, EndsHeadersWithoutEnd) {
   EXPECT_EQ(parse_answer(client.receive_all()).status, 431);
 }
 
-TEST(Http, LimitsConnectionsAndTheirRequests) {
+TEST(Http, LimitsRequestsOfAConnection) {
   HttpLimits limits = patient_limits();
-  limits.connections = 4;
   limits.requests_per_connection = 3;
   Serving server(echo, limits);
-  {
-    std::vector<std::unique_ptr<Connection>> clients;
-    for (int i = 0; i < 4; ++i) {
-      clients.push_back(std::make_unique<Connection>(server.port()));
-      clients[i]->send(get("/"));
-      ASSERT_EQ(parse_answer(clients[i]->receive()).status, 200);
-    }
-    Connection one_more(server.port());
-    one_more.send(get("/"));
-    EXPECT_EQ(parse_answer(one_more.receive_all()).status, 503);
-  }
-  EXPECT_TRUE(wait_until("there is room for others",
-                         [&] { return fetch(server.port(), "/").status == 200; }));
   Connection client(server.port());
   client.send(get("/1") + get("/2") + get("/3") + get("/4"));
   const std::string all = client.receive_all();
@@ -156,6 +147,201 @@ TEST(Http, LimitsConnectionsAndTheirRequests) {
   idle.send(get("/"));
   EXPECT_EQ(parse_answer(idle.receive()).status, 200);
   EXPECT_TRUE(idle.is_closed_by_peer());
+}
+
+// The limits of all connections and of one client's behave alike for one client.
+void fill_places(const HttpLimits& given) {
+  HttpLimits limits = given;
+  limits.reserved_connections = 2;
+  limits.reserve = [](const HttpRequest& request) { return request.path == "/health"; };
+  Event go_on;
+  std::atomic<int> answering = 0;
+  Serving server(
+      [&](const Exchange& exchange) {
+        if (exchange->request().path == "/long") {
+          ++answering;
+          EXPECT_TRUE(go_on.wait());
+        }
+        echo(exchange);
+      },
+      limits);
+  // One is idle, one dribbles its header, one its body.
+  std::vector<std::unique_ptr<Connection>> clients;
+  for (const std::string begun :
+       {"", "GET / HT", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab"}) {
+    clients.push_back(std::make_unique<Connection>(server.port()));
+    clients.back()->send(get("/begun"));
+    ASSERT_EQ(parse_answer(clients.back()->receive()).status, 200);
+    clients.back()->send(begun);
+  }
+  // Those who come are let in, each for the one that has waited longest.
+  std::vector<std::unique_ptr<Connection>> busy;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    busy.push_back(std::make_unique<Connection>(server.port()));
+    busy.back()->send(get("/long"));
+    EXPECT_TRUE(clients[i]->is_closed_by_peer());
+    EXPECT_TRUE(wait_until("it is answered", [&] { return answering == int(i) + 1; }));
+  }
+  // Now all are answered: there are only reserved places, for health.
+  for (int i = 0; i < 10; ++i) {
+    const Answer refused = fetch(server.port(), "/");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_NE(refused.head.find("Retry-After: 1"), std::string::npos);
+    EXPECT_EQ(fetch(server.port(), "/health").status, 200);
+  }
+  // Who holds reserved places without a request loses them to the next.
+  std::vector<std::unique_ptr<Connection>> silent;
+  for (int i = 0; i < 10; ++i) {
+    silent.push_back(std::make_unique<Connection>(server.port()));
+    silent.back()->send("GET /heal");
+    EXPECT_EQ(fetch(server.port(), "/health").status, 200);
+  }
+  go_on.set();
+  for (auto& client : busy) EXPECT_EQ(parse_answer(client->receive()).status, 200);
+  EXPECT_TRUE(
+      wait_until("there is room again", [&] { return fetch(server.port(), "/").status == 200; }));
+}
+
+TEST(Http, AFullServerGivesThePlacesOfThoseWhoWait) {
+  HttpLimits limits = patient_limits();
+  limits.connections = 3;
+  fill_places(limits);
+}
+
+TEST(Http, AClientsPlacesAreLimited) {
+  HttpLimits limits = patient_limits();
+  limits.connections_per_client = 3;
+  fill_places(limits);
+}
+
+// A header or a body that dribbles is given up, a body that comes in time is not.
+TEST(Http, GivesUpSlowHeadersAndBodies) {
+  const std::string post = "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+  const auto status = [&](const HttpLimits& limits, const std::string& text) {
+    Serving server(echo, limits);
+    Connection client(server.port());
+    client.send(text);
+    return parse_answer(client.receive_all()).status;
+  };
+  HttpLimits header = patient_limits();
+  header.header = 100ms;
+  EXPECT_EQ(status(header, "GET / HTTP/1.1\r\n"), 408);
+  HttpLimits whole = patient_limits();
+  whole.read = 100ms;
+  EXPECT_EQ(status(whole, post), 408);
+  HttpLimits rate = patient_limits();
+  rate.body_grace = 100ms;
+  rate.body_rate = 1 << 30;
+  EXPECT_EQ(status(rate, post + "ab"), 408);
+  rate.body_rate = 1;  // 90,000 bytes last for a day
+  rate.header = 200ms;
+  Serving server(echo, rate);
+  Connection client(server.port());
+  client.send(post + std::string(90'000, 'x'));
+  // Later than the grace the server looks at all connections, and gives up another one.
+  Connection header_only(server.port());
+  header_only.send("GET / HTTP/1.1\r\n");
+  EXPECT_EQ(parse_answer(header_only.receive_all()).status, 408);
+  EXPECT_FALSE(client.is_closed_now());
+  client.send(std::string(10'000, 'x'));
+  EXPECT_EQ(parse_answer(client.receive()).status, 200);
+}
+
+// Bodies count together from their first byte until they are read.
+TEST(Http, BodiesHaveABudget) {
+  HttpLimits limits = patient_limits();
+  limits.all_body_bytes = 2900;
+  limits.free_body_bytes = 100;
+  Event go_on, read_it;
+  Exchange held;
+  Serving server(
+      [&](const Exchange& exchange) {
+        if (exchange->request().path == "/held") {
+          held = exchange;
+          return read_it.set();
+        }
+        echo(exchange);
+      },
+      limits);
+  const auto post = [](const std::string& path, size_t bytes) {
+    return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(bytes) +
+           "\r\n\r\n";
+  };
+  const auto status = [&](size_t bytes) {
+    Connection client(server.port());
+    client.send(post("/", bytes) + std::string(bytes, 'x'));
+    return parse_answer(client.receive()).status;
+  };
+  EXPECT_EQ(status(3000), 200);
+  EXPECT_EQ(status(3001), 503);
+  Connection first(server.port());
+  first.send(post("/held", 2000) + std::string(2000, 'x'));
+  ASSERT_TRUE(read_it.wait());
+  EXPECT_EQ(status(1100), 200);
+  EXPECT_EQ(status(1101), 503);
+  // Without a length the bytes count as they come.
+  Connection chunked(server.port());
+  chunked.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 4; ++i) chunked.send("1f4\r\n" + std::string(500, 'x') + "\r\n");
+  const Answer refused = parse_answer(chunked.receive_all());
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos);
+  held->release_body();
+  EXPECT_EQ(held->request().body, "");
+  EXPECT_EQ(status(3000), 200);
+  say(std::exchange(held, nullptr), "done");
+  EXPECT_EQ(parse_answer(first.receive()).status, 200);
+}
+
+// A lane that is full refuses; other lanes go on.
+TEST(Http, LanesDoNotWaitForEachOther) {
+  HttpLimits limits = patient_limits();
+  limits.lanes = {{.threads = 1, .waiting = 2}, {.threads = 1, .niceness = 10}};
+  limits.lane = [](const HttpRequest& request) { return request.path == "/other" ? 1 : 0; };
+  Event go_on, begun;
+  HttpServer server(
+      [&](const Exchange& exchange) {
+        if (exchange->request().path == "/long") {
+          begun.set();
+          EXPECT_TRUE(go_on.wait());
+        }
+        echo(exchange);
+      },
+      limits);
+  const int port = server.bind("127.0.0.1", 0);
+  std::thread serving([&] { server.run(); });
+  std::vector<std::unique_ptr<Connection>> waiting;
+  const auto ask = [&](const std::string& path) {
+    waiting.push_back(std::make_unique<Connection>(port));
+    waiting.back()->send(get(path));
+  };
+  ask("/long");
+  EXPECT_TRUE(begun.wait());
+  Connection client(port);
+  ask("/1");
+  ask("/2");
+  // The sockets are read in any order: at the latest when both wait, a third is refused.
+  Answer refused;
+  EXPECT_TRUE(wait_until("the lane is full", [&] {
+    waiting.push_back(std::make_unique<Connection>(port));
+    waiting.back()->send(get("/3"));
+    refused = fetch(port, "/other");
+    EXPECT_EQ(refused.status, 200);
+    for (const auto& one : waiting) {
+      if (one->has_answer_now()) return true;
+    }
+    return false;
+  }));
+  go_on.set();
+  int refusals = 0;
+  for (const auto& one : waiting) {
+    const int status = parse_answer(one->receive()).status;
+    EXPECT_TRUE(status == 200 || status == 503);
+    refusals += status == 503;
+  }
+  EXPECT_GE(refusals, 1);
+  server.stop();
+  serving.join();
 }
 
 TEST(Http, AnswersPipelinedRequestsInOrder) {
@@ -218,7 +404,7 @@ TEST(Http, OnlyTheFirstAnswerCounts) {
 }
 
 // netcat and others close their sending side right after their requests.
-TEST(Http, AnswersHalfClosedClients) {
+TEST(Http, AnswersPipelinesOfHalfClosedClients) {
   Serving server(echo);
   Connection client(server.port());
   client.send(get("/1") + get("/2") + "GET /3 HT");
@@ -230,7 +416,7 @@ TEST(Http, AnswersHalfClosedClients) {
 
 TEST(Http, LongHandlersDoNotDelayQuickOnes) {
   HttpLimits limits = patient_limits();
-  limits.threads = 2;
+  limits.lanes = {{.threads = 2}};
   Event go_on;
   std::atomic<int> waiting = 0;
   Serving server(

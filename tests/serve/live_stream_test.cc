@@ -345,6 +345,7 @@ class FakeExchange : public HttpExchange {
  public:
   explicit FakeExchange(size_t unsent_bytes) : unsent_(unsent_bytes) {}
   const HttpRequest& request() const override { return request_; }
+  void release_body() override {}
   void reply(HttpReply) override {}
   void begin_stream(HttpReply) override {}
   bool write(std::string_view bytes) override {

@@ -1,6 +1,7 @@
 // Clients that behave badly, over real sockets: they go away at any time, read slowly, send what is
 // no request, or want more than the pool holds. Whoever waits gets the answer he gets alone, and
 // nothing is left behind.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -144,6 +145,32 @@ TEST(OpenAiFaults, LoseNoRequestAndChangeNoAnswer) {
   EXPECT_LT(resident_kb() - before_kb, 32 * 1024);
 #endif
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed
+TEST(OpenAiFaults, GivesTheMemoryOfLargeBodiesBack) {
+  ApiServer server;
+  server.ask(kPath, {{"prompt", "x"}, {"max_tokens", 1}});
+  std::string list = "[{}";
+  for (int i = 0; i < 1'000'000; ++i) list += ",{}";
+  std::vector<std::string> requests;
+  for (const char* name : {"messages", "x", "tools", "messages"}) {
+    requests.push_back(
+        request_text("/v1/chat/completions", fmt::format("{{\"{}\":{}]}}", name, list)));
+  }
+  const long before_kb = resident_kb();  // with what the clients send
+  std::vector<std::thread> clients;
+  for (const std::string& request : requests) {
+    clients.emplace_back([&] {
+      Connection connection(server.port());
+      connection.send(request);
+      EXPECT_EQ(parse_answer(connection.receive_all()).status, 400);
+    });
+  }
+  for (std::thread& each : clients) each.join();
+  EXPECT_TRUE(
+      wait_until("the memory is back", [&] { return resident_kb() - before_kb < 32 * 1024; }));
+}
+#endif
 
 }  // namespace
 }  // namespace ridge

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/error.h"
 
 namespace ridge {
@@ -325,12 +327,202 @@ TEST(OpenAiRequest, ReadsResponseFormats) {
             "response_format");
 }
 
-// Objects that keep their order are searched key by key: a body of many keys must not take long.
-TEST(OpenAiRequest, BoundsObjectsThatKeepTheirOrder) {
-  std::string keys = "{\"k\":0";
-  for (int i = 0; i < 200'000; ++i) keys += fmt::format(",\"{}\":0", i);
-  EXPECT_EQ(chat_fault("\"x\":" + keys + "}"), "messages");
-  EXPECT_EQ(completion_fault("\"x\":" + keys + "}"), "-");
+std::string repeated(const std::string& text, size_t count) {
+  std::string list;
+  for (size_t i = 0; i < count; ++i) list += (i > 0 ? "," : "") + text;
+  return list;
+}
+
+std::string keys(int count) {
+  std::string list;
+  for (int i = 0; i < count; ++i) list += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
+  return "{" + list + "}";
+}
+
+TEST(OpenAiRequest, BoundsTheKeysOfAnObject) {
+  EXPECT_EQ(chat_fault("\"chat_template_kwargs\":" + keys(kMaxObjectKeys)), "-");
+  EXPECT_EQ(chat_fault("\"chat_template_kwargs\":" + keys(kMaxObjectKeys + 1)),
+            "chat_template_kwargs");
+  EXPECT_EQ(chat_fault("\"x\":" + keys(200'000)), "-");
+}
+
+TEST(OpenAiRequest, RefusesKeysThatComeTwice) {
+  EXPECT_EQ(completion_fault(R"("seed":1,"seed":1)"), "seed");
+  EXPECT_EQ(completion_fault(R"("prompt":"y")"), "prompt");
+  EXPECT_EQ(completion_fault(R"("logit_bias":{"1":0,"2":0,"1":0})"), "logit_bias");
+  EXPECT_EQ(chat_fault(R"("chat_template_kwargs":{"a":[{"b":1,"b":2}]})"), "chat_template_kwargs");
+  EXPECT_EQ(chat_fault(R"("messages":[{"role":"user","content":"x"}])"), "messages");
+  EXPECT_EQ(fault([] { chat_with(R"([{"role":"user","role":"user","content":"x"}])"); }),
+            "messages");
+  EXPECT_EQ(completion_fault(R"("x":1,"x":2,"y":{"z":1,"z":2})"), "-");  // nobody reads these
+}
+
+TEST(OpenAiRequest, KeepsNothingOfFieldsThatItDoesNotKnow) {
+  const std::string body = "\"x\":[" + repeated("{}", 2'000'000) + "]";
+  EXPECT_EQ(completion_fault(body), "-");
+  EXPECT_EQ(chat_fault(body), "-");
+}
+
+TEST(OpenAiRequest, RefusesListsThatWouldTakeTooMuchMemory) {
+  const std::string many = "[" + repeated("{}", 2'000'000) + "]";
+  for (const char* name : {"messages", "tools", "chat_template_kwargs", "documents"}) {
+    const std::string body = fmt::format("{{\"{}\":{}}}", name, many);
+    EXPECT_EQ(fault([&] { read_chat_request(body, kVocab); }), name);
+  }
+  EXPECT_EQ(fault([&] { read_completion_request("{\"prompt\":" + many + "}", kVocab); }), "prompt");
+  // Arguments are text in the body, and a tree of their own.
+  EXPECT_EQ(fault([&] {
+              chat_with(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f",
+              "arguments":"{\"a\":)" +
+                        many + "}\"}}]}]");
+            }),
+            "messages");
+}
+
+TEST(OpenAiRequest, TakesLargeChats) {
+  constexpr size_t kBytes = 8 << 20;
+  const std::string message =
+      R"({"role":"user","content":"What is the capital of that country, then?"})";
+  EXPECT_EQ(chat_with("[" + repeated(message, kBytes / message.size()) + "]").messages.size(),
+            kBytes / message.size());
+  const std::string part =
+      R"({"type":"text","text":"A part of a content has as many words as this one has."})";
+  const std::string parts = repeated(part, kBytes / part.size());
+  EXPECT_EQ(chat_with(R"([{"role":"user","content":[)" + parts + "]}]").messages.size(), 1u);
+  const std::string tool = R"({"type":"function","function":{"name":"f","description":"A tool",
+      "parameters":{"type":"object","properties":{)";
+  std::string properties;
+  for (int i = 0; i < 600; ++i) {
+    properties += fmt::format(R"({}"p{}":{{"type":"string","description":"{}"}})", i > 0 ? "," : "",
+                              i, std::string(140, 'd'));
+  }
+  const std::string tools = "\"tools\":[" + repeated(tool + properties + "}}}}", 80) + "]";
+  EXPECT_GT(tools.size(), kBytes);
+  EXPECT_EQ(chat(tools).tools.size(), 80u);
+  // Of a chat of half a MiB, even the smallest values.
+  EXPECT_EQ(chat("\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"enum\":[" +
+                 repeated("{}", 180'000) + "]}}}]")
+                .tools.size(),
+            1u);
+}
+
+TEST(OpenAiRequest, BoundsFieldsThatAreNeitherPromptNorChat) {
+  const auto arguments = [](size_t count) {
+    return "\"chat_template_kwargs\":{\"a\":[" + repeated("0", count) + "]}";
+  };
+  EXPECT_EQ(chat_fault(arguments(100'000)), "-");
+  EXPECT_EQ(chat_fault(arguments(300'000)), "chat_template_kwargs");
+}
+
+TEST(OpenAiRequest, BoundsTheSchemasOfForcedCalls) {
+  const std::string forced = R"(,"tool_choice":"required")";
+  const std::string named = R"(,"tool_choice":{"type":"function","function":{"name":"g"}})";
+  const std::string tools =
+      R"("tools":[{"function":{"name":"g"}},{"function":{"name":"f","parameters":{"enum":[)" +
+      repeated("0", 40'000) + "]}}}]";
+  EXPECT_EQ(chat_fault(tools), "-");
+  EXPECT_EQ(chat_fault(tools + named), "-");
+  EXPECT_EQ(chat_fault(tools + forced), "tools");
+}
+
+TEST(OpenAiRequest, ReadsLongListsOfIds) {
+  const std::string ids = "[" + repeated("999", 2'000'000) + "]";
+  const OpenAiRequest request = read_completion_request("{\"prompt\":" + ids + "}", kVocab);
+  EXPECT_EQ(request.prompts, (std::vector<PromptInput>{std::vector<Token>(2'000'000, 999)}));
+  EXPECT_EQ(read_detokenize_request("{\"tokens\":" + ids + "}", kVocab).tokens.size(), 2'000'000u);
+}
+
+TEST(OpenAiRequest, RefusesWhatFollowsANulByte) {
+  const std::string body = std::string(R"({"prompt":"a"})") + '\0' + "x";
+  EXPECT_EQ(fault([&] { read_completion_request(body, kVocab); }), "");
+  EXPECT_EQ(fault([&] { read_completion_request(body.substr(0, body.size() - 1), kVocab); }), "");
+  // A byte order mark is skipped.
+  EXPECT_EQ(read_completion_request("\xEF\xBB\xBF{\"prompt\":\"a\"}", kVocab).prompts.size(), 1u);
+}
+
+// Fields of other servers that change the answer: their neutral value, and another one.
+TEST(OpenAiRequest, RefusesFieldsThatItDoesNotExecute) {
+  const std::array<const char*, 3> kFields[] = {
+      {"grammar", "\"\"", "\"root ::= \\\"a\\\"\""},
+      {"regex", "null", "\"a+\""},
+      {"ebnf", "null", "\"root ::= \""},
+      {"structured_outputs", "{}", R"({"regex":"a"})"},
+      {"guided_json", "null", "{\"type\":\"object\"}"},
+      {"bad_words", "[]", "[\"a\"]"},
+      {"n_predict", "-1", "5"},
+      {"mirostat", "0", "2"},
+      {"typical_p", "1.0", "0.9"},
+      {"dry_multiplier", "0.0", "0.8"},
+      {"xtc_probability", "0", "0.5"},
+      {"top_a", "0", "0.2"},
+      {"top_n_sigma", "-1", "1"},
+      {"repeat_penalty", "1.0", "1.1"},
+      {"use_beam_search", "false", "true"},
+      {"skip_special_tokens", "true", "false"},
+      {"include_stop_str_in_output", "false", "true"},
+      {"truncate_prompt_tokens", "null", "5"},
+      {"prompt_logprobs", "null", "1"},
+      {"modalities", "[\"text\"]", "[\"text\",\"audio\"]"},
+  };
+  for (const auto& [name, neutral, other] : kFields) {
+    EXPECT_EQ(completion_fault(fmt::format("\"{}\":{}", name, neutral)), "-") << name;
+    EXPECT_EQ(chat_fault(fmt::format("\"{}\":{}", name, neutral)), "-") << name;
+    EXPECT_EQ(completion_fault(fmt::format("\"{}\":{}", name, other)), name);
+    EXPECT_EQ(chat_fault(fmt::format("\"{}\":{}", name, other)), name);
+  }
+  for (const auto& [name, other] : {std::pair{"chat_template", "\"{{ messages }}\""},
+                                    {"documents", "[{\"text\":\"a\"}]"},
+                                    {"echo", "true"},
+                                    {"add_special_tokens", "true"},
+                                    {"functions", "[{\"name\":\"f\"}]"},
+                                    {"function_call", "\"auto\""}}) {
+    EXPECT_EQ(chat_fault(fmt::format("\"{}\":{}", name, other)), name);
+  }
+  EXPECT_EQ(chat_fault(R"("user":"u","store":true,"metadata":{"a":"b"},"service_tier":"auto",
+      "cache_prompt":false,"id_slot":1,"verbosity":"low","mirostat_tau":3,"length_penalty":2,"request_id":"r")"),
+            "-");
+}
+
+TEST(OpenAiRequest, ReadsSchemasWhereverTheyStand) {
+  const Json schema = {{"type", "array"}};
+  for (const char* member :
+       {R"("json_schema":{"type":"array"})", R"("json_schema":"{\"type\":\"array\"}")",
+        R"("response_format":{"type":"json_object","schema":{"type":"array"}})"}) {
+    EXPECT_EQ(completion(member).schema, schema) << member;
+    EXPECT_EQ(chat(member).schema, schema) << member;
+  }
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_object","schema":{}})").schema,
+            (Json{{"type", "object"}}));
+  EXPECT_EQ(chat_fault(R"("response_format":{"type":"json_object","schema":"x"})"),
+            "response_format");
+  for (const char* value : {"1", "[]", "\"\"", "\"{\"", "true"}) {
+    EXPECT_EQ(chat_fault(fmt::format("\"json_schema\":{}", value)), "json_schema") << value;
+  }
+  EXPECT_EQ(chat_fault(R"("json_schema":{},"response_format":{"type":"json_object"})"),
+            "json_schema");
+  EXPECT_EQ(chat_fault(std::string(kTools) + R"(,"tool_choice":"required","json_schema":{})"),
+            "json_schema");
+}
+
+TEST(OpenAiRequest, ReadsHowAChatEnds) {
+  EXPECT_TRUE(chat("\"x\":1").add_generation_prompt);
+  EXPECT_FALSE(chat(R"("add_generation_prompt":false)").add_generation_prompt);
+  const OpenAiRequest continued = chat(R"("continue_final_message":true)");
+  EXPECT_TRUE(continued.continue_final_message);
+  EXPECT_FALSE(continued.add_generation_prompt);
+  EXPECT_EQ(chat_fault(R"("continue_final_message":true,"add_generation_prompt":false)"), "-");
+  EXPECT_EQ(chat_fault(R"("continue_final_message":true,"add_generation_prompt":true)"),
+            "continue_final_message");
+  EXPECT_EQ(fault([] {
+              read_chat_request(R"({"messages":[{"role":"assistant","content":""}],
+                                "continue_final_message":true})",
+                                kVocab);
+            }),
+            "continue_final_message");
+  EXPECT_EQ(chat(R"("reasoning_effort":"low")").template_arguments,
+            (Json{{"reasoning_effort", "low"}}));
+  EXPECT_FALSE(chat(std::string(kTools) + R"(,"parallel_tool_calls":false)").parallel_tool_calls);
+  EXPECT_EQ(chat_fault(R"("parallel_tool_calls":"no")"), "parallel_tool_calls");
 }
 
 TEST(OpenAiRequest, ReadsTokenizeAndDetokenize) {

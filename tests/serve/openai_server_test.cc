@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "openai_support.h"
-#include "serve/openai_access.h"
 
 namespace ridge {
 namespace {
@@ -249,6 +248,30 @@ TEST(OpenAiServer, WritesWhatASchemaAsksFor) {
   EXPECT_EQ(server.post(kChat, body).json()["error"]["param"], "response_format");
 }
 
+TEST(OpenAiServer, RefusesSchemasThatCostTooMuch) {
+  ApiServer server;
+  Json body = greeting(20);
+  Json& schema = body["response_format"];
+  // Rules of two ways each to the next one: 2^40 ways in all, which meet.
+  Json rules;
+  for (int i = 0; i < 40; ++i) {
+    const Json next{{"$ref", "#/$defs/a" + std::to_string(i + 1)}};
+    rules["a" + std::to_string(i)] = {{"anyOf", {next, next}}};
+  }
+  rules["a40"] = {{"type", "null"}};
+  schema = {{"type", "json_schema"},
+            {"json_schema", {{"schema", {{"$ref", "#/$defs/a0"}, {"$defs", rules}}}}}};
+  EXPECT_EQ(server.ask(kChat, body)["choices"][0]["message"]["content"], "null");
+
+  Json keys{{"additionalProperties", {{"const", std::string(40'000, 'x')}}}};
+  for (int i = 0; i < 990; ++i) keys["required"].push_back(std::to_string(i));
+  schema["json_schema"]["schema"] = keys;
+  const Answer refused = server.post(kChat, body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "response_format");
+  EXPECT_NE(refused.body.find("steps of work"), std::string::npos);
+}
+
 TEST(OpenAiServer, CallsTheToolThatMustBeCalled) {
   ApiServer server;
   Json body = greeting(100);
@@ -283,6 +306,34 @@ TEST(OpenAiServer, CallsTheToolThatMustBeCalled) {
     EXPECT_EQ(pieces, arguments);
     EXPECT_EQ(streamed.finish_reason(), "tool_calls");
   }
+}
+
+TEST(OpenAiServer, WritesWhatJsonSchemaAllows) {
+  ApiServer server;
+  Json body = greeting(20);
+  body["json_schema"] = {{"enum", {"cat", "dog"}}};
+  const std::string text = server.ask(kChat, body)["choices"][0]["message"]["content"];
+  EXPECT_TRUE(text == "\"cat\"" || text == "\"dog\"") << text;
+  body["json_schema"] = {{"type", "nonsense"}};
+  EXPECT_EQ(server.post(kChat, body).json()["error"]["param"], "json_schema");
+  body.erase("json_schema");
+  body["response_format"] = {{"type", "json_object"}, {"schema", {{"enum", {1}}}}};
+  EXPECT_EQ(server.ask(kChat, body)["choices"][0]["message"]["content"], "1");
+}
+
+TEST(OpenAiServer, ContinuesTheFinalMessage) {
+  ApiServer server;
+  Json body = greeting(1);
+  body["messages"].push_back({{"role", "assistant"}, {"content", "Once upon a"}});
+  const Json closed = server.ask("/tokenize", body)["tokens"];
+  body["continue_final_message"] = true;
+  const Json open = server.ask("/tokenize", body)["tokens"];
+  EXPECT_LT(open.size(), closed.size());
+  EXPECT_TRUE(server.ask("/detokenize", {{"tokens", open}})["prompt"].get<std::string>().ends_with(
+      "Once upon a"));
+  EXPECT_EQ(server.ask(kChat, body)["usage"]["prompt_tokens"], open.size());
+  body["add_generation_prompt"] = true;
+  EXPECT_EQ(server.post(kChat, body).json()["error"]["param"], "continue_final_message");
 }
 
 TEST(OpenAiServer, StopsAtStringsOverTokenBorders) {
@@ -408,7 +459,7 @@ TEST(OpenAiServer, IsUnavailableWhileItLoads) {
 
 TEST(OpenAiServer, AsksForKeys) {
   ApiServer server(
-      {.api = {.model_names = {"ridge-1m"}, .keys = {"first", "second"}}, .serving = {}});
+      {.model_names = {"ridge-1m"}, .access = {.keys = {"first", "second"}}, .serving = {}});
   const auto status = [&](const std::string& headers) {
     return fetch(server.port(), "/v1/models", headers).status;
   };
@@ -436,9 +487,9 @@ TEST(OpenAiServer, LetsOtherOriginsInOnlyWhereAsked) {
   EXPECT_EQ(fetch(closed.port(), "/v1/models", origin).head.find("Access-Control"),
             std::string::npos);
   EXPECT_EQ(fetch(closed.port(), kChat, origin, "OPTIONS").status, 405);
-  ApiServer open(
-      {.api = {.model_names = {"ridge-1m"}, .keys = {"k"}, .origins = {"https://app.example"}},
-       .serving = {}});
+  ApiServer open({.model_names = {"ridge-1m"},
+                  .access = {.keys = {"k"}, .origins = {"https://app.example"}},
+                  .serving = {}});
   const std::string wants = "Access-Control-Request-Headers: authorization,x-stainless-os\r\n";
   EXPECT_NE(fetch(open.port(), kChat, origin + wants, "OPTIONS")
                 .head.find("Access-Control-Allow-Headers: authorization,x-stainless-os"),
@@ -519,15 +570,6 @@ TEST(OpenAiServer, EndsWithOpenStreams) {
   begun = connections[0]->receive_until("data: ");
   server.reset();
   for (auto& connection : connections) EXPECT_TRUE(connection->is_closed_by_peer());
-}
-
-TEST(OpenAiAccess, ComparesKeysWhole) {
-  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("abd", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("abcabc", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("ab", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("", ""));
 }
 
 }  // namespace

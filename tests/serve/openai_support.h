@@ -21,7 +21,8 @@ inline constexpr const char* kCompletions = "/v1/completions";
 class ApiServer {
  public:
   struct Options {
-    OpenAiOptions api = {.model_names = {"ridge-1m", "tiny"}};
+    std::vector<std::string> model_names = {"ridge-1m", "tiny"};
+    AccessRules access = {};
     // Invariant: answers are compared whose prompts were cached or not.
     RunnerOptions runner = {
         .threads = 1, .cache_tokens = 16384, .max_sequences = 8, .invariant = true};
@@ -32,8 +33,8 @@ class ApiServer {
   };
   ApiServer() : ApiServer(Options{}) {}
   explicit ApiServer(Options options)
-      : api_(std::move(options.api)),
-        server_(page_handler("127.0.0.1", &api_), patient_limits(), is_quick),
+      : api_(options.model_names),
+        server_(page_handler(options.access, &api_), page_limits(options.access, patient_limits())),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {
     if (!options.load) return;
@@ -80,20 +81,6 @@ class ApiServer {
   std::thread thread_;
 };
 
-// The body of an answer with "Transfer-Encoding: chunked".
-inline std::string dechunked(const std::string& body) {
-  std::string text;
-  for (size_t at = 0; at < body.size();) {
-    const size_t line = body.find("\r\n", at);
-    if (line == body.npos) break;
-    const size_t size = std::stoul(body.substr(at, line - at), nullptr, 16);
-    if (size == 0) break;
-    text += body.substr(line + 2, size);
-    at = line + 2 + size + 2;
-  }
-  return text;
-}
-
 struct Stream {
   Answer answer;
   std::vector<Json> events;
@@ -124,17 +111,10 @@ struct Stream {
   }
 };
 
-inline std::string request_text(const std::string& path, const std::string& body) {
-  return "POST " + path +
-         " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-         "Content-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
 inline Stream read_stream(const std::string& text) {
   Stream stream;
   stream.answer = parse_answer(text);
-  const std::string body = dechunked(stream.answer.body);
+  const std::string body = dechunked(stream.answer.body).value_or("");
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
     EXPECT_NE(end, body.npos) << body.substr(at);

@@ -7,9 +7,8 @@ namespace ridge {
 
 inline constexpr std::chrono::hours kNever{1};  // no test takes so long
 
-inline HttpLimits patient_limits() {
-  HttpLimits limits;
-  limits.read = limits.idle = limits.stall = kNever;
+inline HttpLimits patient_limits(HttpLimits limits = {}) {
+  limits.header = limits.read = limits.body_grace = limits.idle = limits.stall = kNever;
   return limits;
 }
 

@@ -101,7 +101,7 @@ TEST(Server, ApiRefusesPagesOfOtherOrigins) {
 
 // The answer comes when the header has: the client has sent none of its 256 MiB.
 TEST(Server, RefusesAWrongTypeBeforeTheBody) {
-  TestServer server(page_limits("127.0.0.1"));
+  TestServer server;
   const auto status = [&](const std::string& path, const std::string& header) {
     Connection connection(server.port());
     connection.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n");
@@ -113,7 +113,9 @@ TEST(Server, RefusesAWrongTypeBeforeTheBody) {
   EXPECT_EQ(status("/api/explain/files",
                    "Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"),
             415);
-  EXPECT_EQ(status("/api/explain/files", "Content-Length: 300000000\r\n"), 413);
+  EXPECT_EQ(status("/api/explain/files",
+                   "Content-Length: 300000000\r\nContent-Type: application/x-ridge-files\r\n"),
+            413);
   EXPECT_EQ(status("/api/predict", "Content-Length: 5\r\nContent-Type: text/plain\r\n"), 415);
   EXPECT_EQ(post(server.port(), "/api/predict", R"({"batch":2})").status, 200);
   EXPECT_EQ(fetch(server.port(), "/api/predict",
@@ -125,8 +127,7 @@ TEST(Server, RefusesAWrongTypeBeforeTheBody) {
 TEST(Server, EndsSlowAndEndlessRequestsAndLives) {
   HttpLimits limits = patient_limits();
   limits.read = std::chrono::milliseconds(400);
-  limits.threads = 4;
-  TestServer server(limits);
+  TestServer server({}, limits);
   // As many as there are threads: a byte every 50 ms, which would reset a plain read timeout.
   std::vector<std::unique_ptr<Connection>> slow;
   for (int i = 0; i < 4; ++i) slow.push_back(std::make_unique<Connection>(server.port()));
@@ -177,8 +178,13 @@ TEST(Server, AnswersAllRequestsOfAConnection) {
     ASSERT_EQ(answer.status, 200);
     EXPECT_EQ(answer.json()["decode"]["batch"], batch);
   }
-  const Answer sweep = fetch(server.port(), "/api/sweep?batch=1..1000");
-  EXPECT_EQ(sweep.json()["points"].size(), 1000u);
+  const Answer sweep = fetch(server.port(), "/api/sweep?batch=1..500");
+  EXPECT_EQ(sweep.json()["points"].size(), 500u);
+  EXPECT_EQ(fetch(server.port(), "/api/sweep?batch=1..501").status, 400);
+  const std::string several = "/api/sweep?model=llama-3-8b&machine=8xh200&batch=1..";
+  EXPECT_EQ(fetch(server.port(), several + "100").json()["points"].size(), 100u);
+  EXPECT_EQ(fetch(server.port(), several + "101").status, 400);
+  EXPECT_EQ(fetch(server.port(), several + "500&tp=8").json()["points"].size(), 500u);
 }
 
 // A server that is stopped before it runs must not run.

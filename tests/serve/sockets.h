@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -84,6 +85,10 @@ class Connection {
     const ssize_t got = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
+  bool has_answer_now() {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
   std::string receive_all() {
     std::string text;
     char piece[65536];
@@ -140,6 +145,20 @@ inline Answer parse_answer(const std::string& text) {
   return answer;
 }
 
+// The body of a chunked answer; nothing if it is not whole.
+inline std::optional<std::string> dechunked(std::string_view text) {
+  std::string body;
+  for (;;) {
+    const size_t end = text.find("\r\n");
+    if (end == std::string_view::npos) return std::nullopt;
+    const size_t size = std::stoul(std::string(text.substr(0, end)), nullptr, 16);
+    if (text.size() < end + 2 + size + 2) return std::nullopt;
+    if (size == 0) return body;
+    body += text.substr(end + 2, size);
+    text.remove_prefix(end + 2 + size + 2);
+  }
+}
+
 inline Answer fetch(int port, const std::string& target, const std::string& headers = "",
                     const std::string& method = "GET", const std::string& body = "") {
   Connection connection(port);
@@ -152,6 +171,13 @@ inline Answer fetch(int port, const std::string& target, const std::string& head
 
 inline Answer post(int port, const std::string& target, const std::string& body) {
   return fetch(port, target, "Content-Type: application/json\r\n", "POST", body);
+}
+
+inline std::string request_text(const std::string& path, const std::string& body) {
+  return "POST " + path +
+         " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+         "Content-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 }  // namespace ridge

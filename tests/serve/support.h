@@ -12,8 +12,8 @@ namespace ridge {
 
 class TestServer {
  public:
-  explicit TestServer(const HttpLimits& limits = patient_limits())
-      : server_(page_handler("127.0.0.1"), limits),
+  explicit TestServer(const AccessRules& rules = {}, const HttpLimits& limits = patient_limits())
+      : server_(page_handler(rules), page_limits(rules, limits)),
         port_(server_.bind("127.0.0.1", 0)),
         thread_([this] { server_.run(); }) {}
   ~TestServer() {

@@ -2,6 +2,7 @@
 // report holds exactly what the panels will ask for.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { frozen } from "./frozen";
+import { kNoAnswer, request, statusText } from "./request";
 import { signal } from "./signal";
 import { config, kDefaults, kRequest, type Config } from "./state";
 import views from "./views.json";
@@ -45,9 +46,9 @@ const kKeep = 60;
 export async function ask(url: string, abort?: AbortSignal): Promise<unknown> {
   const known = kept.get(url);
   if (known !== undefined) return known;
-  const response = await fetch(url, abort ? { signal: abort } : {});
+  const response = await request(url, abort ? { signal: abort } : {});
   const body = (await response.json()) as { error?: Problem };
-  if (!response.ok) throw body.error ?? { message: `the server answered ${response.status}` };
+  if (!response.ok) throw body.error ?? { message: statusText(response) };
   kept.set(url, body);
   if (kept.size > kKeep) kept.delete(kept.keys().next().value as string);
   return body;
@@ -76,8 +77,7 @@ export function useView<T>(name: ViewName, of?: Config, wanted = true): View<T> 
       (data) => asked.current === url && show({ data: data as T, error: null, busy: false }),
       (reason: unknown) => {
         if (abort.signal.aborted) return;
-        const error =
-          reason instanceof Error ? { message: "Ridge does not answer: is `ridge serve` still running?" } : (reason as Problem);
+        const error = reason instanceof Error ? { message: kNoAnswer } : (reason as Problem);
         show((v) => ({ data: v.data, error, busy: false }));
       },
     );

@@ -5,6 +5,8 @@ import { fieldErrors, plain, useView, type View } from "./api";
 import { Controls } from "./controls";
 import { bytes, count, memorySize, seconds } from "./format";
 import { frozen } from "./frozen";
+import { KeyDialog } from "./key";
+import { kNoAnswer } from "./request";
 import { watch } from "./signal";
 import { command, get, kSections, section, type Section } from "./state";
 import type { Prediction } from "./types";
@@ -39,7 +41,7 @@ function Panel({ name }: { name: Section }) {
   }, [name]);
   const Loaded = loaded.get(name);
   if (Loaded) return <Loaded />;
-  if (failed === name) return <p class="error banner" role="alert">Ridge does not answer: is `ridge serve` still running?</p>;
+  if (failed === name) return <p class="error banner" role="alert">{kNoAnswer}</p>;
   return <p class="loading">Loading…</p>;
 }
 
@@ -162,6 +164,7 @@ export function App() {
           <ThemeButton />
         </div>
       </header>
+      {!RIDGE_REPORT && <KeyDialog />}
       <div class={learning ? "layout whole" : "layout"}>
         {!learning && <aside>
           <details open={wide}>

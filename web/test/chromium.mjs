@@ -64,7 +64,7 @@ class Connection {
 }
 
 // Virtual key codes, from the protocol's Input.dispatchKeyEvent.
-const keys = { Enter: 13, End: 35, Home: 36, ArrowRight: 39 };
+const keys = { Enter: 13, Escape: 27, End: 35, Home: 36, ArrowRight: 39 };
 
 class Page {
   #loaded = new Set(); // loader ids of documents whose load event has fired

@@ -1,4 +1,4 @@
-// Scales and formats, and that views.json asks for what exists. Bundled first: node has no types.
+// Scales, formats and requests, and that views.json asks for what exists. Bundled first: node has no types.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,11 +8,12 @@ import { build } from "esbuild";
 
 const folder = mkdtempSync(join(tmpdir(), "ridge-unit-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
-const load = async (name) => {
+const bundle = async (name) => {
   const outfile = join(folder, `${name}.mjs`);
   await build({ entryPoints: [join(import.meta.dirname ?? new URL(".", import.meta.url).pathname, `../src/${name}.ts`)], bundle: true, format: "esm", outfile });
-  return import(outfile);
+  return outfile;
 };
+const load = async (name) => import(await bundle(name));
 const scale = await load("scale");
 const format = await load("format");
 
@@ -96,6 +97,96 @@ test("the form sends every number that a person can state", () => {
   const stated = quantities.map(({ option }) => option).filter((option) => option && !left.includes(option));
   assert.deepEqual(also.map((name) => rename[name] ?? name).sort(), stated.sort());
 });
+
+// The wrapper of fetch in a copy of its own, before a server that answers when the test says so.
+let copies = 0;
+async function wrapped() {
+  const module = await import(`${await bundle("request")}?${copies++}`);
+  const sent = [];
+  globalThis.fetch = (url, options) => new Promise((resolve, reject) => {
+    if (options.signal?.aborted) return reject(options.signal.reason);
+    sent.push({ url, options, answer: (status, body = {}) => resolve(new Response(status === 204 ? null : JSON.stringify(body), { status })) });
+  });
+  const turns = () => new Promise((resolve) => setImmediate(resolve)); // what the answers set off is done
+  return { ...module, sent, turns };
+}
+test("an answer other than 401 is the caller's, and no key is asked for", async () => {
+  const { request, keyWanted, sent } = await wrapped();
+  for (const status of [200, 400, 403, 500]) {
+    const asked = request("/api/predict");
+    sent.pop().answer(status);
+    assert.equal((await asked).status, status);
+    assert.equal(keyWanted.value, false);
+  }
+});
+test("requests wait for one key, and are made again as they were", async () => {
+  const { request, post, giveKey, keyWanted, sent, turns } = await wrapped();
+  const body = new Blob(["files"]);
+  const asked = [request("/api/predict"), request("/api/explain/files", { method: "POST", body }), post("/v1/completions", { prompt: "a" })];
+  const first = sent.splice(0);
+  first[0].answer(401);
+  first[1].answer(401);
+  await turns();
+  assert.equal(keyWanted.value, true);
+  assert.equal(sent.length, 0); // nothing is asked for again before the key
+
+  const wrong = giveKey("guess");
+  assert.deepEqual([sent[0].url, JSON.parse(sent[0].options.body)], ["/api/login", { key: "guess" }]);
+  sent.pop().answer(401);
+  assert.match(await wrong, /does not know this key/);
+  assert.equal(keyWanted.value, true);
+
+  const right = giveKey("secret");
+  sent.pop().answer(204);
+  assert.equal(await right, "");
+  assert.equal(keyWanted.value, false);
+  first[2].answer(401); // made before the login, answered after it: no second dialog
+  await turns();
+  assert.equal(keyWanted.value, false);
+  assert.deepEqual(sent.map(({ url }) => url), ["/api/predict", "/api/explain/files", "/v1/completions"]);
+  assert.equal(sent[1].options.body, body);
+  assert.equal(sent[2].options.body, '{"prompt":"a"}');
+  for (const each of sent) each.answer(200);
+  assert.deepEqual((await Promise.all(asked)).map(({ status }) => status), [200, 200, 200]);
+});
+test("a key that is no longer taken is asked for again", async () => {
+  const { request, giveKey, keyWanted, sent, turns } = await wrapped();
+  void request("/api/predict");
+  for (let round = 0; round < 2; ++round) {
+    sent.pop().answer(401);
+    await turns();
+    assert.equal(keyWanted.value, true);
+    const given = giveKey("secret");
+    sent.pop().answer(204);
+    await given;
+    await turns();
+    assert.equal(keyWanted.value, false);
+    assert.equal(sent.length, 1);
+  }
+});
+test("a request that is given up does not wait for the key", async () => {
+  const { request, giveKey, sent, turns } = await wrapped();
+  const abort = new AbortController();
+  const asked = request("/api/predict", { signal: abort.signal });
+  sent.pop().answer(401);
+  await turns();
+  abort.abort();
+  await assert.rejects(asked, { name: "AbortError" });
+  const given = giveKey("secret");
+  sent.pop().answer(204);
+  await given;
+  await turns();
+  assert.equal(sent.length, 0);
+});
+test("what is wrong with a login is told", async () => {
+  const { giveKey, sent } = await wrapped();
+  const given = giveKey("secret");
+  sent.pop().answer(503, { error: { message: "too busy" } });
+  assert.equal(await given, "too busy");
+  globalThis.fetch = () => Promise.reject(new TypeError("refused"));
+  assert.match(await giveKey("secret"), /is `ridge serve` still running/);
+});
+
 test("views ask for paths of the API", () => {
   const views = JSON.parse(readFileSync(new URL("../src/views.json", import.meta.url), "utf8"));
   for (const view of Object.values(views)) assert.match(view.path, /^\/api\/[a-z]+$/);

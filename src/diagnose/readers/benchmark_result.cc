@@ -9,6 +9,7 @@
 #include "diagnose/readers/client_run.h"
 #include "diagnose/readers/json_records.h"
 #include "diagnose/readers/reader.h"
+#include "diagnose/readers/table_text.h"
 
 namespace ridge {
 namespace {
@@ -31,11 +32,8 @@ constexpr std::string_view kResultNames[] = {"\"output_throughput\"",
 
 bool has_result_names(std::string_view text) {
   return std::any_of(std::begin(kResultNames), std::end(kResultNames),
-                     [&](std::string_view name) { return text.find(name) != text.npos; });
+                     [&](std::string_view name) { return has_text(text, name); });
 }
-
-// Runs that one file may hold; memory is the limit.
-constexpr size_t kMaxRuns = 10'000;
 
 }  // namespace
 

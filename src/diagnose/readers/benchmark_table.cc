@@ -6,6 +6,7 @@
 #include "diagnose/readers/client_run.h"
 #include "diagnose/readers/engine_arguments.h"
 #include "diagnose/readers/json_records.h"
+#include "diagnose/readers/reader.h"
 #include "diagnose/readers/table_text.h"
 
 namespace ridge {
@@ -155,7 +156,7 @@ std::vector<json> tabled_results(std::string_view text) {
         row[header[i]] = *number;
       }
     }
-    rows.push_back(std::move(row));
+    if (rows.size() <= kMaxRuns) rows.push_back(std::move(row));  // one more: the limit is noted
   });
   return rows;
 }
@@ -165,7 +166,7 @@ std::vector<json> printed_results(std::string_view text) {
   if (text.find(kTableHeading) == text.npos && text.find(kOfflineLine) == text.npos) return tables;
   json table = json::object();  // with the lines before the heading, which tell the load
   bool inside = false;
-  while (!text.empty()) {
+  while (!text.empty() && tables.size() <= kMaxRuns) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));

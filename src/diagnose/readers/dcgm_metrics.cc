@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "diagnose/readers/device_samples.h"
 #include "diagnose/readers/engine_metrics.h"
@@ -89,7 +88,7 @@ std::string device_of(const MetricSample& sample) {
 
 // The values of one field on one page, for every device.
 using DeviceValues = std::map<std::string, double>;
-using FieldValues = std::unordered_map<std::string_view, DeviceValues>;
+using FieldValues = std::map<std::string_view, DeviceValues>;
 
 // The row of the whole GPU where it has a value, else the mean of its MIG instances.
 FieldValues values_of(const MetricsPage& page) {
@@ -97,7 +96,7 @@ FieldValues values_of(const MetricsPage& page) {
     double whole = 0, parts = 0;
     size_t wholes = 0, instances = 0;
   };
-  std::unordered_map<std::string_view, std::map<std::string, Rows>> fields;
+  std::map<std::string_view, std::map<std::string, Rows>> fields;
   for (const MetricSample& sample : page.samples) {
     const std::string_view field = field_of(sample);
     if (field.empty() || is_missing_value(sample.value)) continue;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+
 namespace ridge {
 namespace {
 
@@ -37,6 +39,9 @@ void DeviceSamples::add(Quantity quantity, std::string_view device, double value
   if (counter.origin.empty()) counter.origin = origin;
   auto found = counter.devices.find(device);
   if (found == counter.devices.end()) {
+    if (counter.devices.size() == kMostDevices) {
+      throw Error("{}: more than {} devices in one file", origin, kMostDevices);
+    }
     found = counter.devices.emplace(std::string(device), Sum{}).first;
   }
   Sum& sum = found->second;

@@ -13,6 +13,8 @@ namespace ridge {
 
 class DeviceSamples {
  public:
+  // More than any file is of: then `device` is read wrongly, and add() throws Error.
+  static constexpr size_t kMostDevices = 65'536;
   // `device` tells devices apart. Values that cannot be are dropped.
   void add(Quantity quantity, std::string_view device, double value, std::string_view origin);
   // NVML's bit mask of the reasons for lowered clocks.

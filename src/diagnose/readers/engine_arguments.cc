@@ -43,7 +43,7 @@ class ArgumentLookup {
 };
 
 void set_parallel_size(std::optional<int>& size, const std::optional<double>& value) {
-  if (!size && value && *value <= 65536) size = static_cast<int>(*value);
+  if (!size && value && *value <= double(kMostEngines)) size = static_cast<int>(*value);
 }
 
 bool is_argument_character(char c) {

@@ -43,7 +43,7 @@ class LlamaLog : public EngineLogCollector {
  public:
   bool take(std::string_view line) override {
     const auto slot = number_after(line, "print_timing: id");
-    if (slot) slots_.insert(*slot);
+    if (slot && slots_.size() < kMostEngines) slots_.insert(*slot);
     return timing(line) || loading(line) || slot;
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "diagnose/readers/engine_log.h"
 #include "diagnose/readers/json_records.h"
@@ -33,6 +34,9 @@ class VllmLog : public EngineLogCollector {
     file.window = window > 0 ? fmt::format("{} of log lines", pretty_time(window)) : "log lines";
     // Data-parallel engines log for themselves: their rates and requests add up.
     const double engines = std::max<double>(1, double(engines_.size()));
+    if (engines_.size() > kMostEngines) {
+      throw Error("{}: a log of more than {} engines", file.path, kMostEngines);
+    }
     if (engines > 1) {
       file.setup.dp = static_cast<int>(engines);
       file.notes.push_back(
@@ -80,7 +84,8 @@ class VllmLog : public EngineLogCollector {
     if (at == line.npos) return false;
     ++lines_;
     constexpr std::string_view kEngine = "Engine ";
-    if (const size_t engine = line.rfind(kEngine, at); engine != line.npos && at - engine < 16) {
+    if (const size_t engine = line.rfind(kEngine, at);
+        engine != line.npos && at - engine < 16 && engines_.size() <= kMostEngines) {
       engines_.insert(std::string(line.substr(engine, at - engine)));
     }
     const auto running = number_after(line, "Running: ");

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.h"
+
 namespace ridge {
 namespace {
 
@@ -71,6 +73,16 @@ std::string kv_cache_format(std::string_view name) {
   if (name.starts_with("int8")) return "int8";
   if (name.starts_with("nvfp4") || name.starts_with("fp4")) return "fp4";
   return {};
+}
+
+void observe_engines(MetricsObserver& observe, std::string_view label) {
+  size_t engines = 0;
+  observe.series.common_label(label, engines);
+  if (engines > kMostEngines) {
+    throw Error("{}: the label {} has {} values: no service has more than {} engines",
+                observe.file.path, label, engines, kMostEngines);
+  }
+  if (engines > 1) observe.file.setup.dp = int(engines);
 }
 
 void observe_model_name(MetricsObserver& observe) {

@@ -49,6 +49,8 @@ EvidenceFile observe_dcgm(const std::vector<const MetricsPage*>& pages, const Me
 
 // "fp8_e4m3" -> "fp8", "bfloat16" -> "bf16"; empty for "auto" and what is not known.
 std::string kv_cache_format(std::string_view name);
+// setup.dp: how many values the label has; 1 is left out. Throws Error above kMostEngines.
+void observe_engines(MetricsObserver& observe, std::string_view label);
 // setup.model from the label model_name, with a note where there are several.
 void observe_model_name(MetricsObserver& observe);
 // Drafted and accepted tokens per verification, from increases.

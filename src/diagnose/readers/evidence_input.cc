@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/units.h"
 
 namespace ridge {
@@ -20,10 +20,9 @@ bool is_gzipped(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); 
 
 // gzread passes files through that are not gzipped.
 struct UnpackedReader::FromFile {
-  explicit FromFile(const std::string& path) : file(gzopen(path.c_str(), "rb"), gzclose) {
-    std::error_code problem;
-    if (std::filesystem::is_directory(path, problem)) throw Error("{}: is a folder", path);
-    if (!file) throw Error("{}: no such file, or it cannot be read", path);
+  explicit FromFile(const std::string& path)
+      : file(gzdopen(open_for_reading(path), "rb"), gzclose) {
+    if (!file) throw Error("zlib failed");
     gzbuffer(file.get(), 256u << 10);
   }
   // -1: damaged.

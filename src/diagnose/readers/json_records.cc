@@ -20,6 +20,8 @@ constexpr size_t kMaxRecordNotes = 5;
 struct ObjectExtent {
   size_t end = 0;         // one past the closing brace; the text's size where there is none
   size_t last_comma = 0;  // the last comma between fields of the object itself; 0: none
+  size_t values = 0;      // at most, of all depths
+  int deepest = 0;
   bool closed = false;
 };
 
@@ -34,15 +36,17 @@ ObjectExtent object_extent(std::string_view text, size_t begin) {
         if (text[i] == '\\') ++i;
       }
     } else if (c == '{' || c == '[') {
-      ++depth;
+      extent.deepest = std::max(extent.deepest, ++depth);
+      ++extent.values;
     } else if (c == '}' || c == ']') {
       if (--depth == 0) {
         extent.end = i + 1;
         extent.closed = true;
         return extent;
       }
-    } else if (c == ',' && depth == 1) {
-      extent.last_comma = i;
+    } else if (c == ',') {
+      if (depth == 1) extent.last_comma = i;
+      ++extent.values;
     }
   }
   extent.end = text.size();
@@ -77,11 +81,12 @@ std::string without_nan(std::string_view text) {
   return result;
 }
 
+// Discarded where the text is no JSON. Broken objects may be many: nothing is thrown.
 json parse_record(std::string_view text) {
-  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos) {
-    return parse_json(text, "");
-  }
-  return parse_json(without_nan(text), "");
+  const bool python = text.find("NaN") != text.npos || text.find("Infinity") != text.npos;
+  const std::string standard = python ? without_nan(text) : std::string();
+  if (python) text = standard;
+  return json::parse(text.begin(), text.end(), nullptr, false);
 }
 
 }  // namespace
@@ -89,7 +94,7 @@ json parse_record(std::string_view text) {
 size_t for_json_records(std::string_view text,
                         const std::function<void(const json&, size_t)>& visit,
                         std::vector<std::string>& notes) {
-  size_t visited = 0, line = 1, counted = 0, bad = 0;
+  size_t visited = 0, line = 1, line_end = 0, counted = 0, bad = 0;
   // Broken objects are scanned again from their next line. Where that adds up, an object may only
   // be one line, so that the time stays linear.
   size_t budget = 4 * text.size();
@@ -97,26 +102,32 @@ size_t for_json_records(std::string_view text,
     line += static_cast<size_t>(
         std::count(text.begin() + long(counted), text.begin() + long(begin), '\n'));
     counted = begin;
-    const size_t line_end = std::min(text.find('\n', begin), text.size());
+    if (begin >= line_end) line_end = std::min(text.find('\n', begin), text.size());
     const ObjectExtent extent = object_extent(budget > 0 ? text : text.substr(0, line_end), begin);
     budget -= std::min(budget, extent.end - begin);
-    json object;
-    bool read = false;
-    try {
-      if (extent.closed) {
-        object = parse_record(text.substr(begin, extent.end - begin));
-        read = true;
-      } else if (extent.last_comma > begin) {
-        object = parse_record(std::string(text.substr(begin, extent.last_comma - begin)) + "}");
-        read = true;
+    const size_t bytes = extent.end - begin;
+    const bool too_many = extent.values > kMostRecordValues + bytes / kBytesPerRecordValue;
+    json object = json::value_t::discarded;
+    if (too_many || bytes > kMaxJsonBytes || extent.deepest > kMaxJsonDepth) {
+      // Skipped.
+    } else if (extent.closed) {
+      object = parse_record(text.substr(begin, bytes));
+    } else if (extent.last_comma > begin) {
+      object = parse_record(std::string(text.substr(begin, extent.last_comma - begin)) + "}");
+      if (!object.is_discarded()) {
         notes.push_back(
             fmt::format("line {}: the JSON is cut off; what comes before is used", line));
       }
-    } catch (const Error&) {
     }
-    if (read) {
+    if (!object.is_discarded()) {
       ++visited;
       visit(object, line);
+      begin = extent.end;
+      continue;
+    }
+    if (too_many) {
+      notes.push_back(fmt::format("line {}: an object of more than {} values is not read", line,
+                                  kMostRecordValues));
       begin = extent.end;
       continue;
     }

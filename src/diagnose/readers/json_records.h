@@ -15,7 +15,10 @@ namespace ridge {
 // Calls visit(object, line) for every outermost object of the text; brackets and commas around them
 // do not matter. NaN and Infinity, which Python writes, are read as null. An object that is cut off
 // is read up to its last complete field; one that is no JSON is skipped. Both become a note that
-// names the line. Returns the number of objects visited.
+// names the line. Returns the number of objects visited. Values that are as short as a digit take
+// 40 times their bytes in memory: an object may have kMostRecordValues, and one more for each
+// kBytesPerRecordValue of its text; one with more is skipped.
+inline constexpr size_t kMostRecordValues = 500'000, kBytesPerRecordValue = 8;
 size_t for_json_records(std::string_view text,
                         const std::function<void(const nlohmann::json&, size_t line)>& visit,
                         std::vector<std::string>& notes);

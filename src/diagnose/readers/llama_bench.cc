@@ -108,8 +108,18 @@ double bytes_of_llama_size(std::string_view text) {
   return 0;
 }
 
+void add_llama_row(LlamaBenchRow row, std::vector<LlamaBenchRow>& rows,
+                   std::vector<std::string>& notes) {
+  if (rows.size() < kMaxRuns) {
+    rows.push_back(std::move(row));
+  } else if (notes.empty()) {
+    notes.push_back(fmt::format("rows after the first {} are not read", kMaxRuns));
+  }
+}
+
 // The table that llama-bench prints; its columns depend on the options.
-std::vector<LlamaBenchRow> rows_of_llama_table(std::string_view text) {
+std::vector<LlamaBenchRow> rows_of_llama_table(std::string_view text,
+                                               std::vector<std::string>& notes) {
   std::vector<LlamaBenchRow> rows;
   std::vector<std::string> header;
   std::string device;
@@ -138,7 +148,7 @@ std::vector<LlamaBenchRow> rows_of_llama_table(std::string_view text) {
       if (header[i] == "test") read_test_name(cell, row);
       if (header[i] == "t/s") row.tokens_per_s = leading_number(cell).value_or(0);
     }
-    if (row.tokens_per_s > 0) rows.push_back(std::move(row));
+    if (row.tokens_per_s > 0) add_llama_row(std::move(row), rows, notes);
   });
   return rows;
 }
@@ -146,11 +156,11 @@ std::vector<LlamaBenchRow> rows_of_llama_table(std::string_view text) {
 std::vector<LlamaBenchRow> read_llama_rows(std::string_view text, std::vector<std::string>& notes) {
   std::vector<LlamaBenchRow> rows;
   if (begins_json(text)) {
-    if (text.find("\"avg_ts\"") == text.npos) return rows;
+    if (!has_text(text, "\"avg_ts\"")) return rows;
     for_json_records(
         text,
         [&](const json& object, size_t) {
-          if (auto row = row_of_json(object)) rows.push_back(std::move(*row));
+          if (auto row = row_of_json(object)) add_llama_row(std::move(*row), rows, notes);
         },
         notes);
     return rows;
@@ -163,12 +173,12 @@ std::vector<LlamaBenchRow> read_llama_rows(std::string_view text, std::vector<st
       if (header.empty()) {
         header = fields;
       } else if (auto row = row_of_json(object_of_fields(header, fields))) {
-        rows.push_back(std::move(*row));
+        add_llama_row(std::move(*row), rows, notes);
       }
     });
     return rows;
   }
-  return text.find("t/s") == text.npos ? rows : rows_of_llama_table(text);
+  return text.find("t/s") == text.npos ? rows : rows_of_llama_table(text, notes);
 }
 
 void describe_llama_setup(const LlamaBenchRow& row, EvidenceFile& file) {

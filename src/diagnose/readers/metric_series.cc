@@ -8,6 +8,9 @@
 #include <cmath>
 #include <map>
 
+#include "base/error.h"
+#include "base/seeded_hash.h"
+
 namespace ridge {
 namespace {
 
@@ -29,7 +32,6 @@ bool is_rank_label(std::string_view key) {
 
 // Of all labels but the ranks, the same for every order.
 uint64_t replica_hash(const MetricSample& sample, uint64_t& rank) {
-  const std::hash<std::string_view> hash;
   uint64_t sum = 0;
   rank = 0;
   for (const auto& [key, value] : sample.labels) {
@@ -39,7 +41,7 @@ uint64_t replica_hash(const MetricSample& sample, uint64_t& rank) {
       rank += number;
       continue;
     }
-    sum += (hash(key) ^ (hash(value) * 0xbf58476d1ce4e5b9)) * 0x94d049bb133111eb;
+    sum += (seeded_hash(key) ^ (seeded_hash(value) * 0xbf58476d1ce4e5b9)) * 0x94d049bb133111eb;
   }
   return sum;
 }
@@ -72,8 +74,14 @@ double series_increase(const MetricSeries::Series& series, size_t begin, bool li
 
 void MetricSeries::add(std::string_view name, const MetricSample& sample, size_t page) {
   if (!std::isfinite(sample.value)) return;
-  auto found = series_.find(std::string(name));
-  if (found == series_.end()) found = series_.emplace(std::string(name), Group{}).first;
+  auto found = series_.find(name);
+  if (found == series_.end()) {
+    if (series_.size() == kMostNames) {
+      throw Error("{}: more than {} names of metrics", sample.name.substr(0, kLongestName),
+                  kMostNames);
+    }
+    found = series_.emplace(std::string(name), Group{}).first;
+  }
   uint64_t rank = 0;
   const uint64_t hash = replica_hash(sample, rank);
   const auto [place, added] = found->second.try_emplace(hash, Series{&sample, rank, {}});
@@ -94,7 +102,7 @@ void MetricSeries::begin_at(size_t page) {
 }
 
 const MetricSeries::Group* MetricSeries::find(std::string_view name) const {
-  const auto found = series_.find(std::string(name));
+  const auto found = series_.find(name);
   return found == series_.end() ? nullptr : &found->second;
 }
 const MetricSeries::Group* MetricSeries::ask(std::string_view name) const {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +52,8 @@ class MetricSeries {
     std::vector<Point> points;
   };
 
+  // Engines have some hundred. Above: Error.
+  static constexpr size_t kMostNames = 16'384;
   // `name` is the sample's without the engine's prefix. Ranks of one model repeat the same numbers:
   // the lowest is kept. The sample must outlive this object.
   void add(std::string_view name, const MetricSample& sample, size_t page);
@@ -95,7 +99,7 @@ class MetricSeries {
   const Group* ask(std::string_view name) const;  // find(), and the name becomes known
   bool is_on(const Group& group, size_t page) const;
 
-  std::unordered_map<std::string, Group> series_;
+  std::map<std::string, Group, std::less<>> series_;
   mutable std::set<std::string, std::less<>> asked_;
   size_t begin_ = 0;
   bool need_first_page_ = false;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/seeded_hash.h"
 #include "load/trace_fields.h"
 
 namespace ridge {
@@ -150,10 +151,9 @@ std::string_view next_page_line(std::string_view& text) {
 
 // The same for every order of the labels.
 uint64_t series_hash(const MetricSample& sample) {
-  const std::hash<std::string_view> hash;
-  uint64_t sum = hash(sample.name) * 0x9e3779b97f4a7c15;
+  uint64_t sum = seeded_hash(sample.name) * 0x9e3779b97f4a7c15;
   for (const auto& [key, value] : sample.labels) {
-    sum += (hash(key) ^ (hash(value) * 0xbf58476d1ce4e5b9)) * 0x94d049bb133111eb;
+    sum += (seeded_hash(key) ^ (seeded_hash(value) * 0xbf58476d1ce4e5b9)) * 0x94d049bb133111eb;
   }
   return sum;
 }
@@ -198,15 +198,17 @@ class PageBuilder {
 
   void add(MetricSample sample, std::optional<double> time_s) {
     const uint64_t hash = series_hash(sample);
-    if (series_.contains(hash)) begin(false);
-    series_.insert(hash);
+    if (!series_.insert(hash).second) {
+      begin(false);
+      series_.insert(hash);
+    }
     if (before_.contains(hash)) ++repeated_;
     if (time_s) page().time_s = std::max(page().time_s.value_or(*time_s), *time_s);
     page().samples.push_back(std::move(sample));
   }
   // The declaration of a metric precedes its samples: one that occurs again begins a page.
   void add_type(std::string_view name, std::string_view type) {
-    const uint64_t hash = std::hash<std::string_view>()(name);
+    const uint64_t hash = seeded_hash(name);
     if (types_.contains(hash)) begin(false);
     types_.insert(hash);
     page().types.emplace_back(name, type);
@@ -226,6 +228,7 @@ class PageBuilder {
       return;
     }
     end_page();
+    if (pages_.size() == kMostPages) throw Error("{}: more than {} scrapes", source_, kMostPages);
     pages_.emplace_back().source = source_;
     before_ = std::move(series_);
     series_.clear();

@@ -26,6 +26,9 @@ struct MetricsPage {
   std::vector<std::string> notes;
 };
 
+// Of all files of a case: a day of one a second. Above: Error.
+inline constexpr size_t kMostPages = 100'000;
+
 bool is_prometheus_text(std::string_view head);
 
 // A file may hold several scrapes, one after the other: a series that occurs again begins a new

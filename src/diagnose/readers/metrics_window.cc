@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -32,7 +31,7 @@ struct NamedPage {
 };
 using NamedPages = std::vector<const NamedPage*>;
 using PageList = std::vector<const MetricsPage*>;
-using TypeMap = std::unordered_map<std::string_view, std::string_view>;
+using TypeMap = std::map<std::string_view, std::string_view>;
 
 // What all engines of a page share.
 struct ProcessFacts {

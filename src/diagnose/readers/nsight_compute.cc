@@ -32,9 +32,7 @@ struct NcuLaunch {
   }
 };
 
-bool ncu_contains(std::string_view text, std::string_view part) {
-  return text.find(part) != text.npos;
-}
+bool ncu_contains(std::string_view text, std::string_view part) { return has_text(text, part); }
 
 // Floating-point operations that one count of an instruction metric stands for; 0: none.
 double flops_per_count(std::string_view metric) {
@@ -100,13 +98,48 @@ void set_ncu_metric(NcuLaunch& launch, std::string_view metric, bool percent, do
     launch.flops = launch.flops.value_or(0) + flops * value;
 }
 
+// Sums of times, bytes and operations; shares are means weighted by time.
+class NcuKernelSum {
+ public:
+  void add(const NcuLaunch& launch) {
+    const double seconds = launch.duration.value_or(0) * launch.count;
+    const double weight = seconds > 0 ? seconds : 1e-12 * launch.count;
+    time_.seconds += seconds;
+    time_.launches += launch.count;
+    weight_ += weight;
+    sum(time_.dram_bytes, launch.dram_bytes(), launch.count);
+    // Tensor instructions alone may have been counted: none of them does not mean no operations.
+    if (launch.flops.value_or(0) > 0) sum(time_.flops, launch.flops, launch.count);
+    const std::optional<double> memory =
+        launch.memory_share ? launch.memory_share : launch.dram_share;
+    mean(time_.memory_share, memory, weight);
+    mean(time_.dram_share, launch.dram_share, weight);
+    mean(time_.compute_share, launch.compute_share, weight);
+    mean(time_.tensor_share, launch.tensor_share, weight);
+    mean(time_.occupancy, launch.occupancy, weight);
+    mean(time_.waves, launch.waves, weight);
+  }
+  KernelTime& time() { return time_; }
+
+ private:
+  static void sum(std::optional<double>& total, std::optional<double> value, double count) {
+    if (value) total = total.value_or(0) + *value * count;
+  }
+  void mean(std::optional<double>& total, std::optional<double> value, double weight) const {
+    if (value)
+      total = total.value_or(*value) + (*value - total.value_or(*value)) * weight / weight_;
+  }
+  KernelTime time_;
+  double weight_ = 0;
+};
+
 // Goes over the text twice: first to learn how its numbers are written.
 class NsightComputeReader {
  public:
   explicit NsightComputeReader(EvidenceFile& file) : file_(file) {}
 
   void read(std::string_view text);
-  std::vector<NcuLaunch>& launches() { return launches_; }
+  void finish();
 
  private:
   struct Columns {
@@ -119,6 +152,7 @@ class NsightComputeReader {
   void csv_row(const std::vector<std::string>& cells, size_t number);
   void printed_row(std::string_view line, size_t number);
   void begin_launch(std::string key, std::string_view kernel);
+  void end_launch();
   void add(std::string_view metric, const std::string& unit, const std::string& value,
            size_t number);
 
@@ -127,8 +161,18 @@ class NsightComputeReader {
   bool learning_ = true;
   std::optional<Columns> columns_;  // none: the printed page
   std::vector<std::string> raw_units_;
-  std::string key_;  // of the launch that rows add to
-  std::vector<NcuLaunch> launches_;
+  std::string key_;                  // of the launch that rows add to
+  std::optional<NcuLaunch> launch_;  // the same
+  // What ended launches add up to. Further kernels than the first 65536 share a name.
+  struct Kernel {
+    KernelFamily family;
+    NcuKernelSum* sum;
+  };
+  static constexpr size_t kMostKernels = 65'536;
+  std::map<std::string, Kernel> kernels_;  // by the full name
+  std::map<std::pair<std::string, KernelFamily>, NcuKernelSum> sums_;
+  KernelProfile profile_;
+  size_t untimed_ = 0;
 };
 
 void NsightComputeReader::read(std::string_view text) {
@@ -136,9 +180,10 @@ void NsightComputeReader::read(std::string_view text) {
     learning_ = learning;
     columns_.reset();
     key_.clear();
-    launches_.clear();
+    launch_.reset();
     for_text_lines(text, [&](std::string_view line, size_t number) { row(line, number); });
   }
+  end_launch();
 }
 
 void NsightComputeReader::row(std::string_view line, size_t number) {
@@ -192,7 +237,7 @@ void NsightComputeReader::csv_row(const std::vector<std::string>& cells, size_t 
   }
   begin_launch(cell(columns.id) + "\n" + cell(columns.kernel), cell(columns.kernel));
   if (const std::optional<double> count = format_.parse(cell(columns.invocations)))
-    if (*count >= 1 && *count < 1e12) launches_.back().count = *count;
+    if (*count >= 1 && *count < 1e12) launch_->count = *count;
   add(cell(columns.metric), cell(columns.unit), cell(columns.value), number);
 }
 
@@ -210,7 +255,7 @@ void NsightComputeReader::printed_row(std::string_view line, size_t number) {
     while (!kernel.empty() && kernel.front() == ' ') kernel.remove_prefix(1);
     return begin_launch({}, kernel);
   }
-  if (launches_.empty()) return;
+  if (!launch_) return;
   std::vector<std::string> cells = split_nsight_row(line, false);
   if (cells.size() == 2) {  // no unit, or one so long that a single space is before the value
     const size_t space = cells[1].find(' ');
@@ -226,8 +271,48 @@ void NsightComputeReader::printed_row(std::string_view line, size_t number) {
 void NsightComputeReader::begin_launch(std::string key, std::string_view kernel) {
   if (!key.empty() && key == key_) return;
   key_ = std::move(key);
-  launches_.emplace_back();
-  launches_.back().kernel = kernel;
+  end_launch();
+  launch_.emplace();
+  launch_->kernel = kernel;
+}
+
+void NsightComputeReader::end_launch() {
+  if (!launch_ || learning_) return;
+  const NcuLaunch& launch = *launch_;
+  auto place = kernels_.find(launch.kernel);
+  if (place == kernels_.end()) {
+    const bool further = kernels_.size() >= kMostKernels;
+    const std::string name = further ? "(further names)" : launch.kernel;
+    const KernelFamily family = further ? KernelFamily::other : kernel_family(name);
+    NcuKernelSum& sum = sums_[{short_kernel_name(name), family}];
+    place = kernels_.try_emplace(name, Kernel{family, &sum}).first;
+  }
+  const auto& [family, sum] = place->second;
+  const double seconds = launch.duration.value_or(0) * launch.count;
+  sum->add(launch);
+  profile_.launches += launch.count;
+  profile_.kernel_s += seconds;
+  profile_.families[size_t(family)].seconds += seconds;
+  profile_.families[size_t(family)].launches += launch.count;
+  untimed_ += !launch.duration;
+  launch_.reset();
+}
+
+void NsightComputeReader::finish() {
+  if (sums_.empty()) throw Error("{}: a table of Nsight Compute without any kernel", file_.path);
+  if (untimed_ > 0)
+    file_.notes.push_back(
+        fmt::format("{} launches have no duration: collect gpu__time_duration.sum", untimed_));
+  profile_.tool = "Nsight Compute";
+  profile_.serialized = true;
+  for (auto& [key, sum] : sums_) {
+    sum.time().name = key.first;
+    sum.time().family = key.second;
+    profile_.kernels.push_back(std::move(sum.time()));
+  }
+  keep_longest_kernels(profile_.kernels);
+  file_.window = fmt::format("{} launches, one at a time", profile_.launches);
+  file_.profile = std::move(profile_);
 }
 
 void NsightComputeReader::add(std::string_view metric, const std::string& unit,
@@ -241,43 +326,8 @@ void NsightComputeReader::add(std::string_view metric, const std::string& unit,
                                         metric, value, unit));
     return;
   }
-  set_ncu_metric(launches_.back(), metric, unit == "%", *parsed * *scale);
+  set_ncu_metric(*launch_, metric, unit == "%", *parsed * *scale);
 }
-
-// Sums of times, bytes and operations; shares are means weighted by time.
-class NcuKernelSum {
- public:
-  void add(const NcuLaunch& launch) {
-    const double seconds = launch.duration.value_or(0) * launch.count;
-    const double weight = seconds > 0 ? seconds : 1e-12 * launch.count;
-    time_.seconds += seconds;
-    time_.launches += launch.count;
-    weight_ += weight;
-    sum(time_.dram_bytes, launch.dram_bytes(), launch.count);
-    // Tensor instructions alone may have been counted: none of them does not mean no operations.
-    if (launch.flops.value_or(0) > 0) sum(time_.flops, launch.flops, launch.count);
-    const std::optional<double> memory =
-        launch.memory_share ? launch.memory_share : launch.dram_share;
-    mean(time_.memory_share, memory, weight);
-    mean(time_.dram_share, launch.dram_share, weight);
-    mean(time_.compute_share, launch.compute_share, weight);
-    mean(time_.tensor_share, launch.tensor_share, weight);
-    mean(time_.occupancy, launch.occupancy, weight);
-    mean(time_.waves, launch.waves, weight);
-  }
-  KernelTime& time() { return time_; }
-
- private:
-  static void sum(std::optional<double>& total, std::optional<double> value, double count) {
-    if (value) total = total.value_or(0) + *value * count;
-  }
-  void mean(std::optional<double>& total, std::optional<double> value, double weight) const {
-    if (value)
-      total = total.value_or(*value) + (*value - total.value_or(*value)) * weight / weight_;
-  }
-  KernelTime time_;
-  double weight_ = 0;
-};
 
 }  // namespace
 
@@ -292,34 +342,7 @@ std::optional<EvidenceFile> read_nsight_compute(std::string_view text, const std
   file.kind = "Nsight Compute";
   NsightComputeReader reader(file);
   reader.read(text);
-
-  KernelProfile profile;
-  profile.tool = "Nsight Compute";
-  profile.serialized = true;
-  std::map<std::pair<std::string, KernelFamily>, NcuKernelSum> kernels;
-  size_t untimed = 0;
-  for (const NcuLaunch& launch : reader.launches()) {
-    const KernelFamily family = kernel_family(launch.kernel);
-    const double seconds = launch.duration.value_or(0) * launch.count;
-    kernels[{short_kernel_name(launch.kernel), family}].add(launch);
-    profile.launches += launch.count;
-    profile.kernel_s += seconds;
-    profile.families[size_t(family)].seconds += seconds;
-    profile.families[size_t(family)].launches += launch.count;
-    untimed += !launch.duration;
-  }
-  if (kernels.empty()) throw Error("{}: a table of Nsight Compute without any kernel", name);
-  if (untimed > 0)
-    file.notes.push_back(
-        fmt::format("{} launches have no duration: collect gpu__time_duration.sum", untimed));
-  for (auto& [key, sum] : kernels) {
-    sum.time().name = key.first;
-    sum.time().family = key.second;
-    profile.kernels.push_back(std::move(sum.time()));
-  }
-  keep_longest_kernels(profile.kernels);
-  file.window = fmt::format("{} launches, one at a time", profile.launches);
-  file.profile = std::move(profile);
+  reader.finish();
   return file;
 }
 

@@ -1,16 +1,22 @@
 // Nsight Systems: the SQLite file that `nsys export --type sqlite` and `nsys stats` write.
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <chrono>
+#include <exception>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/units.h"
+#include "base/work_limit.h"
 #include "diagnose/readers/reader.h"
 #include "diagnose/timeline.h"
 
@@ -30,6 +36,66 @@ std::string sqlite_uri(const std::string& path) {
   return uri + "?mode=ro&immutable=1";
 }
 
+// SQLite counts the instructions of its virtual machine, and calls back each time that it has
+// executed this number.
+constexpr int kInstructionsBetweenCalls = 1000;
+// Copying this number of bytes takes about as long as an instruction, and counts as one.
+constexpr int kTextBytesPerInstruction = 16;
+
+WorkLimit sqlite_work_limit(const std::string& name, uint64_t bytes) {
+  const auto per_mebibyte = std::chrono::milliseconds(bytes >> 10);  // a second
+  return WorkLimit(name + ": SQLite", kSqliteInstructions + kSqliteInstructionsPerByte * bytes,
+                   std::chrono::seconds(10) + per_mebibyte);
+}
+
+// Permits statements that read columns, and the pragmas that describe tables. A function, a
+// recursive query or a write in a file's schema is refused where it would be compiled.
+int permit_reads(void*, int action, const char*, const char*, const char*, const char*) {
+  const bool reads = action == SQLITE_SELECT || action == SQLITE_READ || action == SQLITE_PRAGMA;
+  return reads ? SQLITE_OK : SQLITE_DENY;
+}
+
+// The table StringIds, read once: its `id` need not have an index.
+class NsightStrings {
+ public:
+  static constexpr uint32_t kNoName = UINT32_MAX;
+  struct Entry {
+    int64_t id;
+    size_t begin;  // in texts_
+    uint32_t size;
+    uint32_t name = kNoName;  // of the timeline
+  };
+
+  void add(int64_t id, std::string_view text) {
+    entries_.push_back({id, texts_.size(), uint32_t(text.size())});
+    texts_ += text;
+  }
+  // After the last add(). Of equal ids the first counts.
+  void sort() {
+    std::stable_sort(entries_.begin(), entries_.end(),
+                     [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  }
+  Entry* find(int64_t id) {
+    const auto place =
+        std::lower_bound(entries_.begin(), entries_.end(), id,
+                         [](const Entry& e, int64_t wanted) { return e.id < wanted; });
+    return place == entries_.end() || place->id != id ? nullptr : &*place;
+  }
+  std::string_view text(const Entry& entry) const {
+    return std::string_view(texts_).substr(entry.begin, entry.size);
+  }
+  // Of functions and steps, which many rows may name: they are short.
+  std::string_view short_text(int64_t id) {
+    constexpr size_t kLongest = 512;
+    const Entry* entry = find(id);
+    return entry == nullptr ? "" : text(*entry).substr(0, kLongest);
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::string texts_;
+};
+
 class NsightSqliteReader {
  public:
   explicit NsightSqliteReader(const EvidenceInput& input);
@@ -44,10 +110,13 @@ class NsightSqliteReader {
   // Calls visit(statement) for each row; a damaged table becomes a note.
   template <typename Visit>
   void rows(const std::string& table, std::initializer_list<const char*> columns, Visit&& visit);
-  std::string string_of(int64_t id);
+  // Throws Error where the statement ended because the work limit is spent.
+  void check_limit() const;
+  std::string_view text_column(sqlite3_stmt* row, int column);
   uint32_t name_of(int64_t id);
 
   void check_size();
+  void read_strings();
   void read_kernels();
   void read_copies();
   void read_calls();
@@ -58,9 +127,11 @@ class NsightSqliteReader {
   std::string unlogged_;  // a copy that the database reads: outlives it
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> database_{nullptr, sqlite3_close};
   uintmax_t bytes_ = 0;  // of the file
+  std::optional<WorkLimit> limit_;
+  std::exception_ptr beyond_;  // what limit_ threw inside SQLite
   EvidenceFile file_;
   Timeline timeline_;
-  std::unordered_map<int64_t, uint32_t> names_;  // id of StringIds -> name of the timeline
+  NsightStrings strings_;
 };
 
 // The process of a globalTid or globalPid: bits 24 to 47.
@@ -69,6 +140,7 @@ uint32_t nsys_process(int64_t global) { return uint32_t((uint64_t(global) >> 24)
 NsightSqliteReader::NsightSqliteReader(const EvidenceInput& input) {
   file_.path = input.name;
   file_.kind = "Nsight Systems (SQLite)";
+  if (!input.sent) bytes_ = plain_file_size(input.name);
   sqlite3* database = nullptr;
   int status = sqlite3_open_v2(input.sent ? ":memory:" : sqlite_uri(input.name).c_str(), &database,
                                SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
@@ -89,21 +161,43 @@ NsightSqliteReader::NsightSqliteReader(const EvidenceInput& input) {
       data[kWriteVersion] = data[kReadVersion] = kPlain;
     }
     status = sqlite3_deserialize(database, "main", data, size, size, SQLITE_DESERIALIZE_READONLY);
-  } else {
-    std::error_code unknown;
-    bytes_ = std::filesystem::file_size(input.name, unknown);  // uintmax_t(-1) where unknown
   }
   if (status != SQLITE_OK) throw Error("{}: cannot be opened as an SQLite file", input.name);
   // The schema comes with the file: nothing in it may run.
   sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_set_authorizer(database, permit_reads, nullptr);
   sqlite3_limit(database, SQLITE_LIMIT_LENGTH, 1 << 20);
+  // SQLite compares each column of a definition with all before it. nsys has about 30.
+  sqlite3_limit(database, SQLITE_LIMIT_COLUMN, 256);
+  // A page that several pages name as their child is read once for each of them, so that a small
+  // file can have rows without end.
+  limit_ = sqlite_work_limit(input.name, bytes_);
+  const auto spend = [](void* self) {
+    auto& reader = *static_cast<NsightSqliteReader*>(self);
+    try {
+      reader.limit_->spend(kInstructionsBetweenCalls);
+      return 0;
+    } catch (...) {  // must not pass through SQLite's frames
+      reader.beyond_ = std::current_exception();
+      return 1;
+    }
+  };
+  sqlite3_progress_handler(database, kInstructionsBetweenCalls, spend, this);
+}
+
+void NsightSqliteReader::check_limit() const {
+  if (beyond_) std::rethrow_exception(beyond_);
 }
 
 NsightSqliteReader::Statement NsightSqliteReader::prepare(const std::string& sql) {
   sqlite3_stmt* statement = nullptr;
-  if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK)
+  if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) {
+    check_limit();
     throw Error("{}: SQLite: {}", file_.path, sqlite3_errmsg(database_.get()));
+  }
   return {statement, sqlite3_finalize};
 }
 
@@ -113,18 +207,23 @@ bool NsightSqliteReader::has_table(const std::string& table) {
       prepare("SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ?");
   sqlite3_bind_text(query.get(), 1, table.c_str(), -1, SQLITE_TRANSIENT);
   const int status = sqlite3_step(query.get());
+  check_limit();
   if (status != SQLITE_ROW && status != SQLITE_DONE)
     throw Error("{}: SQLite: {}", file_.path, sqlite3_errmsg(database_.get()));
   return status == SQLITE_ROW;
 }
 
-// Columns came and went with the versions: 0 stands for one that this file does not have.
+// Columns came and went with the versions: 0 stands for one that this file does not have. The
+// pragma leaves out generated columns, whose expressions are the file's own.
 std::string NsightSqliteReader::column(const std::string& table, const char* name,
                                        const char* otherwise) {
-  const Statement query = prepare("SELECT 1 FROM pragma_table_info(?) WHERE name = ?");
-  sqlite3_bind_text(query.get(), 1, table.c_str(), -1, SQLITE_TRANSIENT);
-  sqlite3_bind_text(query.get(), 2, name, -1, SQLITE_TRANSIENT);
-  return sqlite3_step(query.get()) == SQLITE_ROW ? fmt::format("\"{}\"", name) : otherwise;
+  const Statement query = prepare(fmt::format("PRAGMA table_info({})", table));
+  while (sqlite3_step(query.get()) == SQLITE_ROW) {
+    const unsigned char* found = sqlite3_column_text(query.get(), 1);
+    if (found != nullptr && std::string_view(reinterpret_cast<const char*>(found)) == name)
+      return fmt::format("\"{}\"", name);
+  }
+  return otherwise;
 }
 
 template <typename Visit>
@@ -139,34 +238,40 @@ void NsightSqliteReader::rows(const std::string& table, std::initializer_list<co
   const Statement query = prepare(fmt::format("SELECT {} FROM {}", list, table));
   int status;
   while ((status = sqlite3_step(query.get())) == SQLITE_ROW) visit(query.get());
+  check_limit();
   if (status != SQLITE_DONE)
     file_.notes.push_back(fmt::format("table {}: {}", table, sqlite3_errmsg(database_.get())));
 }
 
-std::string NsightSqliteReader::string_of(int64_t id) {
-  const Statement query = prepare("SELECT value FROM StringIds WHERE id = ?");
-  sqlite3_bind_int64(query.get(), 1, id);
-  if (sqlite3_step(query.get()) != SQLITE_ROW) return {};
-  const unsigned char* text = sqlite3_column_text(query.get(), 0);
-  return text != nullptr ? reinterpret_cast<const char*>(text) : "";
+// Rows may share the pages of a long text: it is paid for each time.
+std::string_view NsightSqliteReader::text_column(sqlite3_stmt* row, int column) {
+  const unsigned char* text = sqlite3_column_text(row, column);
+  if (text == nullptr) return {};
+  limit_->spend(uint64_t(sqlite3_column_bytes(row, column)) / kTextBytesPerInstruction);
+  return reinterpret_cast<const char*>(text);
+}
+
+void NsightSqliteReader::read_strings() {
+  rows("StringIds", {"id", "value"},
+       [&](sqlite3_stmt* row) { strings_.add(sqlite3_column_int64(row, 0), text_column(row, 1)); });
+  strings_.sort();
 }
 
 uint32_t NsightSqliteReader::name_of(int64_t id) {
-  const auto known = names_.find(id);
-  if (known != names_.end()) return known->second;
-  std::string text = string_of(id);
-  if (text.empty()) text = fmt::format("(name {})", id);
-  const uint32_t name = timeline_.intern(text);
-  names_.emplace(id, name);
-  return name;
+  NsightStrings::Entry* entry = strings_.find(id);
+  if (entry == nullptr || entry->size == 0) return timeline_.intern(fmt::format("(name {})", id));
+  if (entry->name == NsightStrings::kNoName) entry->name = timeline_.intern(strings_.text(*entry));
+  return entry->name;
 }
 
 // SQLite reads the part that a truncated file lacks as empty pages.
 void NsightSqliteReader::check_size() {
-  const Statement query =
-      prepare("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
-  if (sqlite3_step(query.get()) != SQLITE_ROW) return;
-  const int64_t said = sqlite3_column_int64(query.get(), 0);
+  int64_t said = 1;
+  for (const char* factor : {"PRAGMA page_count", "PRAGMA page_size"}) {
+    const Statement query = prepare(factor);
+    if (sqlite3_step(query.get()) != SQLITE_ROW) return;
+    said *= sqlite3_column_int64(query.get(), 0);
+  }
   if (said > 0 && bytes_ < uintmax_t(said))
     file_.notes.push_back(
         fmt::format("the file ends too early: it has {} of {} bytes", bytes_, said));
@@ -220,15 +325,12 @@ void NsightSqliteReader::read_copies() {
 }
 
 void NsightSqliteReader::read_calls() {
-  std::unordered_map<int64_t, std::string> functions;
   rows("CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId"},
        [&](sqlite3_stmt* row) {
          const auto [start, duration] = nsys_start_and_duration(row);
-         const int64_t id = sqlite3_column_int64(row, 4);
-         auto function = functions.find(id);
-         if (function == functions.end()) function = functions.emplace(id, string_of(id)).first;
+         const std::string_view function = strings_.short_text(sqlite3_column_int64(row, 4));
          timeline_.add_call(nsys_process(sqlite3_column_int64(row, 2)), start, duration,
-                            host_call_kind(function->second, duration),
+                            host_call_kind(function, duration),
                             uint32_t(sqlite3_column_int64(row, 3)));
        });
 }
@@ -253,19 +355,11 @@ void NsightSqliteReader::read_graphs() {
 }
 
 void NsightSqliteReader::read_steps() {
-  std::unordered_map<int64_t, StepAnnotation> known;
   std::optional<uint32_t> process;  // every rank marks the same steps: one of them counts
   rows("NVTX_EVENTS", {"start", "end", "globalTid", "text", "textId"}, [&](sqlite3_stmt* row) {
-    StepAnnotation step;
     const int64_t id = sqlite3_column_int64(row, 4);
-    if (id != 0) {
-      auto place = known.find(id);
-      if (place == known.end())
-        place = known.emplace(id, parse_step_annotation(string_of(id))).first;
-      step = place->second;
-    } else if (const unsigned char* text = sqlite3_column_text(row, 3)) {
-      step = parse_step_annotation(reinterpret_cast<const char*>(text));
-    }
+    const StepAnnotation step =
+        parse_step_annotation(id != 0 ? strings_.short_text(id) : text_column(row, 3));
     if (step.source == StepAnnotation::Source::none) return;
     const uint32_t owner = nsys_process(sqlite3_column_int64(row, 2));
     if (!process) process = owner;
@@ -276,11 +370,10 @@ void NsightSqliteReader::read_steps() {
 
 void NsightSqliteReader::read_device_name() {
   rows("TARGET_INFO_GPU", {"name"}, [&](sqlite3_stmt* row) {
-    const unsigned char* text = sqlite3_column_text(row, 0);
-    if (text == nullptr) return;
-    const std::string name = reinterpret_cast<const char*>(text);
+    const std::string name(text_column(row, 0));
+    if (name.empty()) return;
     if (file_.setup.device.empty()) file_.setup.device = name;
-    if (file_.setup.device != name)
+    if (file_.setup.device != name && file_.notes.size() < 16)
       file_.notes.push_back("the host has other devices too: " + name);
   });
 }
@@ -289,6 +382,7 @@ EvidenceFile NsightSqliteReader::read() {
   if (!has_table("StringIds"))
     throw Error("{}: an SQLite file, but not of Nsight Systems", file_.path);
   check_size();
+  read_strings();
   read_device_name();
   read_kernels();
   read_copies();

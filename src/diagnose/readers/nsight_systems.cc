@@ -49,15 +49,7 @@ std::string_view nsys_column(std::string_view cell, double otherwise, double& un
   return cell;
 }
 
-bool nsys_contains(std::string_view text, std::string_view part) {
-  return text.find(part) != text.npos;
-}
-
-// A row of a summary.
-struct NsysRow {
-  std::string name;
-  double seconds = 0, count = 0, median_s = 0;
-};
+bool nsys_contains(std::string_view text, std::string_view part) { return has_text(text, part); }
 
 class NsightSystemsReader {
  public:
@@ -73,7 +65,7 @@ class NsightSystemsReader {
   bool header(const std::vector<std::string>& cells, bool csv);
   void summary_row(const std::vector<std::string>& cells, size_t number);
   void trace_row(const std::vector<std::string>& cells);
-  KernelProfile summary() const;
+  KernelProfile summary();
   std::optional<double> number(const std::vector<std::string>& cells, int column);
   std::string_view text_cell(const std::vector<std::string>& cells, int column) const;
 
@@ -83,8 +75,10 @@ class NsightSystemsReader {
   bool learning_ = true, found_ = false, csv_ = true;
   NsysTable table_ = NsysTable::none;
   NsysColumns columns_;
-  std::vector<NsysRow> kernels_, copies_;
-  double graph_launches_ = 0, kernel_launches_ = 0, host_to_device_bytes_ = 0;
+  KernelTotals totals_;                             // of the summaries' kernels and copies
+  std::vector<std::pair<double, double>> medians_;  // of a kernel in seconds, its launches
+  double host_to_device_s_ = 0, graph_launches_ = 0, kernel_launches_ = 0,
+         host_to_device_bytes_ = 0;
   Timeline timeline_;  // of the traces, and the steps
   size_t bad_rows_ = 0, first_bad_row_ = 0;
 };
@@ -183,8 +177,8 @@ void NsightSystemsReader::summary_row(const std::vector<std::string>& cells, siz
     if (bad_rows_++ == 0) first_bad_row_ = row;
     return;
   }
-  NsysRow summary{name, *total * columns_.total_unit, *count,
-                  median.value_or(0) * columns_.median_unit};
+  const double amount = *total * columns_.total_unit;  // seconds or bytes
+  const bool to_device = nsys_contains(name, "Host-to-Device") || nsys_contains(name, "HtoD");
   NsysTable table = table_;
   if (table == NsysTable::activities) {
     const std::string_view category = text_cell(cells, columns_.category);
@@ -192,11 +186,16 @@ void NsightSystemsReader::summary_row(const std::vector<std::string>& cells, siz
             : nsys_contains(category, "API")  ? NsysTable::calls
                                               : NsysTable::copies;
   }
-  if (table == NsysTable::kernels) kernels_.push_back(std::move(summary));
-  if (table == NsysTable::copies) copies_.push_back(std::move(summary));
-  if (table == NsysTable::copy_sizes &&
-      (nsys_contains(name, "Host-to-Device") || nsys_contains(name, "HtoD")))
-    host_to_device_bytes_ += *total * columns_.total_unit;
+  if (table == NsysTable::kernels) {
+    totals_.add(totals_.intern(name), amount, *count);
+    const double median_s = median.value_or(0) * columns_.median_unit;
+    medians_.emplace_back(median_s > 0 ? median_s : amount / std::max(*count, 1.0), *count);
+  }
+  if (table == NsysTable::copies) {
+    totals_.add(totals_.intern(name, KernelFamily::copy), amount, *count);
+    if (to_device) host_to_device_s_ += amount;
+  }
+  if (table == NsysTable::copy_sizes && to_device) host_to_device_bytes_ += amount;
   if (table == NsysTable::ranges)
     timeline_.add_step(parse_step_annotation(name.substr(name.find(':') == 0 ? 1 : 0)), 0, 0,
                        *count);
@@ -244,30 +243,19 @@ void NsightSystemsReader::trace_row(const std::vector<std::string>& cells) {
 }
 
 // Tables without a time line.
-KernelProfile NsightSystemsReader::summary() const {
-  KernelTotals totals;
-  std::vector<std::pair<double, double>> medians;  // of a kernel, its launches
+KernelProfile NsightSystemsReader::summary() {
   KernelProfile profile;
   profile.tool = "Nsight Systems";
-  for (const NsysRow& row : kernels_) {
-    totals.add(totals.intern(row.name), row.seconds, row.count);
-    profile.launches += row.count;
-    medians.emplace_back(row.median_s > 0 ? row.median_s : row.seconds / std::max(row.count, 1.0),
-                         row.count);
-  }
-  for (const NsysRow& row : copies_) {
-    totals.add(totals.intern(row.name, KernelFamily::copy), row.seconds, row.count);
-    if (nsys_contains(row.name, "Host-to-Device") || nsys_contains(row.name, "HtoD"))
-      profile.host_to_device_s += row.seconds;
-  }
-  totals.fill(profile);
+  for (const auto& [median, count] : medians_) profile.launches += count;
+  totals_.fill(profile);
   // The median launch is one of the kernel whose median is in the middle.
-  std::sort(medians.begin(), medians.end());
+  std::sort(medians_.begin(), medians_.end());
   double below = 0;
-  for (const auto& [median, count] : medians) {
+  for (const auto& [median, count] : medians_) {
     profile.median_kernel_s = median;
     if ((below += count) >= profile.launches / 2) break;
   }
+  profile.host_to_device_s = host_to_device_s_;
   profile.host_to_device_bytes = host_to_device_bytes_;
   profile.graph_launches = graph_launches_;
   if (graph_launches_ > 0)
@@ -294,7 +282,7 @@ void NsightSystemsReader::finish() {
     file_.profile = traced;
     return;
   }
-  if (kernels_.empty()) {
+  if (medians_.empty()) {
     file_.notes.push_back("no table of kernels: export cuda_gpu_kern_sum or cuda_gpu_trace");
     return;
   }

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kHeadBytes = 64u << 10;
 constexpr size_t kMostTextBytes = 256u << 20;  // of formats that are read whole
 constexpr size_t kMostFiles = 256;
+constexpr size_t kMostNotes = 100;  // of a file
 constexpr double kSampleEvery_s = 1;
 
 // The first `most` bytes. Of a damaged archive what comes before the damage is used.
@@ -73,6 +74,15 @@ void read_file_pages(const EvidenceInput& input, UnpackBudget& budget,
     found.front().time_from_file = true;
   }
   std::move(found.begin(), found.end(), std::back_inserter(pages));
+  if (pages.size() > kMostPages) throw Error("{}: more than {} scrapes", input.name, kMostPages);
+}
+
+// A file that is wrong everywhere does not need a note for each place.
+void keep_first_notes(EvidenceFile& file) {
+  if (file.notes.size() <= kMostNotes) return;
+  const size_t more = file.notes.size() - kMostNotes;
+  file.notes.resize(kMostNotes);
+  file.notes.push_back(fmt::format("and {} more notes", more));
 }
 
 }  // namespace
@@ -106,6 +116,7 @@ Evidence read_evidence(const std::vector<EvidenceInput>& inputs, const ReadOptio
     std::vector<EvidenceFile> found = observe_metrics(pages, options.window_s);
     std::move(found.begin(), found.end(), std::back_inserter(evidence.files));
   }
+  std::for_each(evidence.files.begin(), evidence.files.end(), keep_first_notes);
   return evidence;
 }
 

@@ -30,6 +30,9 @@ struct ReadOptions {
 // cannot be read inside a file becomes a note.
 Evidence read_evidence(const std::vector<EvidenceInput>& inputs, const ReadOptions& options);
 
+// Runs of benchmarks that are read of one file; memory is the limit.
+inline constexpr size_t kMaxRuns = 10'000;
+
 // --- One function per format: nullopt where the text is not of that format; Error "NAME: line 3:
 // ..." where it is, and nothing in it can be used. `name` is for messages.
 
@@ -46,6 +49,10 @@ std::optional<EvidenceFile> read_engine_log(std::string_view text, const std::st
 // Files that are too large or not text: read as they come. Recognised by `head`, the first bytes
 // (of the unpacked content where the file is gzipped).
 bool is_sqlite(std::string_view head);
+// Reads tables with rows of their own: views, virtual tables, generated columns, functions and
+// triggers of the file's schema are not run. Throws Error where SQLite needs more instructions than
+// this, which rows that are stored once never do, or more than 10 s and a second for each MiB.
+inline constexpr uint64_t kSqliteInstructions = 1'000'000, kSqliteInstructionsPerByte = 4;
 EvidenceFile read_nsight_systems_sqlite(const EvidenceInput& input);
 bool is_pytorch_trace(std::string_view head);
 EvidenceFile read_pytorch_trace(const EvidenceInput& input, UnpackBudget& budget);

@@ -313,20 +313,12 @@ std::optional<EvidenceFile> read_requests_json(std::string_view text, const std:
   const std::string_view head = text.substr(0, 1 << 16);
   const auto has = [&](const char* word) { return head.find(word) != head.npos; };
   if (!has("token") && !has("ttft") && !has("latency")) return std::nullopt;
-  std::vector<LoggedRequest> requests;
+  RequestTimeline requests;
   std::vector<std::string> notes;
   for_json_records(
-      text,
-      [&](const json& object, size_t) {
-        const LoggedRequest request = request_of_json(object);
-        if (request.timed() || request.failed) requests.push_back(request);
-      },
-      notes);
-  if (std::none_of(requests.begin(), requests.end(),
-                   [](const LoggedRequest& r) { return r.timed(); })) {
-    return std::nullopt;
-  }
-  EvidenceFile file = observe_requests(std::move(requests), name);
+      text, [&](const json& object, size_t) { requests.add(request_of_json(object)); }, notes);
+  if (requests.timed() == 0) return std::nullopt;
+  EvidenceFile file = requests.finish(name);
   file.notes.insert(file.notes.end(), notes.begin(), notes.end());
   return file;
 }
@@ -343,7 +335,7 @@ std::optional<EvidenceFile> read_requests_csv(std::string_view text, const std::
                                    has(LogColumn::ttft) || has(LogColumn::e2e))) {
     return std::nullopt;
   }
-  std::vector<LoggedRequest> requests;
+  RequestTimeline requests;
   size_t bad = 0;
   bool first = true;
   for_text_lines(text, [&](std::string_view line, size_t) {
@@ -354,14 +346,12 @@ std::optional<EvidenceFile> read_requests_csv(std::string_view text, const std::
       const auto value = leading_number(fields[i]);
       if (columns[i] != nullptr && value) set_request_value(request, *columns[i], *value);
     }
-    if (request.timed()) {
-      requests.push_back(request);
-    } else {
-      ++bad;
-    }
+    requests.add(request);
+    bad += request.timed() ? 0 : 1;
   });
-  if (requests.empty()) throw Error("{}: a log of requests without a row that has its times", name);
-  EvidenceFile file = observe_requests(std::move(requests), name);
+  if (requests.timed() == 0)
+    throw Error("{}: a log of requests without a row that has its times", name);
+  EvidenceFile file = requests.finish(name);
   if (bad > 0) file.notes.push_back(fmt::format("{} rows without times are left out", bad));
   return file;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "diagnose/readers/engine_log.h"
 #include "diagnose/readers/json_records.h"
+#include "diagnose/readers/table_text.h"
 
 namespace ridge {
 namespace {
@@ -23,7 +24,7 @@ EngineArguments arguments_of_json(const json& fields) {
 }  // namespace
 
 std::optional<EvidenceFile> read_run_settings(std::string_view text, const std::string& name) {
-  if (!begins_json(text) || text.find("\"engine_kwargs\"") == text.npos) return std::nullopt;
+  if (!begins_json(text) || !has_text(text, "\"engine_kwargs\"")) return std::nullopt;
   EvidenceFile file;
   file.path = name;
   file.kind = "settings of a vLLM run";
@@ -41,7 +42,8 @@ std::optional<EvidenceFile> read_run_settings(std::string_view text, const std::
         if (const json* hardware = json_at(object, {"hardware"})) {
           file.setup.device = json_text(*hardware, "device_name");
           const auto devices = json_number(*hardware, "device_count");
-          if (devices && *devices >= 1 && *devices <= 65536) file.setup.devices = int(*devices);
+          if (devices && *devices >= 1 && *devices <= double(kMostEngines))
+            file.setup.devices = int(*devices);
         }
         const auto tokens = json_number_at(object, {"kv_cache", "num_kv_tokens"});
         if (tokens && *tokens > 0) {

@@ -168,10 +168,8 @@ void observe_sglang_steps(MetricsObserver& observe) {
   }
   const auto forward = observe.increase("forward_execution_seconds");
   const double seconds = observe.span().seconds;
-  size_t ranks = 0;
-  observe.series.common_label("dp_rank", ranks);
   const double share =
-      seconds > 0 ? forward.value_or(0) / seconds / double(std::max<size_t>(1, ranks)) : 0;
+      seconds > 0 ? forward.value_or(0) / seconds / observe.file.setup.dp.value_or(1) : 0;
   if (forward.value_or(0) > 0 && seconds > 0 && share <= 1.05) {
     observe.add(Q::engine_busy, std::min(1., share), observe.span().counters(),
                 "forward_execution_seconds_total");
@@ -186,9 +184,7 @@ void observe_sglang(MetricsObserver& observe) {
   observe.file.setup.engine = "sglang";
   observe.file.kind = "SGLang metrics";
   observe_model_name(observe);
-  size_t ranks = 0;
-  observe.series.common_label("dp_rank", ranks);
-  if (ranks > 1) observe.file.setup.dp = int(ranks);
+  observe_engines(observe, "dp_rank");
 
   observe.gauge(Q::running, {"num_running_reqs"}, GaugeFold::sum);
   observe.gauge(Q::waiting, {"num_queue_reqs"}, GaugeFold::sum);

@@ -1,6 +1,7 @@
 #include "diagnose/readers/table_text.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ridge {
 namespace {
@@ -25,6 +26,10 @@ void for_text_lines(std::string_view text,
   }
 }
 
+bool has_text(std::string_view text, std::string_view part) {
+  return ::memmem(text.data(), text.size(), part.data(), part.size()) != nullptr;
+}
+
 std::vector<std::string> split_csv(std::string_view line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -38,6 +43,7 @@ std::vector<std::string> split_csv(std::string_view line) {
         quoted = !quoted;
       }
     } else if (c == ',' && !quoted) {
+      if (fields.size() == kMostCells) break;
       fields.back() = trimmed_cell(fields.back());
       fields.emplace_back();
     } else {
@@ -51,7 +57,7 @@ std::vector<std::string> split_csv(std::string_view line) {
 std::vector<std::string> split_cells(std::string_view line) {
   std::vector<std::string> cells;
   size_t begin = line.find('|');
-  while (begin < line.size()) {
+  while (begin < line.size() && cells.size() < kMostCells) {
     const size_t end = line.find('|', begin + 1);
     if (end == line.npos) break;
     cells.push_back(trimmed_cell(line.substr(begin + 1, end - begin - 1)));

@@ -207,9 +207,7 @@ void observe_vllm(MetricsObserver& observe) {
   observe.file.setup.engine = "vllm";
   observe.file.kind =
       fmt::format("vLLM metrics ({}{})", v1 ? "v1" : "v0", ray ? ", through Ray" : "");
-  size_t engines = 0;
-  series.common_label("engine", engines);
-  if (engines > 1) observe.file.setup.dp = int(engines);
+  observe_engines(observe, "engine");
   observe_vllm_names(observe);
 }
 

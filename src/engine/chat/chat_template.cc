@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/error.h"
 #include "engine/chat/interpreter.h"
@@ -113,6 +114,24 @@ Text plain_text(const ChatRequest& request, const Value& messages) {
   return text;
 }
 
+// Up to the end of the last message's content: of the last bytes that the request wrote, if these
+// are the end of that content. Templates strip it, and some leave its beginning out.
+Text cut_after_content(const Text& text, const Json& content) {
+  size_t end = text.size();
+  while (end > 0 && text.origin(end - 1) != Origin::of_request) --end;
+  size_t begin = end;
+  while (begin > 0 && text.origin(begin - 1) == Origin::of_request) --begin;
+  const auto stripped = [](const Text& whole) { return strip(whole, true, true, nullptr); };
+  const Text wanted =
+      stripped(content.is_string() ? Text(content.get_ref<const std::string&>(), Origin::of_request)
+                                   : Text());
+  const Text found = stripped(text.slice(begin, end));
+  if (found.empty() || !wanted.bytes().ends_with(found.bytes())) {
+    throw Error("the last message cannot be continued: the template does not end with its content");
+  }
+  return text.slice(0, end);
+}
+
 }  // namespace
 
 ChatTemplate::Program ChatTemplate::compile(const std::string& source) {
@@ -139,43 +158,52 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
   tool_call_style_ = find_tool_call_style(has_tool_template_ ? tools : tokenizer.chat_template);
 }
 
-jinja::Value ChatTemplate::messages_value(const Json& messages, const Program& program) {
+jinja::Value ChatTemplate::messages_value(Json messages, const Program& program) {
   if (!messages.is_array()) throw Error("messages must be a list");
   std::vector<Value> values;
+  values.reserve(messages.size());
+  std::map<std::pair<std::string, Origin>, jinja::TextPtr> words;  // keys and roles, each once
+  const auto word = [&](const std::string& text, Origin origin) {
+    jinja::TextPtr& known = words[{text, origin}];
+    if (!known) known = std::make_shared<const Text>(text, origin);
+    return known;
+  };
   for (size_t i = 0; i < messages.size(); ++i) {
-    const Json& message = messages[i];
+    Json message = std::move(messages[i]);
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
       throw Error("messages[{}] must be an object with a role", i);
     }
     auto dict = std::make_shared<jinja::Dict>();
-    for (const auto& [key, json] : message.items()) {
+    for (auto& [key, json] : message.get_ref<Json::object_t&>()) {
       Value value;
       if (key == "role") {
         std::string role = json.get<std::string>();
         if (role == "developer" && !program.knows_developer) role = "system";
         const bool known = std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
-        value = jinja::string_value(role, known ? Origin::of_template : Origin::of_request);
+        value = word(role, known ? Origin::of_template : Origin::of_request);
       } else if (key == "content" && json.is_array() && !program.takes_parts) {
         value = joined_parts(json, i);
       } else if (key == "content" && json.is_string() && !program.takes_strings) {
         value =
             jinja::from_json(Json::array({{{"type", "text"}, {"text", json}}}), Origin::of_request);
       } else {
-        value = jinja::from_json(key == "tool_calls" ? with_parsed_arguments(json) : json,
-                                 Origin::of_request);
+        value =
+            jinja::from_json(key == "tool_calls" ? with_parsed_arguments(std::move(json)) : json,
+                             Origin::of_request);
       }
-      dict->set(std::make_shared<const Text>(key, Origin::of_request), std::move(value));
+      dict->set(word(key, Origin::of_request), std::move(value));
     }
     values.emplace_back(std::shared_ptr<const jinja::Dict>(std::move(dict)));
   }
   return make_list(std::move(values));
 }
 
-jinja::Text ChatTemplate::render(const ChatRequest& request) const {
+jinja::Text ChatTemplate::render(ChatRequest& request,
+                                 const std::function<bool()>& cancelled) const {
   const bool tools = request.tools.is_array() && !request.tools.empty();
   if (!request.tools.is_array() && !request.tools.is_null()) throw Error("tools must be a list");
   const Program& program = tools && has_tool_template_ ? with_tools_ : plain_;
-  const Value messages = messages_value(request.messages, program);
+  const Value messages = messages_value(std::move(request.messages), program);
   if (!has_template_ && !(tools && has_tool_template_)) return plain_text(request, messages);
 
   std::vector<std::pair<std::string, Value>> variables;
@@ -194,26 +222,42 @@ jinja::Text ChatTemplate::render(const ChatRequest& request) const {
   variables.emplace_back("messages", messages);
   variables.emplace_back(
       "tools", tools ? jinja::from_json(request.tools, Origin::of_request) : Value(jinja::None{}));
+  request.tools = nullptr;
   variables.emplace_back("documents", jinja::None{});
   variables.emplace_back("add_generation_prompt", request.add_generation_prompt);
+  size_t bytes = 0;
+  for (const auto& [name, value] : variables) bytes += jinja::extent(value).bytes;
+  WorkLimit work("the chat template", template_steps(bytes), WorkLimit::kNoTimeLimit, cancelled);
   try {
-    return run_template(program.block, std::move(variables), request.now);
+    return run_template(program.block, std::move(variables), request.now, work);
+  } catch (const WorkLimitError&) {
+    throw;
   } catch (const Error& error) {
     throw Error("chat template, {}", error.what());
   }
 }
 
-std::string ChatTemplate::text(const ChatRequest& request) const { return render(request).bytes(); }
+jinja::Text ChatTemplate::whole_text(ChatRequest& request,
+                                     const std::function<bool()>& cancelled) const {
+  if (!request.continue_final_message) return render(request, cancelled);
+  const Json content = request.messages.back().value("content", Json());
+  return cut_after_content(render(request, cancelled), content);
+}
 
-std::vector<Token> ChatTemplate::tokens(const ChatRequest& request) const {
-  const Text text = render(request);
+std::string ChatTemplate::text(ChatRequest request) const {
+  return whole_text(request, {}).bytes();
+}
+
+std::vector<Token> ChatTemplate::tokens(ChatRequest request,
+                                        const std::function<bool()>& cancelled) const {
+  const Text text = whole_text(request, cancelled);
   std::vector<TextPart> parts;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     while (end < text.size() && text.origin(end) == text.origin(begin)) ++end;
     parts.push_back({std::string_view(text.bytes()).substr(begin, end - begin),
                      text.origin(begin) == Origin::of_template});
   }
-  std::vector<Token> tokens = tokenizer_.encode_parts(parts);
+  std::vector<Token> tokens = tokenizer_.encode(parts, cancelled);
   const auto& bos = tokenizer_.bos;
   if (tokenizer_.adds_bos && bos && (tokens.empty() || tokens[0] != *bos)) {
     tokens.insert(tokens.begin(), *bos);

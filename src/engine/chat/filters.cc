@@ -11,7 +11,7 @@ namespace {
 
 Text charged_text(Budget& budget, const Value& input) {
   const TextPtr text = to_text(input);
-  budget.charge(text->size());
+  budget.charge_text(text->size());
   return *text;
 }
 
@@ -23,8 +23,10 @@ Value changed_text(Budget& budget, const Value& input, const Arguments&) {
 Value trim(Budget& budget, const Value& input, const Arguments& arguments) {
   const Value* characters = arguments.find(0, "chars");
   const bool given = characters && !characters->is<None>();
-  return strip(charged_text(budget, input), true, true,
-               given ? &arguments.text(0, "chars") : nullptr);
+  const Text text = charged_text(budget, input);
+  const Text* removed = given ? &arguments.text(0, "chars") : nullptr;
+  if (removed) budget.charge_search(text.size(), removed->size());
+  return strip(text, true, true, removed);
 }
 
 Value length(Budget& budget, const Value& input, const Arguments&) {
@@ -59,16 +61,19 @@ Value tojson(Budget& budget, const Value& input, const Arguments& arguments) {
   }
   style.sort_keys = arguments.flag(3, "sort_keys", false);
   Text json = to_json(input, style);
-  budget.charge(json.size());
+  budget.charge_text(json.size());
   return json;
 }
 
 Value replace_filter(Budget& budget, const Value& input, const Arguments& arguments) {
   const Value* count = arguments.find(2, "count");
   const int64_t most = count && !count->is<None>() ? arguments.integer(2, "count", -1) : -1;
-  Text result = replace(charged_text(budget, input), to_text(arguments.need(0, "old"))->bytes(),
-                        *to_text(arguments.need(1, "new")), most < 0 ? kNoLimit : most);
-  budget.charge(result.size());
+  const Text text = charged_text(budget, input);
+  const TextPtr old = to_text(arguments.need(0, "old"));
+  budget.charge_search(text.size(), old->size());
+  Text result =
+      replace(text, old->bytes(), *to_text(arguments.need(1, "new")), most < 0 ? kNoLimit : most);
+  budget.charge_text(result.size());
   return result;
 }
 
@@ -165,7 +170,7 @@ Value indent_filter(Budget& budget, const Value& input, const Arguments& argumen
     if (i == 0 ? first : blank || !lines[i].empty()) result.append(margin);
     result.append(lines[i]);
   }
-  budget.charge(result.size());
+  budget.charge_text(result.size());
   return result;
 }
 

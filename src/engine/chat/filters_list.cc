@@ -46,7 +46,7 @@ Value join(Budget& budget, const Value& input, const Arguments& arguments) {
     joined.append(*to_text(by_path(one, path)));
     first = false;
   }
-  budget.charge(joined.size());
+  budget.charge_text(joined.size());
   return joined;
 }
 

@@ -7,20 +7,26 @@
 #include <utility>
 #include <vector>
 
+#include "base/work_limit.h"
 #include "engine/chat/value.h"
 
 namespace ridge::jinja {
 
-// One unit is about a byte written or compared. No template runs longer than about a second.
+// What a template may do: a unit, a step of the WorkLimit, is about a byte of memory written or
+// compared.
 class Budget {
  public:
-  static constexpr size_t kUnits = size_t{1} << 27;
   static constexpr size_t kNode = 32;     // an expression, a statement or a turn of a loop
   static constexpr size_t kCompared = 8;  // two values, beside their size
-  void charge(size_t units);              // throws Error when the budget is spent
+
+  explicit Budget(WorkLimit& work) : work_(work) {}
+  void charge(size_t units) { work_.spend(units); }  // throws WorkLimitError beyond
+  // Looking for a part of a text, at worst at every byte of it.
+  void charge_search(size_t text, size_t part) { charge(text * (1 + part / 16)); }
+  void charge_text(size_t bytes) { charge(2 * bytes); }  // of a text that is made
 
  private:
-  size_t left_ = kUnits;
+  WorkLimit& work_;
 };
 
 struct Arguments {

@@ -37,7 +37,7 @@ enum class Flow { next, break_loop, continue_loop };
 
 class Interpreter {
  public:
-  explicit Interpreter(std::time_t now) : now_(now) {}
+  Interpreter(std::time_t now, WorkLimit& work) : now_(now), budget_(work) {}
 
   Text run(const Block& program, const std::vector<std::pair<std::string, Value>>& variables) {
     Text out;
@@ -45,6 +45,8 @@ class Interpreter {
     for (const auto& [name, value] : variables) globals_.set(name, value);
     try {
       run_block(program);
+    } catch (const WorkLimitError&) {
+      throw;
     } catch (const Error& error) {
       throw Error("line {}: {}", line_, error.what());
     }
@@ -124,7 +126,7 @@ class Interpreter {
   }
 
   void write(const Text& text) {
-    budget_.charge(text.size());
+    budget_.charge_text(text.size());
     if (out_->size() + text.size() > kMaxOutput) {
       throw Error("writes more than {} MiB", kMaxOutput >> 20);
     }
@@ -319,7 +321,7 @@ class Interpreter {
     Text text;
     for (const ExprPtr& one : expr.parts) {
       const TextPtr more = to_text(evaluate(*one));
-      budget_.charge(more->size());
+      budget_.charge_text(more->size());
       text.append(*more);
     }
     return text;
@@ -423,8 +425,8 @@ class Interpreter {
 }  // namespace
 
 Text run_template(const Block& program, std::vector<std::pair<std::string, Value>> variables,
-                  std::time_t now) {
-  return Interpreter(now).run(program, variables);
+                  std::time_t now, WorkLimit& work) {
+  return Interpreter(now, work).run(program, variables);
 }
 
 }  // namespace ridge::jinja

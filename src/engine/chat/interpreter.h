@@ -12,9 +12,9 @@
 namespace ridge::jinja {
 
 // The template's output for these variables. `now` is what strftime_now() formats, as local time.
-// Throws Error "line N: ..." for errors, for raise_exception(), and where the template would take
-// too long, nest too deep or write too much.
+// Throws Error "line N: ..." for errors, for raise_exception(), and where the template nests too
+// deep or writes too much, and WorkLimitError where it takes too long.
 Text run_template(const Block& program, std::vector<std::pair<std::string, Value>> variables,
-                  std::time_t now);
+                  std::time_t now, WorkLimit& work);
 
 }  // namespace ridge::jinja

@@ -211,6 +211,10 @@ Value call_method(Budget& budget, const Method& method, const Arguments& argumen
     return call_dict_method(*dict, method.name, arguments);
   }
   budget.charge(extent(method.receiver).bytes);
+  for (const Value& one : arguments.positional) {
+    const Text* text = method.receiver.text();
+    if (text && one.text()) budget.charge_search(text->size(), one.text()->size());
+  }
   if (const List* list = method.receiver.list()) {
     return call_list_method(*list, method.name, arguments);
   }

@@ -78,6 +78,7 @@ Value repeated(Budget& budget, const Value& value, int64_t times) {
   const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
   const size_t each = extent(value).bytes;
   if (count > 0 && each > kMaxExtent / count) throw Error("a value would be too large");
+  if (const List* list = value.list()) check_items(list->items.size() * count);
   budget.charge(each * count);
   if (const Text* text = value.text()) {
     Text result;
@@ -96,26 +97,23 @@ bool is_whole(const Value& value) { return value.is<bool>() || value.is<int64_t>
 
 }  // namespace
 
-void Budget::charge(size_t units) {
-  if (units > left_) throw Error("the template takes too long");
-  left_ -= units;
-}
-
 Value binary(Budget& budget, std::string_view symbol, const Value& left, const Value& right) {
   if (is_whole(left) && is_whole(right)) return whole_arithmetic(symbol, whole(left), whole(right));
   if (is_number(left) && is_number(right)) {
     return real_arithmetic(symbol, number(left), number(right));
   }
   if (symbol == "+" && left.text() && right.text()) {
-    budget.charge(left.text()->size() + right.text()->size());
+    budget.charge_text(left.text()->size() + right.text()->size());
     Text text = *left.text();
     text.append(*right.text());
     return text;
   }
   if (symbol == "+" && left.list() && right.list() && left.list()->tuple == right.list()->tuple) {
+    const size_t count = left.list()->items.size() + right.list()->items.size();
+    check_items(count);
+    budget.charge(count * kValueBytes);
     std::vector<Value> items = left.list()->items;
     items.insert(items.end(), right.list()->items.begin(), right.list()->items.end());
-    budget.charge(items.size() * 8);
     return make_list(std::move(items), left.list()->tuple);
   }
   if (symbol == "*" && is_sequence(left) && is_whole(right)) {
@@ -133,9 +131,9 @@ bool is_hashable(const Value& value) {
 
 bool contains(Budget& budget, const Value& container, const Value& value) {
   if (const Text* text = container.text()) {
-    budget.charge(text->size());
     const Text* part = value.text();
     if (!part) refuse("in", value, container);
+    budget.charge_search(text->size(), part->size());
     return text->bytes().find(part->bytes()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {

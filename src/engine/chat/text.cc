@@ -2,6 +2,7 @@
 
 #include <clocale>
 #include <cwctype>
+#include <utility>
 
 #include "base/error.h"
 
@@ -54,12 +55,21 @@ Text with_cases(const Text& text, Wanted wanted) {
   return result;
 }
 
+void add_part(std::vector<Text>& parts, Text part) {
+  check_items(parts.size() + 1);
+  parts.push_back(std::move(part));
+}
+
 bool is_line_end(char32_t code) {
   return (code >= 0x0A && code <= 0x0D) || (code >= 0x1C && code <= 0x1E) || code == 0x85 ||
          code == 0x2028 || code == 0x2029;
 }
 
 }  // namespace
+
+void check_items(size_t count) {
+  if (count > kMaxItems) throw Error("a list of more than {} values", kMaxItems);
+}
 
 void Text::refuse_growth() { throw Error("a text would grow beyond {} MiB", kMaxText >> 20); }
 
@@ -168,10 +178,10 @@ std::vector<Text> split(const Text& text, std::string_view separator, int64_t mo
   for (; most > 0; --most) {
     const size_t found = text.bytes().find(separator, at);
     if (found == std::string::npos) break;
-    parts.push_back(text.slice(at, found));
+    add_part(parts, text.slice(at, found));
     at = found + separator.size();
   }
-  parts.push_back(text.slice(at, text.size()));
+  add_part(parts, text.slice(at, text.size()));
   return parts;
 }
 
@@ -188,10 +198,10 @@ std::vector<Text> split_spaces(const Text& text, int64_t most) {
   size_t at = end_of(0, true);
   for (; at < text.size() && most > 0; --most) {
     const size_t end = end_of(at, false);
-    parts.push_back(text.slice(at, end));
+    add_part(parts, text.slice(at, end));
     at = end_of(end, true);
   }
-  if (at < text.size()) parts.push_back(text.slice(at, text.size()));
+  if (at < text.size()) add_part(parts, text.slice(at, text.size()));
   return parts;
 }
 
@@ -201,10 +211,10 @@ std::vector<Text> split_from_right(const Text& text, std::string_view separator,
   for (; most > 0 && end >= separator.size(); --most) {
     const size_t found = text.bytes().rfind(separator, end - separator.size());
     if (found == std::string::npos) break;
-    parts.push_back(text.slice(found + separator.size(), end));
+    add_part(parts, text.slice(found + separator.size(), end));
     end = found;
   }
-  parts.push_back(text.slice(0, end));
+  add_part(parts, text.slice(0, end));
   return {parts.rbegin(), parts.rend()};
 }
 
@@ -215,13 +225,13 @@ std::vector<Text> split_lines(const Text& text) {
     const Character character = character_at(text.bytes(), at);
     size_t next = at + character.size;
     if (is_line_end(character.code)) {
-      lines.push_back(text.slice(begin, at));
+      add_part(lines, text.slice(begin, at));
       if (character.code == '\r' && next < text.size() && text.bytes()[next] == '\n') ++next;
       begin = next;
     }
     at = next;
   }
-  if (begin < text.size()) lines.push_back(text.slice(begin, text.size()));
+  if (begin < text.size()) add_part(lines, text.slice(begin, text.size()));
   return lines;
 }
 

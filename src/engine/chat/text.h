@@ -12,7 +12,10 @@ namespace ridge::jinja {
 
 enum class Origin : char { of_template, of_request };
 
-inline constexpr size_t kMaxText = size_t{64} << 20;  // bytes; a template that writes more fails
+inline constexpr size_t kMaxText = size_t{32} << 20;  // bytes; a template that writes more fails
+// Of a list, and of the parts of a text. Each takes up to 200 bytes of memory.
+inline constexpr size_t kMaxItems = size_t{1} << 18;
+void check_items(size_t count);  // throws Error beyond
 
 class Text {
  public:

@@ -27,7 +27,7 @@ bool equal_dicts(const Dict& left, const Dict& right) {
 }  // namespace
 
 Extent extent(const Value& value) {
-  if (const Text* text = value.text()) return {0, text->size() + 1};
+  if (const Text* text = value.text()) return {0, kValueBytes + 2 * text->size()};
   if (const List* list = value.list()) return list->extent;
   if (const Dict* dict = value.dict()) return dict->extent();
   return {};
@@ -43,6 +43,7 @@ void Extent::include(const Value& value) {
 }
 
 std::shared_ptr<const List> make_list(std::vector<Value> items, bool tuple) {
+  check_items(items.size());
   auto list = std::make_shared<List>();
   list->items = std::move(items);
   list->tuple = tuple;
@@ -52,13 +53,14 @@ std::shared_ptr<const List> make_list(std::vector<Value> items, bool tuple) {
 
 void Dict::set(TextPtr key, Value value) {
   extent_.include(value);
-  extent_.bytes += key->size();
+  extent_.bytes += 2 * key->size();
   if (const Value* found = find(key->bytes())) {
     const auto at = std::find_if(entries_.begin(), entries_.end(),
                                  [&](const Entry& entry) { return &entry.second == found; });
     at->second = std::move(value);
     return;
   }
+  check_items(entries_.size() + 1);
   entries_.emplace_back(std::move(key), std::move(value));
   const auto add = [&](size_t i) { index_.emplace(entries_[i].first->bytes(), i); };
   if (entries_.size() == kIndexedFrom) {

@@ -84,14 +84,15 @@ class Value {
       data_;
 };
 
-// Containers do not change once made. Their nesting and their size when written out are bounded,
-// so that whatever walks through one ends: shared parts can make a short template exponential.
+// Containers do not change once made. Their nesting and their size are bounded, so that whatever
+// walks through one ends: shared parts can make a short template exponential.
 inline constexpr int kMaxNesting = 100;  // also of brackets and statements of a template
-inline constexpr size_t kMaxExtent = kMaxText;
+inline constexpr size_t kMaxExtent = 2 * kMaxText;
+inline constexpr size_t kValueBytes = 32;  // of memory, beside what a value refers to
 
 struct Extent {
   int depth = 0;
-  size_t bytes = 1;                  // about what writing the value takes
+  size_t bytes = kValueBytes;        // of memory, about, as if no part were shared
   void include(const Value& value);  // throws Error beyond the bounds, or where it is not data
 };
 Extent extent(const Value& value);

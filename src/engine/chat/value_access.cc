@@ -68,6 +68,7 @@ std::shared_ptr<const List> items_of(const Value& value) {
   std::vector<Value> items;
   if (const Text* text = value.text()) {
     const std::vector<size_t> starts = character_starts(*text);
+    check_items(starts.size() - 1);
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
       items.push_back(text->slice(starts[i], starts[i + 1]));
     }

@@ -21,6 +21,7 @@ Value read_value(const nlohmann::ordered_json& json, Origin origin, int depth) {
   if (json.is_number()) return json.get<double>();
   if (json.is_array()) {
     std::vector<Value> items;
+    check_items(json.size());
     items.reserve(json.size());
     for (const auto& one : json) items.push_back(read_value(one, origin, depth + 1));
     return make_list(std::move(items));

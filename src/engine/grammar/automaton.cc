@@ -75,13 +75,16 @@ bool meets_itself(const Automaton& automaton, StateId id, std::vector<Visit>& vi
 
 }  // namespace
 
-void compute_heights(Automaton& automaton) {
+void compute_heights(Automaton& automaton, WorkLimit& work) {
   automaton.heights.assign(automaton.states.size(), kNeverEnds);
   // Heights only sink; most states come after those that they lead to, so few passes are needed.
   for (bool changed = true; changed;) {
     changed = false;
+    work.spend(automaton.states.size() / 2);
     for (StateId id = 0; id < automaton.states.size(); ++id) {
-      const uint32_t height = height_of(automaton, automaton.states[id]);
+      uint32_t height = height_of(automaton, automaton.states[id]);
+      // What cannot be run counts as endless, so that long chains of rules need few passes, too.
+      if (height > kMaxFrames) height = kNeverEnds;
       changed |= height != automaton.heights[id];
       automaton.heights[id] = height;
     }

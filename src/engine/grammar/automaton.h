@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/work_limit.h"
 #include "engine/grammar/json_string.h"
 
 namespace ridge::grammar {
@@ -90,7 +91,9 @@ struct Automaton {
   std::vector<uint32_t> heights;
 };
 
-void compute_heights(Automaton& automaton);
+// Spends a step for each two states of each pass over them; there are at most about two passes for
+// each of kMaxFrames.
+void compute_heights(Automaton& automaton, WorkLimit& work);
 // True if a rule calls itself before it reads a byte: such an automaton cannot be run.
 bool left_recursive(const Automaton& automaton);
 

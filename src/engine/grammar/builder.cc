@@ -7,7 +7,14 @@
 
 namespace ridge::grammar {
 
+namespace {
+
+constexpr uint64_t kStateSteps = 8, kEdgeSteps = 3;
+
+}  // namespace
+
 StateId Builder::add(const State& state) {
+  work_.spend(kStateSteps);
   automaton_.states.push_back(state);
   return static_cast<StateId>(automaton_.states.size() - 1);
 }
@@ -32,6 +39,7 @@ StateId Builder::split(const std::vector<StateId>& targets) {
 StateId Builder::reserve() { return add({.kind = StateKind::split}); }
 
 void Builder::fill(StateId reserved, const std::vector<StateId>& targets) {
+  work_.spend(targets.size());
   State& state = automaton_.states[reserved];
   state.first = static_cast<uint32_t>(automaton_.targets.size());
   state.count = static_cast<uint32_t>(targets.size());
@@ -39,6 +47,7 @@ void Builder::fill(StateId reserved, const std::vector<StateId>& targets) {
 }
 
 StateId Builder::bytes(const std::vector<ByteEdge>& edges) {
+  work_.spend(edges.size() * kEdgeSteps);
   State state{.kind = StateKind::bytes};
   state.first = static_cast<uint32_t>(automaton_.edges.size());
   state.count = static_cast<uint32_t>(edges.size());
@@ -131,7 +140,7 @@ StateId Builder::any_value(StateId next) {
 
 Automaton Builder::finish(StateId start) {
   automaton_.start = start;
-  compute_heights(automaton_);
+  compute_heights(automaton_, work_);
   return std::exchange(automaton_, {});
 }
 

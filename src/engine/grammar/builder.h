@@ -1,5 +1,6 @@
 // Builds automata from their ends: each function takes the state that follows and gives the state
-// that its part starts in.
+// that its part starts in. Every state, edge and node spends steps by its size: about one for each
+// four bytes of the automaton.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/work_limit.h"
 #include "engine/grammar/automaton.h"
 
 namespace ridge::grammar {
@@ -18,6 +20,8 @@ class Builder {
  public:
   // A part whose end is known only later.
   using Part = std::function<StateId(StateId next)>;
+
+  explicit Builder(WorkLimit& work) : work_(work) {}  // which outlives the builder
 
   // Shared by all rules.
   StateId ret();
@@ -72,6 +76,7 @@ class Builder {
   StateId magnitude(uint64_t low, uint64_t high, StateId next);  // 0 < low <= high
   StateId digits_between(std::string_view low, std::string_view high, StateId next);
 
+  WorkLimit& work_;
   Automaton automaton_;
   std::optional<StateId> ret_, any_, indent_;
 };

@@ -5,6 +5,12 @@
 
 namespace ridge::grammar {
 
+namespace {
+
+constexpr uint64_t kKeyNodeSteps = 24;
+
+}  // namespace
+
 StateId Builder::items(const Part& item, uint32_t min, uint32_t max, StateId close) {
   const StateId after = reserve();
   if (min <= 1 && max == kNoLimit) {
@@ -51,6 +57,7 @@ StateId Builder::key_trie(const Object& object, uint32_t index) {
     StateId state;
   };
   const auto make_node = [&](StringState inside) {
+    work_.spend(kKeyNodeSteps);
     const auto node = static_cast<uint32_t>(automaton_.keys.size());
     automaton_.keys.push_back({});
     automaton_.keys.back().object = index;
@@ -65,6 +72,7 @@ StateId Builder::key_trie(const Object& object, uint32_t index) {
     for (char c : std::string_view(literal).substr(1)) {
       const auto value = static_cast<uint8_t>(c);
       const KeyNode& node = automaton_.keys[at];
+      work_.spend(1 + node.edges.size() / 4);
       const auto edge = std::find_if(node.edges.begin(), node.edges.end(),
                                      [&](const ByteEdge& e) { return e.low == value; });
       if (edge != node.edges.end()) {
@@ -87,6 +95,7 @@ StateId Builder::object(const Object& object, StateId next) {
   const auto count = static_cast<uint32_t>(object.properties.size());
   const auto index = static_cast<uint32_t>(automaton_.objects.size());
   automaton_.objects.push_back({});
+  work_.spend(count);
   std::vector<uint32_t> required(count + 1, count);
   for (uint32_t i = count; i-- > 0;) {
     required[i] = object.properties[i].required ? i : required[i + 1];

@@ -38,11 +38,9 @@ StateId Builder::number(bool negative, StateId next) {
 
 StateId Builder::digits_between(std::string_view low, std::string_view high, StateId next) {
   // From the last digit: what follows a prefix that equals low's, high's or both's.
-  StateId above_low = next, below_high = next, between = next;
+  StateId above_low = next, below_high = next, between = next, any = next;
   for (size_t at = low.size(); at-- > 0;) {
     const char l = low[at], h = high[at];
-    const int rest = static_cast<int>(low.size() - at) - 1;
-    const StateId any = digits(rest, 0, next);
     std::vector<ByteEdge> above = {digit_edge(l, l, above_low)};
     if (l < '9') above.push_back(digit_edge(static_cast<char>(l + 1), '9', any));
     std::vector<ByteEdge> below = {digit_edge(h, h, below_high)};
@@ -59,6 +57,7 @@ StateId Builder::digits_between(std::string_view low, std::string_view high, Sta
     above_low = bytes(above);
     below_high = bytes(below);
     between = bytes(both);  // no edges where low > high: never reached
+    if (at > 0) any = digits(1, 0, any);
   }
   return between;
 }

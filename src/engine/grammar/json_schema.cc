@@ -13,6 +13,8 @@ namespace {
 // waits for the first mask of a place: 250 alternatives with open keys took 3.7 s at 128 k tokens.
 constexpr size_t kMaxAlternatives = 32;
 
+constexpr uint64_t kPathBytesPerStep = 16, kStepsPerKeyword = 4;
+
 constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
                                        "integer", "boolean", "null"};
 
@@ -105,6 +107,7 @@ void SchemaCompiler::count_node(const std::string& where) {
 }
 
 Builder::Part SchemaCompiler::part(const Json& schema, std::string where) {
+  work_.spend(1 + where.size() / kPathBytesPerStep);
   return [this, &schema, where = std::move(where)](StateId next) {
     return value(schema, where, next);
   };
@@ -112,6 +115,8 @@ Builder::Part SchemaCompiler::part(const Json& schema, std::string where) {
 
 StateId SchemaCompiler::value(const Json& schema, const std::string& where, StateId next) {
   count_node(where);
+  // Every known keyword is looked for among all that the schema has.
+  work_.spend(kStepsPerKeyword * schema.size());
   if (schema == true) return builder_.any_value(next);
   if (!schema.is_object()) refuse_schema(where, "a schema must be an object or true");
   for (std::string_view keyword : kRefused) {
@@ -170,6 +175,7 @@ StateId SchemaCompiler::whole(std::string_view keyword, const Json& schema,
 
 StateId SchemaCompiler::reference(const std::string& pointer, const std::string& where,
                                   StateId next) {
+  work_.spend(1 + pointer.size() / kPathBytesPerStep);
   auto rule = rules_.find(pointer);
   if (rule == rules_.end()) {
     if (!pointer.starts_with('#')) {
@@ -192,6 +198,7 @@ StateId SchemaCompiler::any_of(const Json& list, const std::string& where, State
     refuse_schema(where, "more than {} alternatives", kMaxAlternatives);
   }
   std::vector<StateId> ways;
+  work_.spend(list.size() * (1 + where.size() / kPathBytesPerStep));
   for (size_t i = 0; i < list.size(); ++i) {
     ways.push_back(value(list[i], fmt::format("{}/{}", where, i), next));
   }
@@ -233,6 +240,7 @@ SchemaCompiler::Types SchemaCompiler::types_of(const Json& schema, const std::st
     }
     return types;
   }
+  work_.spend(kStepsPerKeyword * given->size());
   const Json list = given->is_array() ? *given : Json::array({*given});
   if (list.empty()) refuse_schema(where, "type must name a type");
   for (const Json& name : list) {
@@ -248,7 +256,7 @@ SchemaCompiler::Types SchemaCompiler::types_of(const Json& schema, const std::st
   return types;
 }
 
-Automaton compile_schema(const Json& schema) {
+Automaton compile_schema(const Json& schema, WorkLimit& work) {
   if (!nests_within(schema, kMaxSchemaDepth)) {
     throw OptionError("response_format",
                       fmt::format("the JSON schema nests deeper than {}", kMaxSchemaDepth));
@@ -257,7 +265,7 @@ Automaton compile_schema(const Json& schema) {
     throw OptionError("response_format",
                       fmt::format("the JSON schema is longer than {} KiB", kMaxSchemaBytes >> 10));
   }
-  Automaton automaton = SchemaCompiler(schema).compile();
+  Automaton automaton = SchemaCompiler(schema, work).compile();
   if (left_recursive(automaton)) {
     throw OptionError("response_format", "the JSON schema has a $ref that leads back to itself");
   }

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "base/work_limit.h"
 #include "engine/grammar/automaton.h"
 
 namespace ridge::grammar {
@@ -26,9 +27,13 @@ inline constexpr size_t kMaxSchemaBytes = 64 << 10;
 inline constexpr int kMaxSchemaNodes = 1000;  // schemas and values of enum and const
 inline constexpr int kMaxSchemaDepth = 64;
 inline constexpr int kMaxIndent = 64;
+// A schema may say little and ask for much: the same long constant for each of a thousand keys.
+// Compiling spends a step for about each four bytes of the automaton (builder.h), for sixteen bytes
+// of paths into the schema and for a quarter of a keyword that is looked at: a thousand numbers
+// under names of ten letters spend about 2 million. grammar.h says how many there are.
 
 // Throws OptionError("response_format", ...) for what is malformed, not supported, too large, or
-// has no finite document.
-Automaton compile_schema(const Json& schema);
+// has no finite document, and WorkLimitError.
+Automaton compile_schema(const Json& schema, WorkLimit& work);
 
 }  // namespace ridge::grammar

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <unordered_map>
 
 #include "engine/grammar/schema_compiler.h"
 
@@ -79,17 +80,22 @@ StateId SchemaCompiler::object(const Json& schema, const std::string& where, Sta
   }
   if (const Json* required = find_keyword(schema, "required")) {
     if (!required->is_array()) refuse_schema(where, "required must be a list of names");
+    std::unordered_map<std::string, size_t> places;
+    for (size_t i = 0; i < result.properties.size(); ++i) {
+      places.emplace(result.properties[i].name, i);
+    }
     for (const Json& name : *required) {
       if (!name.is_string()) refuse_schema(where, "required must be a list of names");
-      auto property = std::find_if(result.properties.begin(), result.properties.end(),
-                                   [&](const auto& p) { return p.name == name; });
-      if (property != result.properties.end()) {
-        property->required = true;
+      const auto& text = name.get_ref<const std::string&>();
+      work_.spend(1 + text.size() / 4);
+      const auto [place, is_new] = places.emplace(text, result.properties.size());
+      if (!is_new) {
+        result.properties[place->second].required = true;
       } else if (result.other) {
-        result.properties.push_back({name.get<std::string>(), true, *result.other});
+        work_.spend(1 + other_where.size() / 4);
+        result.properties.push_back({text, true, *result.other});
       } else {
-        refuse_schema(where, "\"{}\" is required but not among the properties",
-                      name.get<std::string>());
+        refuse_schema(where, "\"{}\" is required but not among the properties", text);
       }
     }
   }

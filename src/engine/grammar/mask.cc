@@ -1,6 +1,8 @@
 #include "engine/grammar/mask.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 namespace ridge::grammar {
@@ -9,6 +11,8 @@ namespace {
 
 using StringTokens = VocabularyTrie::StringTokens;
 
+constexpr size_t kTokensPerStep = 8, kWordsPerStep = 32;
+
 void set_bit(std::span<uint32_t> mask, Token token) {
   mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
 }
@@ -16,10 +20,12 @@ void set_bit(std::span<uint32_t> mask, Token token) {
 class MaskWalk {
  public:
   MaskWalk(const Automaton& automaton, const VocabularyTrie& vocabulary, const Matcher& place,
-           std::span<uint32_t> mask)
+           std::span<uint32_t> mask, WorkLimit& work)
       : automaton_(automaton),
         vocabulary_(vocabulary),
+        work_(work),
         pool_(place.pool()),
+        reader_(automaton, pool_, work),
         mask_(mask),
         levels_(vocabulary.longest() + 1),
         path_(vocabulary.longest() + 1) {}
@@ -30,8 +36,9 @@ class MaskWalk {
   void walk_string(Thread thread);
 
  private:
-  bool continues_string(uint32_t node, const Threads& threads) const;
-  void walk_rest_of_string(uint32_t node, Thread thread);
+  void finish_strings(uint32_t node, Threads& threads);
+  bool continues_string(uint32_t node, Thread thread) const;
+  void close_string_below(uint32_t node, Thread thread);
   void close_string(std::span<const StringTokens::Closing> closings, Thread thread, uint32_t fewest,
                     uint32_t most);
   void set_tokens(uint32_t node) {
@@ -40,7 +47,9 @@ class MaskWalk {
 
   const Automaton& automaton_;
   const VocabularyTrie& vocabulary_;
+  WorkLimit& work_;
   StackPool pool_;
+  Reader reader_;
   std::span<uint32_t> mask_;
   struct Level {
     Threads threads;
@@ -66,8 +75,9 @@ void MaskWalk::walk(uint32_t root, const Threads& threads) {
     path_[depth] = vocabulary_.byte(node);
     level.threads.clear();
     pool_.shrink(before.pool_size);
+    reader_.begin_byte(before.threads.size(), level.threads);
     for (const Thread& thread : before.threads) {
-      step(automaton_, pool_, thread, path_[depth], level.threads);
+      reader_.step(thread, path_[depth]);
     }
     if (level.threads.empty()) {
       node = vocabulary_.end(node);
@@ -75,22 +85,42 @@ void MaskWalk::walk(uint32_t root, const Threads& threads) {
     }
     level.pool_size = pool_.size();
     set_tokens(node);
-    if (root == 0 && continues_string(node, level.threads)) {
-      walk_rest_of_string(node, level.threads[0]);
-      node = vocabulary_.end(node);
-    } else {
-      ++node;
+    const auto in_string = [&](const Thread& t) { return between_characters(automaton_, t); };
+    // A quote would have ended the string in which a table begins.
+    if (root == 0 && path_[1] != '"' &&
+        std::any_of(level.threads.begin(), level.threads.end(), in_string)) {
+      finish_strings(node, level.threads);
     }
+    node = level.threads.empty() ? vocabulary_.end(node) : node + 1;
   }
   pool_.shrink(mark);
 }
 
-// True if the table of string tokens says what becomes of the tokens below the node: the place is
-// in a string without bounds, and so would it be had the whole path been read in that string. This
-// is so for most tokens where a key starts that may have any name but those of the properties.
-bool MaskWalk::continues_string(uint32_t node, const Threads& threads) const {
-  if (threads.size() != 1 || !between_characters(automaton_, threads[0])) return false;
-  const State& state = automaton_.states[threads[0].top.state];
+// Takes out the threads for which the tables of string tokens say what becomes of the tokens below
+// the node. These are most threads where keys start that may have any name but the properties'.
+void MaskWalk::finish_strings(uint32_t node, Threads& threads) {
+  std::array<bool, kStringKinds> marked{};
+  std::erase_if(threads, [&](const Thread& thread) {
+    if (!continues_string(node, thread)) return false;
+    const StringKind kind = automaton_.states[thread.top.state].string_kind;
+    if (!std::exchange(marked[static_cast<size_t>(kind)], true)) {
+      const std::span<const Token> below = vocabulary_.tokens_below(node);
+      work_.spend(below.size() / kTokensPerStep);
+      for (Token token : below) {
+        const auto word = static_cast<size_t>(token) / 32;
+        mask_[word] |= vocabulary_.string_tokens(kind).mask[word] & 1u << (token % 32);
+      }
+    }
+    close_string_below(node, thread);
+    return true;
+  });
+}
+
+// True if the thread is in a string without bounds, and so would it be had the whole path been read
+// in that string.
+bool MaskWalk::continues_string(uint32_t node, Thread thread) const {
+  if (!between_characters(automaton_, thread)) return false;
+  const State& state = automaton_.states[thread.top.state];
   if (state.min > 0 || state.max != kNoLimit) return false;
   StringState inside = kStringBody;
   for (uint32_t depth = 1; depth <= vocabulary_.depth(node) && inside < kStringEnd; ++depth) {
@@ -99,13 +129,9 @@ bool MaskWalk::continues_string(uint32_t node, const Threads& threads) const {
   return inside == kStringBody;
 }
 
-void MaskWalk::walk_rest_of_string(uint32_t node, Thread thread) {
+void MaskWalk::close_string_below(uint32_t node, Thread thread) {
   const StringTokens& tokens =
       vocabulary_.string_tokens(automaton_.states[thread.top.state].string_kind);
-  for (Token token : vocabulary_.tokens_below(node)) {
-    const auto word = static_cast<size_t>(token) / 32;
-    mask_[word] |= tokens.mask[word] & 1u << (token % 32);
-  }
   const auto at = [&](uint32_t bound) {
     return std::partition_point(
         tokens.closing.begin(), tokens.closing.end(),
@@ -115,13 +141,16 @@ void MaskWalk::walk_rest_of_string(uint32_t node, Thread thread) {
 }
 
 // The tokens that begin at most `room` characters.
-void add_inside(const StringTokens& tokens, uint32_t room, std::span<uint32_t> mask) {
+void add_inside(const StringTokens& tokens, uint32_t room, std::span<uint32_t> mask,
+                WorkLimit& work) {
   const auto past = std::partition_point(
       tokens.inside.begin(), tokens.inside.end(),
       [&](const StringTokens::Inside& inside) { return inside.characters <= room; });
   if (past == tokens.inside.end()) {
+    work.spend(tokens.mask.size() / kWordsPerStep);
     for (size_t i = 0; i < tokens.mask.size(); ++i) mask[i] |= tokens.mask[i];
   } else {
+    work.spend(static_cast<size_t>(past - tokens.inside.begin()) / kTokensPerStep);
     for (auto inside = tokens.inside.begin(); inside != past; ++inside) {
       set_bit(mask, inside->token);
     }
@@ -134,7 +163,7 @@ void MaskWalk::walk_string(Thread thread) {
   const uint32_t characters = StringPlace::of(thread.top.value).characters;
   const uint32_t room = state.max == kNoLimit ? kNoLimit : state.max - characters;
   const uint32_t missing = state.min > characters ? state.min - characters : 0;
-  add_inside(tokens, room, mask_);
+  add_inside(tokens, room, mask_, work_);
   close_string(tokens.closing, thread, missing, room);
 }
 
@@ -142,7 +171,9 @@ void MaskWalk::close_string(std::span<const StringTokens::Closing> closings, Thr
                             uint32_t fewest, uint32_t most) {
   const uint32_t mark = pool_.size();
   Threads closed;
-  enter(automaton_, pool_, {automaton_.states[thread.top.state].next, 0}, thread.below, closed);
+  reader_.begin_byte(1, closed);
+  reader_.enter({automaton_.states[thread.top.state].next, 0}, thread.below);
+  work_.spend(closings.size());
   for (const StringTokens::Closing& closing : closings) {
     if (closing.characters < fewest || closing.characters > most) continue;
     set_tokens(closing.node);
@@ -154,8 +185,8 @@ void MaskWalk::close_string(std::span<const StringTokens::Closing> closings, Thr
 }  // namespace
 
 void fill_mask(const Automaton& automaton, const VocabularyTrie& vocabulary, const Matcher& place,
-               std::span<uint32_t> mask) {
-  MaskWalk walk(automaton, vocabulary, place, mask);
+               std::span<uint32_t> mask, WorkLimit& work) {
+  MaskWalk walk(automaton, vocabulary, place, mask, work);
   Threads others;
   for (const Thread& thread : place.threads()) {
     if (between_characters(automaton, thread)) {

@@ -33,7 +33,7 @@ inline const Json* find_keyword(const Json& schema, std::string_view keyword) {
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const Json& root) : root_(root) {}
+  SchemaCompiler(const Json& root, WorkLimit& work) : root_(root), work_(work), builder_(work) {}
 
   Automaton compile();
 
@@ -65,6 +65,7 @@ class SchemaCompiler {
   Builder::Part part(const Json& schema, std::string where);
 
   const Json& root_;
+  WorkLimit& work_;
   Builder builder_;
   std::map<std::string, StateId> rules_;  // by pointer
   std::deque<Pending> pending_;           // rules without states: compiled one after the other

@@ -1,7 +1,10 @@
 #include "engine/tokenizer/added_tokens.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
+#include "base/error.h"
 #include "engine/tokenizer/regex.h"
 #include "engine/tokenizer/utf8.h"
 
@@ -10,7 +13,8 @@ namespace {
 
 bool is_one(const Regex& kind, std::string_view character) {
   std::vector<Match> found;
-  kind.matches(character, false, found);
+  WorkLimit one_character("added tokens", 1 << 20);
+  kind.matches(character, false, found, one_character);
   return !found.empty();
 }
 
@@ -40,9 +44,24 @@ bool is_space(std::string_view character) {
   return is_one(kSpace, character);
 }
 
+// The bytes in which two texts agree, of which they agree in the first `known`.
+size_t shared_bytes(std::string_view a, std::string_view b, size_t known) {
+  const size_t most = std::min(a.size(), b.size());
+  size_t at = known;
+  for (; at + sizeof(uint64_t) <= most; at += sizeof(uint64_t)) {
+    if (std::memcmp(a.data() + at, b.data() + at, sizeof(uint64_t)) != 0) break;
+  }
+  while (at < most && a[at] == b[at]) ++at;
+  return at;
+}
+
 }  // namespace
 
 void AddedTokens::add(AddedToken token) {
+  if (token.text.size() > kMaxAddedToken) {
+    throw Error("the added token '{}...' has {} bytes, at most {} are read",
+                token.text.substr(0, 40), token.text.size(), kMaxAddedToken);
+  }
   if (!token.text.empty()) tokens_.push_back(std::move(token));
 }
 
@@ -61,22 +80,28 @@ void AddedTokens::index() {
 }
 
 const AddedToken* AddedTokens::longest(std::string_view text, size_t at,
-                                       std::span<const Range> special) const {
+                                       std::span<const Range> special, WorkLimit& work) const {
   const AddedToken* best = nullptr;
   const std::string_view rest = text.substr(at);
+  const auto range = std::partition_point(special.begin(), special.end(),
+                                          [&](const Range& one) { return one.end <= at; });
+  const size_t special_end = range != special.end() && range->begin <= at ? range->end : at;
   // Of the sorted tokens those that share the first `depth` bytes with the text.
   auto low = tokens_.begin(), high = tokens_.end();
-  for (size_t depth = 0; low != high; ++depth) {
-    for (auto it = low; it != high && it->text.size() == depth; ++it) {
-      const auto inside = [&](const Range& range) {
-        return range.begin <= at && at + depth <= range.end;
-      };
-      if (!it->special || std::any_of(special.begin(), special.end(), inside)) best = &*it;
+  for (size_t depth = 0; low != high;) {
+    const size_t shared = shared_bytes(low->text, std::prev(high)->text, depth);
+    work.spend(kNarrowSteps + (shared - depth) / 64);
+    if (rest.substr(depth, shared - depth) !=
+        std::string_view(low->text).substr(depth, shared - depth))
+      break;
+    depth = shared;
+    for (; low != high && low->text.size() == depth; ++low) {
+      if (!low->special || at + depth <= special_end) best = &*low;
     }
     if (depth == rest.size()) break;
     const auto byte = static_cast<unsigned char>(rest[depth]);
     const auto at_depth = [&](const AddedToken& token) {
-      return token.text.size() > depth ? int{static_cast<unsigned char>(token.text[depth])} : -1;
+      return int{static_cast<unsigned char>(token.text[depth])};
     };
     low = std::partition_point(low, high, [&](const auto& t) { return at_depth(t) < byte; });
     high = std::partition_point(low, high, [&](const auto& t) { return at_depth(t) <= byte; });
@@ -84,15 +109,15 @@ const AddedToken* AddedTokens::longest(std::string_view text, size_t at,
   return best;
 }
 
-std::vector<TextSegment> AddedTokens::split(std::string_view text,
-                                            std::span<const Range> special) const {
+std::vector<TextSegment> AddedTokens::split(std::string_view text, std::span<const Range> special,
+                                            WorkLimit& work) const {
   std::vector<TextSegment> segments;
   size_t done = 0;
   for (size_t at = 0; at < text.size() && !tokens_.empty();) {
     const size_t pair = static_cast<unsigned char>(text[at]) * size_t{256} +
                         (at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0);
     // The text's last byte can only be a token of one byte, and those mark every pair.
-    const AddedToken* found = starts_[pair] ? longest(text, at, special) : nullptr;
+    const AddedToken* found = starts_[pair] ? longest(text, at, special, work) : nullptr;
     if (found == nullptr) {
       ++at;
       continue;

@@ -40,7 +40,8 @@ class Bpe : public WordModel {
   bool takes_bytes() const override { return takes_bytes_; }
   WordCuts cuts() const override { return cuts_; }
 
-  void encode(std::string_view word, bool as_bytes, std::vector<Token>& out) const override {
+  void encode(std::string_view word, bool as_bytes, std::vector<Token>& out,
+              WorkLimit& limit) const override {
     if (rules_.whole_words) {
       const auto whole = vocabulary_.find(as_bytes ? to_byte_characters(word) : std::string(word));
       if (whole && vocabulary_[*whole].kind != TokenKind::control) {
@@ -49,22 +50,21 @@ class Bpe : public WordModel {
       }
     }
     thread_local MergeWork work;
-    work.clear();
+    work.begin(word.size());
     if (as_bytes) {
       add_bytes(word, work);
     } else {
       add_characters(word, work);
     }
-    const auto& symbols = work.symbols;
-    work.merge_all([&](int32_t left, int32_t right) -> std::pair<uint32_t, Token> {
+    const auto find = [&](uint32_t left, uint32_t right) -> std::pair<uint32_t, Token> {
       const PairTable::Entry* found =
-          table_.find(uint32_t(symbols[size_t(left)].id), uint32_t(symbols[size_t(right)].id));
+          table_.find(uint32_t(work.id(left)), uint32_t(work.id(right)));
       if (found == nullptr) return {0, -1};
       return {found->rank, found->id};
-    });
-    for (const Symbol& symbol : work.symbols) {
-      if (symbol.length > 0) out.push_back(symbol.id);
-    }
+    };
+    work.merge_all(find, limit);
+    work.for_each([&](uint32_t at) { out.push_back(work.id(at)); });
+    work.end();
   }
 
  private:
@@ -166,30 +166,31 @@ class ScoredBpe : public WordModel {
 
   WordCuts cuts() const override { return cuts_; }
 
-  void encode(std::string_view word, bool, std::vector<Token>& out) const override {
+  void encode(std::string_view word, bool, std::vector<Token>& out,
+              WorkLimit& limit) const override {
     thread_local MergeWork work;
-    work.clear();
+    work.begin(word.size());
     for (size_t at = 0; at < word.size();) {
       const size_t length = utf8_step(word, at);
       work.add(piece(word.substr(at, length)), length);
       at += length;
     }
-    const auto& symbols = work.symbols;
-    const auto& starts = work.starts;
-    work.merge_all([&](int32_t left, int32_t right) -> std::pair<uint32_t, Token> {
-      const size_t length = symbols[size_t(left)].length + symbols[size_t(right)].length;
-      const Token id = piece(word.substr(starts[size_t(left)], length));
+    const auto find = [&](uint32_t left, uint32_t right) -> std::pair<uint32_t, Token> {
+      const size_t length = work.length(left) + work.length(right);
+      limit.spend(length / kComparedPerStep);
+      const Token id = piece(word.substr(left, length));
       if (id < 0) return {0, -1};
       return {ranks_[size_t(id)], id};
-    });
-    for (size_t i = 0; i < symbols.size(); ++i) {
-      if (symbols[i].length == 0) continue;
-      if (symbols[i].id >= 0) {
-        out.push_back(symbols[i].id);
+    };
+    work.merge_all(find, limit);
+    work.for_each([&](uint32_t at) {
+      if (work.id(at) != MergeWork::kNoPiece) {
+        out.push_back(work.id(at));
       } else {
-        add_unknown(word.substr(starts[i], symbols[i].length), out);
+        add_unknown(word.substr(at, work.length(at)), out);
       }
-    }
+    });
+    work.end();
   }
 
  private:

@@ -70,13 +70,14 @@ class CharacterMap {
   std::string replacements_;
 };
 
-std::string by_longest(const CharacterMap& map, std::string_view text) {
+std::string by_longest(const CharacterMap& map, std::string_view text, size_t most) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     // No entry is longer than a few characters; the array ends the walk.
     if (const auto found = map.find(text.substr(at), true)) {
       out += found->replacement;
+      check_growth(out.size(), most);
       at += found->length;
       continue;
     }
@@ -92,9 +93,10 @@ std::string by_longest(const CharacterMap& map, std::string_view text) {
   return out;
 }
 
-std::string by_grapheme(const CharacterMap& map, const Regex& graphemes, std::string_view text) {
+std::string by_grapheme(const CharacterMap& map, const Regex& graphemes, std::string_view text,
+                        const Normalizer::Room& room) {
   std::vector<Match> found;
-  graphemes.matches(text, false, found);
+  graphemes.matches(text, false, found, room.work);
   std::string out;
   size_t at = 0;
   for (const Match& match : found) {
@@ -104,6 +106,7 @@ std::string by_grapheme(const CharacterMap& map, const Regex& graphemes, std::st
     if (grapheme.size() < kLongestGrapheme) {
       if (const auto whole = map.find(grapheme, false)) {
         out += whole->replacement;
+        check_growth(out.size(), room.bytes);
         continue;
       }
     }
@@ -111,6 +114,7 @@ std::string by_grapheme(const CharacterMap& map, const Regex& graphemes, std::st
       const std::string_view one = grapheme.substr(i, utf8_step(grapheme, i));
       const auto single = map.find(one, false);
       out += single ? single->replacement : one;
+      check_growth(out.size(), room.bytes);
     }
   }
   return out += text.substr(at);
@@ -121,12 +125,14 @@ std::string by_grapheme(const CharacterMap& map, const Regex& graphemes, std::st
 Normalizer::Step character_map_step(std::string map, bool longest, const std::string& where) {
   CharacterMap compiled(std::move(map), where);
   if (longest) {
-    return [compiled = std::move(compiled)](std::string_view text) {
-      return by_longest(compiled, text);
+    return [compiled = std::move(compiled)](std::string_view text, const Normalizer::Room& room) {
+      return by_longest(compiled, text, room.bytes);
     };
   }
   return [compiled = std::move(compiled), graphemes = Regex::pattern("\\X", where)](
-             std::string_view text) { return by_grapheme(compiled, graphemes, text); };
+             std::string_view text, const Normalizer::Room& room) {
+    return by_grapheme(compiled, graphemes, text, room);
+  };
 }
 
 }  // namespace ridge

@@ -180,7 +180,9 @@ class GgufTokenizerReader {
       }
       out_->normalizer.add(character_map_step(std::move(bytes), true, where_));
     }
-    out_->normalizer.add([=](std::string_view given) { return mark_words(given, prefix, merges); });
+    out_->normalizer.add([=](std::string_view given, const Normalizer::Room&) {
+      return mark_words(given, prefix, merges);
+    });
     out_->model = make_unigram(out_->vocabulary, {unknown(), false, true});
     out_->adds_eos = true;
   }

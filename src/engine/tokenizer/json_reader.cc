@@ -142,7 +142,8 @@ class JsonTokenizerReader {
 
   void normalize_added_tokens() {
     for (AddedToken& token : normalized_) {
-      token.text = out_->normalizer.apply(token.text);
+      WorkLimit work("the tokenizer", encode_steps(token.text.size()));
+      token.text = out_->normalizer.apply(token.text, {grown_bytes(token.text.size()), work});
       out_->added_normalized.add(std::move(token));
     }
     out_->added.index();

@@ -63,13 +63,13 @@ std::string from_base64(std::string_view text, const std::string& where) {
 }
 
 Normalizer::Step form_step(NormalForm form) {
-  return [form](std::string_view text) { return to_normal_form(text, form); };
+  return
+      [form](std::string_view text, const Normalizer::Room&) { return to_normal_form(text, form); };
 }
 
 void read_replace(const json& value, const std::string& where, Normalizer& out) {
   const Pattern pattern = read_pattern(value, where);
   std::string content = json_text(value, "content", where);
-  // Texts must not grow without bound through a chain of replacements.
   constexpr size_t kLongest = 256;
   if (content.size() > kLongest) throw Error("{}: content is too long", where);
   out.add(pattern.regex ? replace_pattern_step(pattern.text, std::move(content), where)
@@ -158,7 +158,7 @@ void read_normalizer(const json& value, const std::string& where, Normalizer& ou
   } else if (type == "NFKD") {
     out.add(form_step(NormalForm::nfkd));
   } else if (type == "Lowercase") {
-    out.add([](std::string_view text) { return to_lower(text); });
+    out.add([](std::string_view text, const Normalizer::Room&) { return to_lower(text); });
   } else if (type == "StripAccents") {
     out.add(replace_pattern_step("\\p{Mn}+", "", inside));
   } else if (type == "Strip") {
@@ -169,7 +169,8 @@ void read_normalizer(const json& value, const std::string& where, Normalizer& ou
   } else if (type == "Replace") {
     read_replace(value, inside, out);
   } else if (type == "ByteLevel") {
-    out.add([](std::string_view text) { return to_byte_characters(text); });
+    out.add(
+        [](std::string_view text, const Normalizer::Room&) { return to_byte_characters(text); });
   } else if (type == "Precompiled") {
     const std::string map = string_field(value, "precompiled_charsmap", inside).value_or("");
     if (!map.empty()) {

@@ -1,91 +1,102 @@
-// Merging neighbours, best first: what both kinds of BPE share. O(n log n) by a heap.
+// Merging neighbours, best first: what both kinds of BPE share. O(n log n) by a heap, and 16 bytes
+// of memory for each byte of the word, because a prompt may be one word of megabytes.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/work_limit.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace ridge {
 
-// A stretch of the word. Lengths count its bytes; where symbols lie follows from them.
-struct Symbol {
-  Token id = -1;  // -1: no piece
-  uint32_t length = 0;
-  int32_t previous = -1, next = -1;
-};
+// A word as symbols, which are named by the place of their first byte.
+class MergeWork {
+ public:
+  static constexpr Token kNoPiece = -1;
 
-struct MergeWork {
-  std::vector<Symbol> symbols;
-  std::vector<uint32_t> starts;  // of each symbol, for models that look at text
-
-  void clear() {
-    // One huge word must not hold its memory for good.
-    if (symbols.capacity() > kKeptSymbols) *this = MergeWork();
-    symbols.clear();
-    starts.clear();
-    heap_.clear();
+  void begin(size_t bytes) {
+    end();
+    ids_.assign(bytes, kInside);
+    lengths_.resize(bytes);
     end_ = 0;
   }
+  // The next symbol. All of them have at most the bytes that begin() was given.
   void add(Token id, size_t length) {
-    const auto index = static_cast<int32_t>(symbols.size());
-    if (index > 0) symbols.back().next = index;
-    symbols.push_back({id, static_cast<uint32_t>(length), index - 1, -1});
-    starts.push_back(end_);
+    set(end_, id, static_cast<uint32_t>(length));
     end_ += static_cast<uint32_t>(length);
   }
 
+  Token id(uint32_t at) const { return ids_[at]; }
+  uint32_t length(uint32_t at) const { return lengths_[at]; }
+
   // `find(left, right)` gives {rank, id} of what two symbols make, id -1 for nothing. Lowest rank
-  // first, leftmost among equals. Afterwards symbols of length 0 are gone.
+  // first, leftmost among equals.
   template <typename Find>
-  void merge_all(Find find) {
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) propose(static_cast<int32_t>(i), find, false);
-    std::make_heap(heap_.begin(), heap_.end());
+  void merge_all(Find find, WorkLimit& work) {
+    heap_.clear();
+    work.spend(end_);
+    for (uint32_t at = 0; at < end_; at += lengths_[at]) propose(at, find);
+    std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
     while (!heap_.empty()) {
-      const Candidate best = heap_.front();
-      std::pop_heap(heap_.begin(), heap_.end());
+      work.spend(3);  // it may propose two more
+      const uint64_t best = heap_.front();
+      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
       heap_.pop_back();
-      const auto at = static_cast<int32_t>(best.key & 0xFFFFFFFF);
-      Symbol& left = symbols[static_cast<size_t>(at)];
-      if (left.length == 0 || left.next < 0) continue;
-      Symbol& right = symbols[static_cast<size_t>(left.next)];
-      // Starts do not move, so equal lengths are equal texts: otherwise one of them has changed.
-      if (left.length + right.length != best.length) continue;
-      left.id = best.id;
-      left.length = best.length;
-      left.next = right.next;
-      right.length = 0;
-      if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = at;
-      if (left.previous >= 0) propose(left.previous, find, true);
-      propose(at, find, true);
+      const auto at = static_cast<uint32_t>(best);
+      if (ids_[at] == kInside) continue;
+      const uint32_t right = at + lengths_[at];
+      if (right == end_) continue;
+      // One of the two may have changed. What they make now has been proposed with its own rank.
+      const auto [rank, id] = find(at, right);
+      if (id < 0 || rank != best >> 32) continue;
+      ids_[right] = kInside;
+      set(at, id, lengths_[at] + lengths_[right]);
+      if (at > 0) push(at - lengths_[at - 1], find);
+      push(at, find);
     }
   }
 
- private:
-  static constexpr size_t kKeptSymbols = 1 << 16;
-
-  struct Candidate {
-    uint64_t key;  // rank << 32 | place of the left symbol
-    Token id;
-    uint32_t length;
-    bool operator<(const Candidate& other) const { return key > other.key; }
-  };
-
-  template <typename Find>
-  void propose(int32_t at, Find& find, bool keep_heap) {
-    const Symbol& left = symbols[static_cast<size_t>(at)];
-    if (left.next < 0) return;
-    const Symbol& right = symbols[static_cast<size_t>(left.next)];
-    const auto [rank, id] = find(at, left.next);
-    if (id < 0) return;
-    heap_.push_back(
-        {uint64_t{rank} << 32 | static_cast<uint32_t>(at), id, left.length + right.length});
-    if (keep_heap) std::push_heap(heap_.begin(), heap_.end());
+  template <typename See>
+  void for_each(See see) const {
+    for (uint32_t at = 0; at < end_; at += lengths_[at]) see(at);
   }
 
-  std::vector<Candidate> heap_;
+  // One huge word must not hold its memory for good.
+  void end() {
+    if (ids_.capacity() > kKeptBytes) *this = MergeWork();
+  }
+
+ private:
+  static constexpr size_t kKeptBytes = 1 << 16;
+  static constexpr Token kInside = -2;  // no symbol begins here
+
+  void set(uint32_t at, Token id, uint32_t length) {
+    ids_[at] = id;
+    lengths_[at] = lengths_[at + length - 1] = length;
+  }
+  template <typename Find>
+  bool propose(uint32_t at, Find& find) {
+    const uint32_t right = at + lengths_[at];
+    if (right == end_) return false;
+    const auto [rank, id] = find(at, right);
+    if (id < 0) return false;
+    if (heap_.empty()) heap_.reserve(end_);
+    heap_.push_back(uint64_t{rank} << 32 | at);
+    return true;
+  }
+  template <typename Find>
+  void push(uint32_t at, Find& find) {
+    if (propose(at, find)) std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+
+  std::vector<Token> ids_;         // by place
+  std::vector<uint32_t> lengths_;  // of a symbol, at its first and at its last byte
+  std::vector<uint64_t> heap_;     // rank << 32 | place of the left symbol
   uint32_t end_ = 0;
 };
 

@@ -33,8 +33,9 @@ class PairTable {
  private:
   static uint64_t key_of(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
   size_t slot(uint64_t key) const {
+    // The product's upper bits depend on all of the key: neighbouring ids fall far apart.
     const size_t mask = entries_.size() - 1;
-    size_t at = static_cast<size_t>((key * 0x9E3779B97F4A7C15) >> 20) & mask;
+    auto at = static_cast<size_t>((key * 0x9E3779B97F4A7C15) >> (64 - std::countr_zero(mask + 1)));
     while (entries_[at].key != key && entries_[at].key != ~uint64_t{0}) at = (at + 1) & mask;
     return at;
   }

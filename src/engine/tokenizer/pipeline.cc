@@ -1,28 +1,32 @@
 #include "engine/tokenizer/pipeline.h"
 
+#include <algorithm>
+
 #include "engine/tokenizer/byte_level.h"
 
 namespace ridge {
 
 // What one call needs.
 struct Pipeline::Encoding {
+  WorkLimit& limit;
   std::vector<Token> tokens;
   Words words;
-  WordCache* cache = nullptr;  // null while another thread has it
+  WordCache* cache;  // null while another thread has it
 };
 
 void Pipeline::encode_word(std::string_view word, Encoding& work) const {
+  work.limit.spend();
   if (work.cache == nullptr || word.size() > WordCache::kLongest) {
-    return model->encode(word, work.words.as_bytes, work.tokens);
+    return model->encode(word, work.words.as_bytes, work.tokens, work.limit);
   }
   if (work.cache->fetch(word, work.tokens)) return;
   const size_t before = work.tokens.size();
-  model->encode(word, work.words.as_bytes, work.tokens);
+  model->encode(word, work.words.as_bytes, work.tokens, work.limit);
   work.cache->store(word, work.tokens.data() + before, work.tokens.size() - before);
 }
 
-void Pipeline::encode_text(std::string_view text, bool first, Encoding& work) const {
-  pre_tokenizer.apply(text, first, model->takes_bytes(), work.words);
+void Pipeline::encode_text(std::string_view text, bool first, size_t most, Encoding& work) const {
+  pre_tokenizer.apply(text, first, model->takes_bytes(), most, work.words, work.limit);
   const WordCuts cuts = work.words.as_bytes ? WordCuts() : model->cuts();
   for (std::string_view word : work.words.words) {
     while (!word.empty()) {
@@ -33,7 +37,7 @@ void Pipeline::encode_text(std::string_view text, bool first, Encoding& work) co
   }
 }
 
-std::vector<Token> Pipeline::encode_parts(std::span<const TextPart> parts) const {
+std::vector<Token> Pipeline::encode_parts(std::span<const TextPart> parts, WorkLimit& limit) const {
   std::string joined;
   std::string_view text;
   std::vector<AddedTokens::Range> special;
@@ -46,36 +50,37 @@ std::vector<Token> Pipeline::encode_parts(std::span<const TextPart> parts) const
   }
   text = parts.size() == 1 ? parts[0].text : std::string_view(joined);
 
-  Encoding work;
+  Encoding work{limit, {}, {}, nullptr};
   work.tokens.reserve(text.size() / 3);
   const std::unique_lock lock(cache_mutex_, std::try_to_lock);
   if (lock) work.cache = &cache_;
   size_t at = 0;
-  for (const TextSegment& segment : added.split(text, special)) {
+  for (const TextSegment& segment : added.split(text, special, limit)) {
     const size_t start = at;
     at += segment.text.size();
     if (segment.id >= 0) {
       work.tokens.push_back(segment.id);
       continue;
     }
+    const size_t most = grown_bytes(segment.text.size());
     std::string normalized;
     std::string_view now = segment.text;
-    if (!normalizer.empty()) now = normalized = normalizer.apply(segment.text);
+    if (!normalizer.empty()) now = normalized = normalizer.apply(segment.text, {most, limit});
     if (added_normalized.empty()) {
-      if (!now.empty()) encode_text(now, start == 0, work);
+      if (!now.empty()) encode_text(now, start == 0, most, work);
       continue;
     }
     // Places have moved: special tokens count here where they do in all of the segment.
     std::vector<AddedTokens::Range> allowed;
-    for (const auto& range : special) {
-      if (range.begin <= start && at <= range.end) allowed.push_back({0, now.size()});
-    }
+    const auto range = std::partition_point(special.begin(), special.end(),
+                                            [&](const auto& one) { return one.end < at; });
+    if (range != special.end() && range->begin <= start) allowed.push_back({0, now.size()});
     bool first = start == 0;
-    for (const TextSegment& part : added_normalized.split(now, allowed)) {
+    for (const TextSegment& part : added_normalized.split(now, allowed, limit)) {
       if (part.id >= 0) {
         work.tokens.push_back(part.id);
       } else {
-        encode_text(part.text, first, work);
+        encode_text(part.text, first, most, work);
       }
       first = false;
     }

@@ -34,7 +34,7 @@ class Pipeline : public Tokenizer {
   bool strips_first_space = false;  // decoding undoes a space that encoding put first
   std::vector<bool> verbatim;       // by id: added tokens, which no alphabet spells
 
-  std::vector<Token> encode_parts(std::span<const TextPart> parts) const override;
+  std::vector<Token> encode_parts(std::span<const TextPart> parts, WorkLimit& work) const override;
   std::string decode(Token token, bool special) const override;
   std::string decode(std::span<const Token> tokens, bool special) const override;
   Token size() const override { return vocabulary.size(); }
@@ -46,7 +46,8 @@ class Pipeline : public Tokenizer {
 
  private:
   struct Encoding;
-  void encode_text(std::string_view text, bool first, Encoding& work) const;
+  // `most`: bytes that the text's words may have.
+  void encode_text(std::string_view text, bool first, size_t most, Encoding& work) const;
   void encode_word(std::string_view word, Encoding& work) const;
   mutable std::mutex cache_mutex_;
   mutable WordCache cache_;

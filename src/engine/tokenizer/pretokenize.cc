@@ -86,6 +86,27 @@ void join(std::vector<Part>& parts, SplitBehaviour behaviour) {
   }
 }
 
+// Each match and what lies between them as words of their own. In batches, because a long text may
+// have a match for each of its characters.
+void split_isolated(const Regex& regex, std::string_view word, std::vector<Match>& matches,
+                    std::vector<std::string_view>& words, WorkLimit& work) {
+  constexpr size_t kBatch = 4096;
+  size_t at = 0;
+  const auto add_up_to = [&](size_t end) {
+    if (end > at) words.push_back(word.substr(at, end - at));
+    at = end;
+  };
+  for (size_t from = 0; from != std::string_view::npos;) {
+    matches.clear();
+    from = regex.some_matches(word, from, kBatch, matches, work);
+    for (const Match& match : matches) {
+      add_up_to(match.begin);
+      add_up_to(match.end);
+    }
+  }
+  add_up_to(word.size());
+}
+
 }  // namespace
 
 void PreTokenizer::split(Regex regex, SplitBehaviour behaviour, bool invert) {
@@ -108,14 +129,18 @@ void PreTokenizer::metaspace(std::string mark, PrefixSpace prefix, bool splits,
   if (splits) split(std::move(at_mark), SplitBehaviour::merged_with_next);
 }
 
-void PreTokenizer::split_all(const Step& step, Words& out) {
+void PreTokenizer::split_all(const Step& step, Words& out, WorkLimit& work) {
   std::vector<std::string_view> words;
   words.reserve(out.words.size());
   std::vector<Match> matches;
   std::vector<Part> parts;
   for (std::string_view word : out.words) {
+    if (step.behaviour == SplitBehaviour::isolated && out.valid) {
+      split_isolated(step.regex[0], word, matches, words, work);
+      continue;
+    }
     matches.clear();
-    step.regex[0].matches(word, out.valid, matches);
+    step.regex[0].matches(word, out.valid, matches, work);
     parts_of(word, matches, step.invert, parts);
     join(parts, step.behaviour);
     for (const Part& part : parts) {
@@ -125,7 +150,8 @@ void PreTokenizer::split_all(const Step& step, Words& out) {
   out.words = std::move(words);
 }
 
-void PreTokenizer::rewrite(const Step& step, bool first, Words& out) {
+void PreTokenizer::rewrite(const Step& step, bool first, size_t most, Words& out, WorkLimit& work) {
+  size_t bytes = 0;
   for (size_t i = 0; i < out.words.size(); ++i) {
     std::string_view& word = out.words[i];
     std::string text;
@@ -133,17 +159,21 @@ void PreTokenizer::rewrite(const Step& step, bool first, Words& out) {
       text = to_byte_characters(word);
     } else {
       const bool marks = step.kind == Kind::mark_spaces;
-      text = marks ? replace_all(word, " ", step.mark) : std::string(word);
+      text = marks ? replace_all(word, " ", step.mark, most) : std::string(word);
       const bool asked = step.prefix == PrefixSpace::always ||
                          (step.prefix == PrefixSpace::first && first && i == 0);
       if (asked && !text.starts_with(step.mark)) text.insert(0, step.mark);
     }
+    bytes += text.size();
+    check_growth(bytes, most);
+    work.spend(1 + text.size() / kCopiedPerStep);
     word = out.rewritten.emplace_back(std::move(text));
   }
   if (step.kind == Kind::byte_characters) out.valid = true;
 }
 
-void PreTokenizer::apply(std::string_view text, bool first, bool bytes_late, Words& out) const {
+void PreTokenizer::apply(std::string_view text, bool first, bool bytes_late, size_t most,
+                         Words& out, WorkLimit& work) const {
   out.rewritten.clear();
   out.words.assign(1, text);
   out.valid = utf8_valid_end(text, 0) == text.size();
@@ -152,11 +182,11 @@ void PreTokenizer::apply(std::string_view text, bool first, bool bytes_late, Wor
     const Step& step = steps_[i];
     const bool last = i + 1 == steps_.size();
     if (step.kind == Kind::split) {
-      split_all(step, out);
+      split_all(step, out, work);
     } else if (step.kind == Kind::byte_characters && last && bytes_late) {
       out.as_bytes = true;
     } else {
-      rewrite(step, first, out);
+      rewrite(step, first, most, out, work);
     }
   }
 }

@@ -1,4 +1,7 @@
 // A text to words, in steps: tokenizer.json's "pre_tokenizer".
+//
+// Bounds: all words together have at most the bytes that the caller allows, and each step
+// spends a step of a WorkLimit for each word and for kCopiedPerStep bytes that it writes.
 #pragma once
 
 #include <deque>
@@ -35,8 +38,9 @@ class PreTokenizer {
   void metaspace(std::string mark, PrefixSpace prefix, bool splits, const std::string& where);
 
   // `first`: this is where the text starts. `bytes_late`: leave a last byte-level mapping to the
-  // model (Words::as_bytes).
-  void apply(std::string_view text, bool first, bool bytes_late, Words& out) const;
+  // model (Words::as_bytes). `most`: bytes of all words; throws Error beyond.
+  void apply(std::string_view text, bool first, bool bytes_late, size_t most, Words& out,
+             WorkLimit& work) const;
 
  private:
   enum class Kind { split, prefix_space, byte_characters, mark_spaces };
@@ -48,8 +52,8 @@ class PreTokenizer {
     std::string mark;
     PrefixSpace prefix = PrefixSpace::never;
   };
-  static void rewrite(const Step& step, bool first, Words& out);
-  static void split_all(const Step& step, Words& out);
+  static void rewrite(const Step& step, bool first, size_t most, Words& out, WorkLimit& work);
+  static void split_all(const Step& step, Words& out, WorkLimit& work);
   std::vector<Step> steps_;
 };
 

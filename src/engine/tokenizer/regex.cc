@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "engine/tokenizer/utf8.h"
 
@@ -10,9 +12,9 @@ namespace ridge {
 namespace {
 
 // A pattern from a file may backtrack without end. Real ones need about a step a byte where they
-// backtrack at all; a text of 100 MB stays below.
-constexpr uint32_t kMaxMatchSteps = 1u << 28;
-constexpr uint32_t kMaxHeapKib = 1u << 20;
+// backtrack at all.
+constexpr uint64_t kMatchStepsPerByte = 16;
+constexpr uint32_t kMaxHeapKib = 1u << 18;
 constexpr size_t kJitStackStart = 64 << 10, kJitStackMost = 64 << 20;
 constexpr size_t kMaxPattern = 64 << 10;
 
@@ -23,7 +25,6 @@ struct Scratch {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr);
 
   Scratch() {
-    pcre2_set_match_limit(context, kMaxMatchSteps);
     pcre2_set_heap_limit(context, kMaxHeapKib);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }
@@ -84,20 +85,25 @@ Regex Regex::literal(std::string_view text, const std::string& where) {
   return Regex(std::make_shared<const Code>(text, PCRE2_UTF | PCRE2_LITERAL, where));
 }
 
-void Regex::matches_valid(std::string_view text, size_t offset, std::vector<Match>& found) const {
+size_t Regex::some_matches(std::string_view text, size_t from, size_t most,
+                           std::vector<Match>& found, WorkLimit& work) const {
   Scratch& own = scratch();
+  const uint64_t steps = kMaxMatchSteps + kMatchStepsPerByte * text.size();
+  pcre2_set_match_limit(own.context, static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX)));
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* span = pcre2_get_ovector_pointer(own.data);
   // Checked once by the caller: PCRE2 would check the rest of the text at every match.
   constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK;
-  for (size_t at = 0; at <= text.size();) {
+  for (size_t at = from; at <= text.size();) {
+    if (most-- == 0) return at;
+    work.spend();
     int result =
         pcre2_match(code_->code, subject, text.size(), at, kOptions, own.data, own.context);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter has the heap
       result = pcre2_match(code_->code, subject, text.size(), at, kOptions | PCRE2_NO_JIT, own.data,
                            own.context);
     }
-    if (result == PCRE2_ERROR_NOMATCH) return;
+    if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) {
       throw Error("{}: a pattern cannot be matched on this text: {}", code_->where,
                   message_of(result));
@@ -106,18 +112,26 @@ void Regex::matches_valid(std::string_view text, size_t offset, std::vector<Matc
     if (span[0] > span[1] || span[0] < at) {
       throw Error("{}: a pattern that matches backwards (\\K) is not supported", code_->where);
     }
-    found.push_back({offset + span[0], offset + span[1]});
+    found.push_back({span[0], span[1]});
     at = span[1] > span[0]       ? span[1]
          : span[1] < text.size() ? span[1] + utf8_step(text, span[1])
                                  : text.size() + 1;
   }
+  return std::string_view::npos;
 }
 
-void Regex::matches(std::string_view text, bool valid, std::vector<Match>& found) const {
-  if (valid) return matches_valid(text, 0, found);
+void Regex::matches(std::string_view text, bool valid, std::vector<Match>& found,
+                    WorkLimit& work) const {
+  if (valid) {
+    some_matches(text, 0, SIZE_MAX, found, work);
+    return;
+  }
   for (size_t at = 0; at < text.size();) {
-    const size_t end = utf8_valid_end(text, at);
-    if (end > at) matches_valid(text.substr(at, end - at), at, found);
+    const size_t end = utf8_valid_end(text, at), before = found.size();
+    if (end > at) some_matches(text.substr(at, end - at), 0, SIZE_MAX, found, work);
+    for (size_t i = before; i < found.size(); ++i) {
+      found[i] = {at + found[i].begin, at + found[i].end};
+    }
     at = end > at ? end : at + 1;
   }
 }

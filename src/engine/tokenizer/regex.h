@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/work_limit.h"
+
 namespace ridge {
 
 struct Match {
@@ -25,13 +27,20 @@ class Regex {
 
   // Every match from left to right, none overlapping; a match may be empty. Bytes that are not
   // UTF-8 match nothing and end whatever stands before them. `valid`: the text is known to be
-  // UTF-8. Throws Error where the pattern takes too many steps on this text.
-  void matches(std::string_view text, bool valid, std::vector<Match>& found) const;
+  // UTF-8. Throws Error where one match takes more than kMaxMatchSteps and 16 steps for each byte
+  // (steps as PCRE2 counts them), or 256 MiB. Each match spends a step of `work`, which is how
+  // often its clock is looked at: how long all matches take together depends on the pattern.
+  static constexpr uint32_t kMaxMatchSteps = 1u << 24;
+  void matches(std::string_view text, bool valid, std::vector<Match>& found, WorkLimit& work) const;
+
+  // The same for a text that is UTF-8, in batches: up to `most` matches from `from` on. Returns
+  // where the next batch begins; npos after the last.
+  size_t some_matches(std::string_view text, size_t from, size_t most, std::vector<Match>& found,
+                      WorkLimit& work) const;
 
  private:
   struct Code;
   explicit Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
-  void matches_valid(std::string_view text, size_t offset, std::vector<Match>& found) const;
   std::shared_ptr<const Code> code_;
 };
 

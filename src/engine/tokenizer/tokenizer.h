@@ -2,9 +2,16 @@
 //
 // Three kinds of vocabulary: byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece-style BPE by
 // score or merges (Llama 2, Gemma) and unigram. Read from tokenizer.json or from a GGUF's metadata.
+//
+// Tokenizers are strangers' text, and so are prompts. Encoding a text spends at most encode_steps()
+// of a WorkLimit, whatever the vocabulary; while it is normalised and cut into words it grows to at
+// most grown_bytes(). How long a regular expression scans is not counted in steps: where it scans
+// the text again and again, encode_time() ends it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,9 +19,23 @@
 #include <string_view>
 #include <vector>
 
+#include "base/work_limit.h"
+
 namespace ridge {
 
 using Token = int32_t;
+
+// Text without spaces spends about 10 steps a byte with the vocabularies that are known, and 60
+// where normalisation makes each character thirteen.
+constexpr uint64_t encode_steps(size_t bytes) {
+  return (uint64_t{1} << 20) + 128 * uint64_t{bytes};
+}
+constexpr std::chrono::seconds encode_time(size_t bytes) {
+  return std::chrono::seconds(60 + (bytes >> 20));
+}
+// One character may become 11 times as long (U+FDFA in NFKC), and then twice that in GPT-2's
+// alphabet.
+constexpr size_t grown_bytes(size_t bytes) { return 4096 + 32 * bytes; }
 
 // A stretch of a text that is encoded as one.
 struct TextPart {
@@ -31,11 +52,20 @@ class Tokenizer {
   // to the unknown token.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const {
     const TextPart part{text, parse_special};
-    return encode_parts({&part, 1});
+    return encode({&part, 1}, {});
   }
   // The parts one after the other, as one text: what a template adds may be parsed while what a
   // user wrote between is not.
-  virtual std::vector<Token> encode_parts(std::span<const TextPart> parts) const = 0;
+  // `cancelled`: the work is given up once it is true.
+  std::vector<Token> encode(std::span<const TextPart> parts,
+                            const std::function<bool()>& cancelled) const {
+    size_t bytes = 0;
+    for (const TextPart& part : parts) bytes += part.text.size();
+    WorkLimit work("the tokenizer", encode_steps(bytes), encode_time(bytes), cancelled);
+    return encode_parts(parts, work);
+  }
+  virtual std::vector<Token> encode_parts(std::span<const TextPart> parts,
+                                          WorkLimit& work) const = 0;
   // The bytes a token stands for; a single token may be part of a character. Control tokens stand
   // for nothing unless `special`.
   virtual std::string decode(Token token, bool special = false) const = 0;

@@ -1,7 +1,9 @@
 // The most probable segmentation, as SentencePiece and Hugging Face's Unigram find it.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/tokenizer/pair_table.h"
@@ -26,6 +28,7 @@ class Unigram : public WordModel {
       if (piece.kind != TokenKind::control && piece.kind != TokenKind::unknown &&
           piece.kind != TokenKind::byte) {
         insert(piece.text, id);
+        longest_ = std::max(longest_, piece.text.size());
       }
     }
     unknown_score_ =
@@ -35,42 +38,48 @@ class Unigram : public WordModel {
     }
   }
 
-  void encode(std::string_view word, bool, std::vector<Token>& out) const override {
-    std::vector<Best> best(word.size() + 1);
+  void encode(std::string_view word, bool, std::vector<Token>& out,
+              WorkLimit& work) const override {
+    std::vector<Token> ids(word.size() + 1, kNotReached);  // of the best piece that ends here
+    std::vector<double> scores(std::bit_ceil(std::min(longest_, word.size()) + 1));
+    const Search search{word, ids, scores, work};
     for (size_t at = 0; at < word.size(); at += utf8_step(word, at)) {
-      if (!extend(word, at, best)) {
-        offer(best, at, at + utf8_step(word, at), kUnknown, unknown_score_);
-      }
+      const size_t length = utf8_step(word, at);
+      if (!extend(search, at)) offer(search, at, at + length, unknown_of(length), unknown_score_);
     }
-    std::vector<Stretch> path;
-    for (size_t end = word.size(); end > 0; end = best[end].start) {
-      const bool unknown = best[end].id == kUnknown;
-      if (unknown && !path.empty() && path.back().id == kUnknown) {
-        path.back().start = best[end].start;  // neighbours become one
-      } else {
-        path.push_back({best[end].id, best[end].start, end});
-      }
+    // Backwards along the best pieces, which are put where they begin.
+    Token id = ids[word.size()];
+    for (size_t end = word.size(); end > 0;) {
+      end -= length_of(id);
+      std::swap(id, ids[end]);
     }
-    for (size_t i = path.size(); i-- > 0;) {
-      const Stretch& stretch = path[i];
-      if (stretch.id != kUnknown) {
-        out.push_back(stretch.id);
-      } else {
-        add_unknown(word.substr(stretch.start, stretch.end - stretch.start), out);
+    for (size_t at = 0; at < word.size();) {
+      if (ids[at] >= 0) {
+        out.push_back(ids[at]);
+        at += length_of(ids[at]);
+        continue;
       }
+      const size_t begin = at;  // neighbours become one
+      while (at < word.size() && ids[at] < 0) at += length_of(ids[at]);
+      add_unknown(word.substr(begin, at - begin), out);
     }
   }
 
  private:
-  static constexpr Token kUnknown = -1;
-  struct Best {
-    Token id = kUnknown;
-    size_t start = std::string_view::npos;  // npos: not reached
-    double score = 0;
-  };
-  struct Stretch {
-    Token id;
-    size_t start, end;
+  static constexpr Token kNone = -1;  // no piece ends at a node
+  // What stands for an unknown character of `length` bytes.
+  static Token unknown_of(size_t length) { return -1 - static_cast<Token>(length); }
+  static constexpr Token kNotReached = -6;
+  size_t length_of(Token id) const {
+    return id < 0 ? static_cast<size_t>(-1 - id) : vocabulary_[id].text.size();
+  }
+
+  struct Search {
+    std::string_view word;
+    std::vector<Token>& ids;
+    std::vector<double>& scores;  // of the best way to a place, for as far back as pieces reach
+    WorkLimit& work;
+    double& score(size_t at) const { return scores[at & (scores.size() - 1)]; }
   };
 
   static size_t total_bytes(const Vocabulary& vocabulary) {
@@ -87,7 +96,7 @@ class Unigram : public WordModel {
     for (unsigned char byte : text) {
       const PairTable::Entry* found = children_.find(node, byte);
       if (found == nullptr) {
-        tokens_.push_back(kUnknown);
+        tokens_.push_back(kNone);
         const auto made = static_cast<uint32_t>(tokens_.size() - 1);
         children_.set(node, byte, 0, static_cast<int32_t>(made));
         node = made;
@@ -98,27 +107,30 @@ class Unigram : public WordModel {
     tokens_[node] = id;
   }
 
-  static void offer(std::vector<Best>& best, size_t start, size_t end, Token id, double score) {
-    const double total = best[start].score + score;
-    Best& target = best[end];
-    if (target.start == std::string_view::npos || total > target.score) target = {id, start, total};
+  static void offer(const Search& search, size_t start, size_t end, Token id, double score) {
+    const double total = search.score(start) + score;
+    if (search.ids[end] != kNotReached && total <= search.score(end)) return;
+    search.ids[end] = id;
+    search.score(end) = total;
   }
 
   // Every piece that starts at `at`; whether one of them is exactly the character there.
-  bool extend(std::string_view word, size_t at, std::vector<Best>& best) const {
+  bool extend(const Search& search, size_t at) const {
+    const std::string_view word = search.word;
     const size_t character = at + utf8_step(word, at);
     bool single = false;
     uint32_t node = 0;
     for (size_t end = at; end < word.size();) {
       const PairTable::Entry* found = children_.find(node, static_cast<unsigned char>(word[end]));
       if (found == nullptr) break;
+      search.work.spend();
       node = static_cast<uint32_t>(found->id);
       ++end;
       const Token id = tokens_[node];
-      if (id == kUnknown) continue;
+      if (id == kNone) continue;
       const Piece& piece = vocabulary_[id];
       const bool free = rules_.user_defined_free && piece.kind == TokenKind::user_defined;
-      offer(best, at, end, id, free ? 0 : piece.score);
+      offer(search, at, end, id, free ? 0 : piece.score);
       single = single || end == character;
     }
     return single;
@@ -136,10 +148,11 @@ class Unigram : public WordModel {
 
   const Vocabulary& vocabulary_;
   UnigramRules rules_;
-  PairTable children_;                   // of a node and a byte
-  std::vector<Token> tokens_{kUnknown};  // by node; the first is the root
+  PairTable children_;                // of a node and a byte
+  std::vector<Token> tokens_{kNone};  // by node; the first is the root
   std::array<Token, 256> bytes_{};
   double unknown_score_ = 0;
+  size_t longest_ = 4;  // bytes of a piece or a character
 };
 
 }  // namespace

@@ -1,4 +1,8 @@
 // A word to tokens: the part of a tokenizer in which its kinds differ.
+//
+// Bounds: merging looks at each pair of neighbours when they meet, at most three times for each
+// byte of the word; a unigram model follows the pieces that begin at each character. Both spend a
+// step of a WorkLimit for each look, and one for kComparedPerStep bytes that are looked up.
 #pragma once
 
 #include <memory>
@@ -13,6 +17,8 @@
 namespace ridge {
 
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁, SentencePiece's space
+
+inline constexpr size_t kComparedPerStep = 32;
 
 struct WordCuts {
   bool spaces = false;    // before a space mark that follows another character
@@ -35,7 +41,8 @@ class WordModel {
   virtual ~WordModel() = default;
   // Appends the tokens of `word`. `as_bytes`: the word is bytes, the vocabulary is written in
   // GPT-2's alphabet; otherwise both are text.
-  virtual void encode(std::string_view word, bool as_bytes, std::vector<Token>& out) const = 0;
+  virtual void encode(std::string_view word, bool as_bytes, std::vector<Token>& out,
+                      WorkLimit& work) const = 0;
   // Whether `encode` may be given bytes.
   virtual bool takes_bytes() const { return false; }
   // Where a word may be cut without changing its tokens, because no piece spans such a place. Whole

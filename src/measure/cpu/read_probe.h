@@ -8,9 +8,11 @@
 
 namespace ridge {
 
-// All cores sum a buffer several times the last cache for about 150 ms; then all run a chain of
-// dependent additions, one a clock. What could not be tried (too little free memory, no threads
-// allowed) is left out.
+// All cores sum a buffer that is in no cache for about 150 ms; then all run a chain of dependent
+// additions, one a clock. What could not be tried (too little free memory, no threads allowed) is
+// left out.
 std::optional<CpuProbe> probe_cpu();
+// Memory that it holds at most.
+double probe_bytes();
 
 }  // namespace ridge

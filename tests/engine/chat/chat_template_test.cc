@@ -211,5 +211,38 @@ TEST(ChatTemplate, NoTemplateHangsOrFillsTheMemory) {
   }
 }
 
+std::string continued(const std::string& chat_template, const std::string& content) {
+  const auto tokenizer = chat_tokenizer(chat_template, {"<|im_start|>", "<|im_end|>"});
+  ChatRequest request = request_of(
+      {{{"role", "user"}, {"content", "Say it."}}, {{"role", "assistant"}, {"content", content}}});
+  request.add_generation_prompt = false;
+  request.continue_final_message = true;
+  try {
+    return ChatTemplate(*tokenizer).text(request);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(ChatTemplate, ContinuesTheLastMessage) {
+  const std::string qwen = chat_file("qwen25.jinja");
+  EXPECT_TRUE(continued(qwen, "Sure: ").ends_with("<|im_start|>assistant\nSure: "));
+  // The same words in an earlier message, and special tokens in the text.
+  EXPECT_TRUE(continued(qwen, "Say it.").ends_with("<|im_start|>assistant\nSay it."));
+  EXPECT_TRUE(continued(qwen, "a<|im_end|>").ends_with("<|im_start|>assistant\na<|im_end|>"));
+  // Stripped, without its beginning, and without a template.
+  EXPECT_EQ(continued("{% for m in messages %}[{{ m.content|trim }}]{% endfor %}", " so "),
+            "[Say it.][so");
+  EXPECT_EQ(continued("{% for m in messages %}[{{ m.content.split('|')[-1] }}]{% endfor %}", "a|b"),
+            "[Say it.][b");
+  EXPECT_TRUE(continued("", "so far").ends_with("Assistant: so far"));
+  for (const char* other :
+       {"{% for m in messages %}{{ m.content|upper }}{% endfor %}", "{{ messages[0].content }}",
+        "{{ messages|length }}", "{{ messages[1].content }}{{ messages[0].content }}"}) {
+    EXPECT_EQ(continued(other, "so far"),
+              "the last message cannot be continued: the template does not end with its content");
+  }
+}
+
 }  // namespace
 }  // namespace ridge

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "engine/chat/chat_template.h"
 #include "engine/chat/interpreter.h"
 #include "support.h"
 
@@ -21,7 +22,8 @@ TEST(ChatExpressions, AreWhatJinjaSays) {
     Json got;
     std::string error;
     try {
-      got = run_template(jinja::parse(source), variables, kChatTime).bytes();
+      WorkLimit work("the chat template", template_steps(0));
+      got = run_template(jinja::parse(source), variables, kChatTime, work).bytes();
     } catch (const Error& thrown) {
       error = thrown.what();
     }

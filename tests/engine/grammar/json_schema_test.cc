@@ -32,7 +32,8 @@ void check(const std::vector<Case>& cases) {
 
 std::string error_of(std::string_view schema) {
   try {
-    grammar::compile_schema(Json::parse(schema));
+    WorkLimit work("the schema", kMaxGrammarSteps);
+    grammar::compile_schema(Json::parse(schema), work);
   } catch (const OptionError& error) {
     EXPECT_EQ(error.option(), "response_format");
     return error.what();

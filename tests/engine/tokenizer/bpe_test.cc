@@ -122,7 +122,7 @@ TEST(SentencePieceJson, SpecialTokensAreTextUnlessParsed) {
 TEST(SentencePieceJson, PartsDecideWhereSpecialTokensCount) {
   const auto tokenizer = from_json(sample::llama2_json(kPieces, kSpaceMerges));
   const TextPart parts[] = {{"<s>", true}, {"<s>", false}, {"</s>", true}};
-  const std::vector<Token> tokens = tokenizer->encode_parts(parts);
+  const std::vector<Token> tokens = tokenizer->encode(parts, {});
   ASSERT_GT(tokens.size(), 3u);
   EXPECT_EQ(tokens.front(), 1);
   EXPECT_EQ(tokens.back(), 2);

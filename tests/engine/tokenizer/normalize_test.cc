@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/tokenizer/json_steps.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace ridge {
@@ -45,7 +46,8 @@ TEST(Unicode, LowerCase) {
 std::string normalized(const char* json, std::string_view text) {
   Normalizer normalizer;
   read_normalizer(nlohmann::json::parse(json), "test", normalizer);
-  return normalizer.apply(text);
+  WorkLimit work("the tokenizer", encode_steps(text.size()));
+  return normalizer.apply(text, {grown_bytes(text.size()), work});
 }
 
 TEST(NormalizerJson, ReadsEveryKind) {
@@ -74,9 +76,16 @@ TEST(CharacterMap, ReplacesWhatItKnows) {
   std::memcpy(map.data(), &bytes, 4);
   std::memcpy(map.data() + 4, units.data(), bytes);
   map += std::string("bc\0", 3);
-  EXPECT_EQ(character_map_step(map, true, "test")("xAy"), "xbcy");
-  EXPECT_EQ(character_map_step(map, false, "test")("xAy"), "xbcy");
-  EXPECT_EQ(character_map_step(map, true, "test")("x\xFF"), "x\ufffd");
+  WorkLimit work("the tokenizer", 1000);
+  const Normalizer::Room room{100, work};
+  EXPECT_EQ(character_map_step(map, true, "test")("xAy", room), "xbcy");
+  EXPECT_EQ(character_map_step(map, false, "test")("xAy", room), "xbcy");
+  EXPECT_EQ(character_map_step(map, true, "test")("x\xFF", room), "x\ufffd");
+  const std::string many(50, 'A');
+  for (const bool longest : {false, true}) {
+    EXPECT_EQ(character_map_step(map, longest, "test")(many, room).size(), 100u);
+    EXPECT_THROW(character_map_step(map, longest, "test")(many + "A", room), Error);
+  }
   EXPECT_THROW(character_map_step(map.substr(0, 100), true, "test"), Error);
   EXPECT_THROW(character_map_step("", true, "test"), Error);
 }

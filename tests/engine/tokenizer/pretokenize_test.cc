@@ -12,7 +12,8 @@ namespace {
 
 Strings words(const PreTokenizer& pre, std::string_view text) {
   Words out;
-  pre.apply(text, true, true, out);
+  WorkLimit work("the tokenizer", encode_steps(text.size()));
+  pre.apply(text, true, true, grown_bytes(text.size()), out, work);
   return {out.words.begin(), out.words.end()};
 }
 

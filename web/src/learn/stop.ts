@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Problem } from "../api";
+import { kNoAnswer } from "../request";
 import type { Config, Section } from "../state";
 
 // Whose numbers: the reader's measured machine, the one the address names (`on`), or the example.
@@ -66,7 +67,7 @@ export function useAnswers(urls: Record<string, string> | null): { data: object 
         if (wanted.current === key) show({ data: Object.fromEntries(names.map((name, i) => [name, answers[i]])), error: null, of: names.join() });
       },
       (reason: unknown) => {
-        const error = reason instanceof Error ? { message: "Ridge does not answer: is `ridge serve` still running?" } : (reason as Problem);
+        const error = reason instanceof Error ? { message: kNoAnswer } : (reason as Problem);
         if (wanted.current === key) show((v) => ({ ...v, error }));
       },
     );

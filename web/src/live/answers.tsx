@@ -23,8 +23,8 @@ const told = (a: Answer) =>
 
 export function Answers({ serving }: { serving: Serving }) {
   const [text, type] = useState(kStart);
-  const [knobs, turn] = useState<PromptKnobs>({ copies: 1, length: 0, maxTokens: Math.min(128, serving.max_context >> 1), share: true, drafts: -1, chat: false, key: "" });
-  const [run, show] = useState<{ sent: number; answers: Answer[]; busy: boolean; error: string; locked: boolean }>({ sent: 0, answers: [], busy: false, error: "", locked: false });
+  const [knobs, turn] = useState<PromptKnobs>({ copies: 1, length: 0, maxTokens: Math.min(128, serving.max_context >> 1), share: true, drafts: -1, chat: false });
+  const [run, show] = useState<{ sent: number; answers: Answer[]; busy: boolean; error: string }>({ sent: 0, answers: [], busy: false, error: "" });
   const [summary, say] = useState("");
   const abort = useRef<AbortController | null>(null);
   useEffect(() => () => abort.current?.abort(), []);
@@ -34,19 +34,18 @@ export function Answers({ serving }: { serving: Serving }) {
     abort.current?.abort();
     const mine = (abort.current = new AbortController());
     let answers: Answer[] = [];
-    let error = "", locked = false;
+    let error = "";
     show((r) => ({ ...r, sent: r.sent + 1, busy: true, error: "" }));
     const draw = setInterval(() => !cost.held && show((r) => ({ ...r, answers: [...answers] })), 100);
     try {
       await ask(text, { ...knobs, copies: Math.max(1, knobs.copies), maxTokens: Math.max(1, knobs.maxTokens) }, mine.signal, (list) => { answers = list; });
     } catch (reason) {
       if (!mine.signal.aborted) error = reason instanceof TypeError ? "The connection to the server is lost." : (reason as Error).message;
-      locked = (reason as { status?: number }).status === 401;
     }
     clearInterval(draw);
     if (abort.current !== mine) return;
     for (const a of answers) a.end ||= mine.signal.aborted ? "stopped" : "lost";
-    show((r) => ({ ...r, answers, busy: false, error, locked }));
+    show((r) => ({ ...r, answers, busy: false, error }));
     if (answers.length) {
       const tokens = answers.reduce((sum, a) => sum + a.tokens, 0);
       say(answers.length > 1 ? `${answers.length} answers, ${tokens} tokens.` : `Answer: ${told(answers[0] as Answer)}.`);
@@ -77,7 +76,6 @@ export function Answers({ serving }: { serving: Serving }) {
         </div>
         <label class="switch"><input type="checkbox" name="share" checked={knobs.share} onChange={(e) => set({ share: e.currentTarget.checked })} /><span>share the beginning: equal prompts reuse cached pages</span></label>
         <label class="switch"><input type="checkbox" name="chat" checked={knobs.chat} onChange={(e) => set({ chat: e.currentTarget.checked })} /><span>as a chat, by the model's template</span></label>
-        {run.locked && <label class="knob"><span>API key</span><input type="password" autocomplete="off" value={knobs.key} onInput={(e) => set({ key: e.currentTarget.value })} /></label>}
         {serving.max_drafts === 0 && <p class="note">No drafts: <code>ridge serve --speculate 4</code> drafts from the text, <code>--draft MODEL</code> with a smaller model.</p>}
       </form>
       {error && <p class="error" role="alert">{error}</p>}

@@ -1,6 +1,8 @@
 // Prompts through the server's own OpenAI endpoint: one call, whose answers come in one stream.
+import { post, statusText } from "../request";
+
 // drafts: of a step at most; -1: as many as the server allows.
-export interface PromptKnobs { copies: number; length: number; maxTokens: number; share: boolean; drafts: number; chat: boolean; key: string }
+export interface PromptKnobs { copies: number; length: number; maxTokens: number; share: boolean; drafts: number; chat: boolean }
 export interface Answer { text: string; tokens: number; first_s: number; last_s: number; end: string } // s since the call; NaN: not yet
 
 const answer = (): Answer => ({ text: "", tokens: 0, first_s: NaN, last_s: NaN, end: "" });
@@ -11,28 +13,21 @@ interface Chunk {
   error?: { message: string };
 }
 
-async function post(path: string, body: unknown, key: string, abort?: AbortSignal): Promise<Response> {
-  const response = await fetch(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) },
-    body: JSON.stringify(body),
-    ...(abort ? { signal: abort } : {}),
-  });
-  if (!response.ok) {
-    const { error } = (await response.json().catch(() => ({}))) as Chunk;
-    throw Object.assign(new Error(error?.message ?? `the server answered ${response.status}`), { status: response.status });
-  }
-  return response;
+async function send(path: string, body: unknown, abort: AbortSignal): Promise<Response> {
+  const response = await post(path, body, abort);
+  if (response.ok) return response;
+  const { error } = (await response.json().catch(() => ({}))) as Chunk;
+  throw new Error(error?.message ?? statusText(response));
 }
 
 // The prompt as text, or, to reach a length, as its tokens repeated. Copies that do not share their
 // beginning start with their number.
-async function prompts(text: string, knobs: PromptKnobs): Promise<(string | number[])[]> {
+async function prompts(text: string, knobs: PromptKnobs, abort: AbortSignal): Promise<(string | number[])[]> {
   const texts = Array.from({ length: knobs.copies }, (_, i) => (knobs.share || knobs.copies === 1 ? text : `${i + 1}. ${text}`));
   if (!knobs.length) return texts;
   const lists: number[][] = [];
   for (const one of knobs.share ? texts.slice(0, 1) : texts) {
-    const { tokens } = (await (await post("/tokenize", { prompt: one }, knobs.key)).json()) as { tokens: number[] };
+    const { tokens } = (await (await send("/tokenize", { prompt: one }, abort)).json()) as { tokens: number[] };
     const missing = Math.max(0, knobs.length - tokens.length);
     lists.push([...Array.from({ length: missing }, (_, i) => tokens[i % tokens.length] as number), ...tokens]);
   }
@@ -46,11 +41,11 @@ export async function ask(text: string, knobs: PromptKnobs, abort: AbortSignal, 
     stream: true, max_tokens: knobs.maxTokens, temperature: 0, return_token_ids: true,
     ...(knobs.drafts < 0 ? {} : { max_drafts: knobs.drafts }),
     ...(knobs.share ? {} : { cache_salt: `live ${Date.now()} ${salt++}` }),
-    ...(knobs.chat ? { messages: [{ role: "user", content: text }], n: knobs.copies } : { prompt: await prompts(text, knobs) }),
+    ...(knobs.chat ? { messages: [{ role: "user", content: text }], n: knobs.copies } : { prompt: await prompts(text, knobs, abort) }),
   };
   const answers = Array.from({ length: knobs.copies }, answer);
   const begin = performance.now();
-  const response = await post(knobs.chat ? "/v1/chat/completions" : "/v1/completions", body, knobs.key, abort);
+  const response = await send(knobs.chat ? "/v1/chat/completions" : "/v1/completions", body, abort);
   tell(answers);
   const reader = (response.body as ReadableStream<Uint8Array>).getReader();
   const decoder = new TextDecoder();

@@ -1,6 +1,7 @@
 // The same arrivals under static batching, simulated by /api/schedule from predicted steps.
 import { useState } from "preact/hooks";
 import { count, seconds } from "../format";
+import { post, statusText } from "../request";
 import { Canvas, store, type Brush } from "./draw";
 import type { Serving } from "./events";
 import { letter, type LiveRequest } from "./store";
@@ -20,9 +21,9 @@ async function simulate(serving: Serving): Promise<Replay> {
   const measured_s = Math.max(...list.map((r) => r.ended_s)) - begin;
   const arrivals = list.map((r) => `${(r.arrived_s - begin).toFixed(6)}:${Math.max(1, r.prompt - r.cached)}:${r.generated}`).join(",");
   const body = { model: serving.model, machine: serving.machine ?? "this", policy: "static,continuous", seats: String(Math.min(16, serving.max_sequences)), arrivals };
-  const response = await fetch("/api/schedule", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const response = await post("/api/schedule", body);
   const answer = (await response.json()) as { runs?: Run[]; error?: { message: string } };
-  return { list, measured_s, runs: answer.runs ?? [], error: answer.runs ? "" : (answer.error?.message ?? `the server answered ${response.status}`) };
+  return { list, measured_s, runs: answer.runs ?? [], error: answer.runs ? "" : (answer.error?.message ?? statusText(response)) };
 }
 
 function paint({ pen, width, colour, pattern }: Brush, { list, runs, measured_s }: Replay) {

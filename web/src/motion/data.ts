@@ -1,6 +1,7 @@
 // What an animation asks the API for.
 import { useEffect, useState } from "preact/hooks";
 import { ask, plain, type Problem } from "../api";
+import { kNoAnswer } from "../request";
 import { kRequest, type Config } from "../state";
 
 export interface MotionProps {
@@ -32,7 +33,7 @@ export function useAnswers<T extends unknown[]>(urls: string[]): Answers<T> {
       (data) => show({ data: data as T, error: "" }),
       (reason: unknown) => {
         if (abort.signal.aborted) return;
-        show({ data: null, error: reason instanceof Error ? "Ridge does not answer: is `ridge serve` still running?" : plain(reason as Problem) });
+        show({ data: null, error: reason instanceof Error ? kNoAnswer : plain(reason as Problem) });
       },
     );
     return () => abort.abort();

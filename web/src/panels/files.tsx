@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { queryOf, type Problem, type View } from "../api";
 import { bytes } from "../format";
 import { clear, drop, dropped, remove } from "../dropped";
+import { request, statusText } from "../request";
 import { config, get, kDefaults, kObserved, renamed } from "../state";
 import type { Explanation } from "../types";
 
@@ -20,11 +21,11 @@ function head(files: readonly File[], fromFiles: boolean): string {
 }
 
 async function send(files: readonly File[], line: string, abort: AbortSignal): Promise<Explanation> {
-  const response = await fetch("/api/explain/files", {
+  const response = await request("/api/explain/files", {
     method: "POST", headers: { "Content-Type": "application/x-ridge-files" }, body: new Blob([line, "\n", ...files]), signal: abort,
   });
   const answer = (await response.json()) as Explanation & { error?: Problem };
-  if (!response.ok) throw answer.error ?? { message: `the server answered ${response.status}` };
+  if (!response.ok) throw answer.error ?? { message: statusText(response) };
   return answer;
 }
 

@@ -5,6 +5,7 @@ import { Axes, Chart, frame, path, type Frame } from "../axes";
 import { Figure } from "../figure";
 import { axis, bytes, digits, percent, seconds } from "../format";
 import { frozen } from "../frozen";
+import { kNoAnswer, post, request } from "../request";
 import { linearScale, logDomain, logScale, type Scale } from "../scale";
 import { addStyle } from "../style";
 import css from "./lab.panel.css";
@@ -244,17 +245,16 @@ export default function LabPanel() {
   const [device, choose] = useState("");
   const load = async () => {
     try {
-      const response = await fetch(device ? `/api/lab?device=${device}` : "/api/lab");
+      const response = await request(device ? `/api/lab?device=${device}` : "/api/lab");
       const body = (await response.json()) as Lab & { error?: Problem };
       if (body.error) fail(body.error.message);
       else { show(body); fail(body.failure ?? ""); }
     } catch {
-      fail("Ridge does not answer: is `ridge serve` still running?");
+      fail(kNoAnswer);
     }
   };
-  const post = async (url: string) => {
-    const response = await fetch(url, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" });
-    const body = (await response.json()) as { error?: Problem };
+  const act = async (url: string) => {
+    const body = (await (await post(url, {})).json()) as { error?: Problem };
     await load();
     if (body.error) fail(body.error.message);
   };
@@ -278,7 +278,7 @@ export default function LabPanel() {
           <h2>{title}</h2>
           <div class="trials">
             {lab.experiments.filter((e) => e.topic === topic).map((e) => (
-              <Card key={`${e.name} ${e.verdict ? 1 : 0}`} e={e} lab={lab} start={(name) => { choose(""); void post(`/api/lab/run?name=${name}`); }} stop={() => void post("/api/lab/stop")} />
+              <Card key={`${e.name} ${e.verdict ? 1 : 0}`} e={e} lab={lab} start={(name) => { choose(""); void act(`/api/lab/run?name=${name}`); }} stop={() => void act("/api/lab/stop")} />
             ))}
           </div>
         </div>

@@ -13,6 +13,7 @@ import { LiveProfile } from "../live/profile";
 import { Roof } from "../live/roof";
 import { Steps } from "../live/steps";
 import { openStream, type StreamState } from "../live/stream";
+import { request } from "../request";
 import { addStyle } from "../style";
 
 const kWide = "(min-width: 900px)";
@@ -108,18 +109,20 @@ function useServing(lost: boolean): Found {
       return;
     }
     let current = true;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const look = async () => {
-      if (document.hidden) return;
       try {
-        const answer = (await (await fetch("/api/serving")).json()) as Serving | { serving?: false; why?: string };
+        if (document.hidden) return;
+        const answer = (await (await request("/api/serving")).json()) as Serving | { serving?: false; why?: string };
         if (current) find(answer.serving ? { serving: answer, why: "", reached: true } : { serving: null, why: answer.why ?? "It has no live view.", reached: true });
       } catch {
         if (current) find((last) => ({ ...last, why: kStates.lost, reached: false }));
+      } finally {
+        if (current) timer = setTimeout(() => void look(), 3000);
       }
     };
     void look();
-    const timer = setInterval(() => void look(), 3000);
-    return () => { current = false; clearInterval(timer); };
+    return () => { current = false; clearTimeout(timer); };
   }, [wanted]);
   return found;
 }
