@@ -208,7 +208,9 @@ void Translation::set_heads() {
     config_["num_key_value_heads"] = config_["num_attention_heads"];
   }
   const double heads = field("num_attention_heads"), hidden = field("hidden_size");
-  const bool divides = heads > 0 && hidden > 0 && std::fmod(hidden, heads) == 0;
+  // The reader of configs refuses a hidden size beyond the bound.
+  const bool sane = heads > 0 && hidden > 0 && hidden <= double(kMaxWidth);
+  const bool divides = sane && std::fmod(hidden, heads) == 0;
   if (divides && !config_.contains("head_dim") && !type_.starts_with("gemma")) {
     config_["head_dim"] = int64_t(hidden / heads);
   }

@@ -1,6 +1,7 @@
 // What libFuzzer is told where the command line names no file: how long a target runs
-// (RIDGE_FUZZ_SECONDS, 5 by default), and a corpus, a folder that is filled with the target's
-// seeds.
+// (RIDGE_FUZZ_SECONDS, 5 by default), the seed of its random numbers (RIDGE_FUZZ_SEED, 1 by
+// default, so that a run of CI judges the change and not its luck; 0 draws a seed, as tools/nightly
+// does), and a corpus, a folder that is filled with the target's seeds.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -21,13 +22,18 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** words) {
     std::filesystem::remove_all(folder, ignored);
   });
   int number = 0;
-  for (const std::string& seed : fuzz_seeds()) {
-    std::ofstream(folder + "/" + std::to_string(number++), std::ios::binary) << seed;
+  for (const std::string& bytes : fuzz_seeds()) {
+    std::ofstream(folder + "/" + std::to_string(number++), std::ios::binary) << bytes;
   }
-  const char* const seconds = std::getenv("RIDGE_FUZZ_SECONDS");
-  static std::string limit = std::string("-max_total_time=") + (seconds == nullptr ? "5" : seconds);
+  const auto option = [](const char* name, const char* variable, const char* otherwise) {
+    const char* const given = std::getenv(variable);
+    return std::string(name) + (given == nullptr ? otherwise : given);
+  };
+  static std::string limit = option("-max_total_time=", "RIDGE_FUZZ_SECONDS", "5");
+  static std::string seed = option("-seed=", "RIDGE_FUZZ_SEED", "1");
   static std::vector<char*> extended(*words, *words + 1);
   extended.push_back(limit.data());
+  extended.push_back(seed.data());
   extended.insert(extended.end(), *words + 1, *words + *count);
   extended.push_back(folder.data());
   *count = int(extended.size());

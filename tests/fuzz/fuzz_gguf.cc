@@ -50,6 +50,13 @@ std::vector<std::string> fuzz_seeds() {
       .number("gpt-oss.expert_count", 4)
       .number("gpt-oss.expert_used_count", 2)
       .number("gpt-oss.vocab_size", 100);
-  return {ridge::sample::tiny_llama_gguf().bytes(), experts.bytes(), windows.bytes(),
+  Gguf reals;
+  reals.text("general.architecture", "llama")
+      .real("llama.block_count", 2)
+      .real("llama.embedding_length", 64)
+      .real("llama.attention.head_count", 4)
+      .real("llama.rope.scaling.factor", 4)
+      .number("llama.vocab_size", 100);
+  return {ridge::sample::tiny_llama_gguf().bytes(), experts.bytes(), windows.bytes(), reals.bytes(),
           Gguf(2).text("general.architecture", "qwen2").bytes()};
 }

@@ -24,6 +24,11 @@ class Gguf {
     raw(keys_, value);
     return *this;
   }
+  Gguf& real(const std::string& key, double value) {
+    key_of(key, 12);
+    raw(keys_, value);
+    return *this;
+  }
   Gguf& numbers(const std::string& key, const std::vector<uint32_t>& values) {
     key_of(key, 9);
     raw(keys_, uint32_t{4});

@@ -109,6 +109,20 @@ TEST(GgufFile, UnknownTypesAndArchitecturesAreNamed) {
             std::string::npos);
 }
 
+// Metadata may hold any number under any key.
+TEST(GgufFile, SizesThatAreRealNumbersAreRefused) {
+  for (const double size : {1.1418e46, -1e300, 64.5, 1e19}) {
+    const Gguf file = Gguf()
+                          .text("general.architecture", "llama")
+                          .number("llama.block_count", 1)
+                          .real("llama.embedding_length", size)
+                          .number("llama.attention.head_count", 1)
+                          .number("llama.feed_forward_length", 64)
+                          .number("llama.vocab_size", 100);
+    EXPECT_NE(gguf_failure(file.bytes()).find("hidden_size"), std::string::npos) << size;
+  }
+}
+
 TEST(GgufFile, VocabularyFilesOfTheSharedFolder) {
   std::filesystem::path folder = RIDGE_SOURCE_DIR "/../shared/tokenizers";
   if (!std::filesystem::is_directory(folder)) {
