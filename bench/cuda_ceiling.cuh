@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/ptx/mma.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/pipeline.cuh"
 #include "engine/cuda/layout/pack.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

@@ -17,11 +17,11 @@
 #include "bench/cuda_models.h"
 #include "bench/cuda_reference.h"
 #include "engine/cuda/decode/decode.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/pipeline.cuh"
+#include "engine/cuda/host/device_model.h"
 #include "engine/cuda/layout/dequantize.cuh"
 #include "engine/cuda/layout/pack.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 #include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {

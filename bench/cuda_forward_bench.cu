@@ -17,7 +17,7 @@
 #include "bench/cuda_models.h"
 #include "bench/cuda_reference.h"
 #include "engine/cuda/decode/decode.cuh"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/host/device_model.h"
 #include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/host/device_model.h"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/host/device_model.h"
 
 namespace ridge::cuda {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "engine/grammar/grammar.h"
+#include "text/grammar/grammar.h"
 
 namespace {
 

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "engine/weights/weights.h"
-#include "serve/live_stream.h"
-#include "serve/live_support.h"
-#include "serve/openai_server.h"
-#include "serve/support.h"
+#include "live/live_stream.h"
+#include "live/live_support.h"
+#include "openai/openai_server.h"
+#include "page/support.h"
 
 namespace ridge {
 namespace {

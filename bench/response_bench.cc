@@ -7,7 +7,7 @@
 #include <string>
 
 #include "machine/atlas.h"
-#include "serve/support.h"
+#include "page/support.h"
 
 namespace ridge {
 namespace {

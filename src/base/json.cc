@@ -137,6 +137,10 @@ nlohmann::json read_json(const std::string& path) {
   return parse_json(read_file(path, kMaxJsonBytes), path);
 }
 
+std::string json_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::optional<double> number_field(const nlohmann::json& object, std::string_view key,
                                    std::string_view where, double low, double high) {
   const json* value = field(object, key, where);

@@ -19,6 +19,9 @@ inline constexpr int kMaxJsonDepth = 64;
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 nlohmann::json read_json(const std::string& path);
 
+// In one line of valid UTF-8: bytes that are no characters become U+FFFD.
+std::string json_text(const Json& json);
+
 // Fields of an object. A missing or null key gives nullopt; a wrong type or a number outside
 // [low, high] throws Error "WHERE: KEY must be ...".
 std::optional<double> number_field(const nlohmann::json& object, std::string_view key,

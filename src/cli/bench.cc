@@ -15,8 +15,8 @@
 #include "cli/engine_options.h"
 #include "cli/measurement_doubt.h"
 #include "cli/run_report.h"
-#include "engine/account/bench_steps.h"
-#include "engine/generate.h"
+#include "engine/generate/bench_steps.h"
+#include "engine/generate/generate.h"
 
 namespace ridge {
 namespace {

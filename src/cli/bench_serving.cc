@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/measurement_doubt.h"
-#include "engine/account/bench_steps.h"
+#include "engine/generate/bench_steps.h"
 #include "serving/serving_engine.h"
 
 namespace ridge {

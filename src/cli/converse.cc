@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/interrupt.h"
-#include "engine/chat/chat_template.h"
 #include "serving/serving_engine.h"
+#include "text/chat/chat_template.h"
 
 namespace ridge {
 namespace {

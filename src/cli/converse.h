@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/engine_options.h"
-#include "engine/generation.h"
+#include "engine/generate/generation.h"
 
 namespace ridge {
 

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "engine/cuda/host/device_shape.h"
 #include "engine/cuda/layout/device_format.h"
-#include "engine/cuda/model_shape.h"
 #include "engine/ranks/start_ranks.h"
 #include "ranks/mpi.h"
 

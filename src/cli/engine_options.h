@@ -10,7 +10,7 @@
 
 #include "engine/account/ledger.h"
 #include "engine/account/roof_system.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge {
 

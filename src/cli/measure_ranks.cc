@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "cli/measure_view.h"
 #include "cli/progress_line.h"
-#include "measure/ranks/measure_gpu_sums.h"
+#include "engine/cuda/ranks/measure_sums.h"
 #include "measure/ranks/measure_ranks.h"
 
 namespace ridge {

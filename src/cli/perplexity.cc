@@ -1,5 +1,5 @@
 // `ridge perplexity`: how well does this model, in this format, predict a text?
-#include "engine/perplexity.h"
+#include "engine/generate/perplexity.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

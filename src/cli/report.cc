@@ -1,5 +1,5 @@
 // ridge report: the page as one file, its numbers frozen, to attach to a ticket.
-#include "serve/report.h"
+#include "page/report.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include "cli/options.h"
 #include "diagnose/json.h"
 #include "lab/lab_results.h"
-#include "serve/lab_service.h"
+#include "page/lab_service.h"
 
 namespace ridge {
 namespace {

@@ -17,9 +17,9 @@
 #include "cli/interrupt.h"
 #include "cli/measurement_doubt.h"
 #include "cli/run_report.h"
-#include "engine/chat/chat_template.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "hub/hub_cache.h"
+#include "text/chat/chat_template.h"
 
 namespace ridge {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 
 namespace ridge {
 

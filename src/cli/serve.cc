@@ -18,10 +18,10 @@
 #include "cli/command.h"
 #include "cli/serving_setup.h"
 #include "cli/step_pace_option.h"
-#include "serve/access.h"
-#include "serve/lab_service.h"
-#include "serve/openai_server.h"
-#include "serve/server.h"
+#include "openai/openai_server.h"
+#include "page/access.h"
+#include "page/lab_service.h"
+#include "page/server.h"
 
 namespace ridge {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/engine_options.h"
-#include "engine/ranks/rank_grid.h"
+#include "ranks/rank_grid.h"
 #include "serving/replicas.h"
 
 namespace ridge {

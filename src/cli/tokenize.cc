@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/embedded_model.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 namespace {

@@ -15,7 +15,7 @@
 #include "cli/measurement_doubt.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "machine/atlas.h"
 #include "machine/nvml.h"
 #include "model/read.h"

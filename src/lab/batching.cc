@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/units.h"
-#include "engine/account/bench_steps.h"
 #include "engine/account/roof_system.h"
+#include "engine/generate/bench_steps.h"
 #include "lab/catalogue.h"
 #include "lab/lab_curves.h"
 #include "lab/lab_serving.h"

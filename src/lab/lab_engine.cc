@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "engine/account/bench_steps.h"
 #include "engine/cuda/layout/device_format.h"
-#include "engine/generate.h"
+#include "engine/generate/bench_steps.h"
+#include "engine/generate/generate.h"
 #include "engine/weights/random_weights.h"
 #include "lab/line_order.h"
 #include "step/lower.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "lab/lab.h"
 #include "roofline/roofline.h"
 #include "step/rank.h"

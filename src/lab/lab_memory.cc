@@ -8,7 +8,7 @@
 #include "base/affinity.h"
 #include "base/memory_limit.h"
 #include "base/units.h"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/host/device_model.h"
 #include "lab/levels.h"
 #include "measure/cpu/read_probe.h"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/affinity.h"
-#include "engine/ranks/rank_grid.h"
 #include "lab/lab_engine.h"
 #include "measure/ranks/measure_collectives.h"
+#include "ranks/rank_grid.h"
 #include "ranks/shared_memory.h"
 
 namespace ridge {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "lab/lab_engine.h"
 #include "serving/scheduler.h"
 

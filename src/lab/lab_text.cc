@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/generate.h"
-#include "engine/perplexity.h"
+#include "engine/generate/generate.h"
+#include "engine/generate/perplexity.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge {
 

@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "engine/account/roof_system.h"
 #include "engine/cpu/matmul.h"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/host/device_model.h"
 #include "lab/catalogue.h"
 #include "lab/lab_engine.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "engine/account/bench_steps.h"
+#include "engine/generate/bench_steps.h"
 #include "lab/catalogue.h"
 #include "lab/lab_engine.h"
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
-#include "engine/account/bench_steps.h"
+#include "engine/generate/bench_steps.h"
 #include "lab/catalogue.h"
 #include "lab/lab_serving.h"
 

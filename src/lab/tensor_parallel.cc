@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "engine/account/bench_steps.h"
 #include "engine/account/roof_system.h"
+#include "engine/generate/bench_steps.h"
 #include "lab/catalogue.h"
 #include "lab/lab_ranks.h"
 #include "lab/levels.h"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/generation.h"
+#include "engine/generate/generation.h"
 #include "serving/observer.h"
 #include "serving/request.h"
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
 #include "serving/request.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/account/profile.h"
+#include "engine/runner/profile.h"
 #include "serving/active_requests.h"
 #include "serving/observer.h"
 #include "serving/scheduler.h"

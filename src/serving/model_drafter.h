@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/kv/pages.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/sampling/sampler.h"
 #include "serving/draft_policy.h"
 #include "serving/drafter.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/account/profile.h"
-#include "engine/generation.h"
+#include "engine/generate/generation.h"
+#include "engine/runner/profile.h"
 #include "roofline/roofline.h"
 #include "serving/request.h"
 #include "step/step.h"

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "engine/kv/pages.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "serving/cache_snapshot.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

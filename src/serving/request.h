@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/generation.h"
+#include "engine/generate/generation.h"
 #include "engine/sampling/sampler.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 
-class Grammar;  // engine/grammar/grammar.h
+class Grammar;  // text/grammar/grammar.h
 
 using RequestId = uint64_t;
 

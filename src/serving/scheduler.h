@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/kv/pages.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "serving/cache_snapshot.h"
 #include "serving/drafter.h"
 #include "serving/prefix_tree.h"

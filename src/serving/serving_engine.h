@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "roofline/stack.h"
 #include "serving/observer.h"
 #include "serving/request.h"

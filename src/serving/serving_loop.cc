@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/cuda/device_model.h"
 
 namespace ridge {
 namespace {
@@ -16,7 +15,7 @@ SchedulerOptions scheduler_options(const Runner& runner, const ServingOptions& o
   to.max_sequences = std::min(bounds.max_sequences, bounds.max_tokens);
   to.max_logit_rows = bounds.logit_rows();
   to.max_drafts = options.max_drafts;
-  if (runner.queues_steps()) to.max_listed_pages = cuda::kMaxSharing * runner.page_count();
+  to.max_listed_pages = runner.max_listed_pages();
   to.prefix_cache = options.prefix_cache;
   to.preempt_every = options.preempt_every;
   return to;

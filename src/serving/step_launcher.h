@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "engine/account/profile.h"
-#include "engine/runner.h"
+#include "engine/runner/profile.h"
+#include "engine/runner/runner.h"
 #include "serving/active_requests.h"
 #include "serving/engine_reports.h"
 #include "serving/scheduler.h"

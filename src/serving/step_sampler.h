@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/sampling/sampler.h"
 #include "serving/active_requests.h"
 #include "serving/step_in_flight.h"

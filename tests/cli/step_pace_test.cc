@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/wait_until.h"
-#include "serve/sockets.h"
+#include "page/sockets.h"
 
 namespace ridge {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "engine/reference/forward.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/account/profile.h"
 #include "engine/golden.h"
-#include "engine/runner.h"
+#include "engine/runner/profile.h"
+#include "engine/runner/runner.h"
 #include "step/lower.h"
 
 namespace ridge {

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/chat/chat_template.h"
-#include "engine/chat/interpreter.h"
-#include "engine/chat/tool_calls.h"
 #include "replay.h"
+#include "text/chat/chat_template.h"
+#include "text/chat/interpreter.h"
+#include "text/chat/tool_calls.h"
 
 namespace {
 

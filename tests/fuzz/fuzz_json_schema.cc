@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "../engine/grammar/validator.h"
+#include "../text/grammar/validator.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
-#include "engine/grammar/grammar.h"
 #include "replay.h"
+#include "text/grammar/grammar.h"
 
 namespace {
 

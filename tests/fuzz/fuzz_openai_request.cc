@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "openai/openai_request.h"
 #include "replay.h"
-#include "serve/openai_request.h"
 
 namespace {
 

@@ -3,12 +3,12 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "../engine/tokenizer/vocabularies.h"
+#include "../text/tokenizer/vocabularies.h"
 #include "base/error.h"
-#include "engine/chat/chat_template.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "replay.h"
 #include "sample_files.h"
+#include "text/chat/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

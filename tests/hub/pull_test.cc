@@ -7,11 +7,11 @@
 #include "base/json.h"
 #include "base/wait_until.h"
 #include "engine/made_files.h"
-#include "engine/tokenizer/vocabularies.h"
 #include "fake_hub.h"
 #include "hub/hub_cache.h"
 #include "model/read.h"
 #include "support.h"
+#include "text/tokenizer/vocabularies.h"
 
 namespace ridge {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "engine/cuda/ranks/measure_sums.h"
 #include "machine/atlas.h"
-#include "measure/ranks/measure_gpu_sums.h"
 #include "ranks/shared_memory.h"
 
 namespace ridge {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "engine/account/ledger.h"
-#include "engine/account/profile.h"
 #include "engine/account/roof_system.h"
+#include "engine/runner/profile.h"
 #include "machine/atlas.h"
 #include "ranks/rank_threads.h"
 #include "step/lower.h"

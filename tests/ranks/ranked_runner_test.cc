@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "engine/tiny_families.h"
 #include "ranks/rank_threads.h"
 

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "page/support.h"
 #include "running_program.h"
-#include "serve/support.h"
 
 namespace ridge {
 namespace {

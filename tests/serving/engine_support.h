@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/wait_until.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "serving/serving_engine.h"
 #include "serving/test_pace.h"
 

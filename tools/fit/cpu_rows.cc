@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "engine/account/profile.h"
+#include "engine/runner/profile.h"
 #include "lab/lab_engine.h"
 #include "step/lower.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/engine/tokenizer/unicode_tables.inc from Python's unicodedata.
+"""Writes src/text/tokenizer/unicode_tables.inc from Python's unicodedata.
 
-    tools/unicode/make_tables.py > src/engine/tokenizer/unicode_tables.inc
+    tools/unicode/make_tables.py > src/text/tokenizer/unicode_tables.inc
 
 Text, because it diffs and needs no reader beyond splitting at spaces. Code points are hexadecimal; the
 first of each entry is the distance from the entry before it.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/account/profile.h"
+#include "engine/runner/profile.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "roofline/roofline.h"

@@ -2,7 +2,7 @@
 // what one rank has.
 #pragma once
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "machine/machine.h"
 #include "roofline/stack.h"
 

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/convert/convert.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "model/config_fields.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

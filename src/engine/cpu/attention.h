@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/thread_team.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge::cpu {
 

@@ -7,7 +7,7 @@
 #include "base/mapped_buffer.h"
 #include "base/thread_team.h"
 #include "engine/cpu/attention.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/weights/architecture.h"
 
 namespace ridge::cpu {

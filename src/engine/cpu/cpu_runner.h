@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "base/thread_team.h"
-#include "engine/account/profile.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cache.h"
 #include "engine/cpu/experts.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/packed_layer.h"
 #include "engine/cpu/step_buffers.h"
-#include "engine/ranks/rank_grid.h"
-#include "engine/runner.h"
-#include "engine/sampling/sampled_steps.h"
+#include "engine/runner/profile.h"
+#include "engine/runner/runner.h"
+#include "engine/runner/sampled_steps.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge::cpu {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/thread_team.h"
-#include "engine/account/profile.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/packed_layer.h"
 #include "engine/cpu/rows.h"
+#include "engine/runner/profile.h"
 
 namespace ridge::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/rows.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge::cpu {
 

@@ -15,8 +15,8 @@
 
 #include <functional>
 
-#include "engine/ranks/rank_grid.h"
 #include "engine/weights/weights.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

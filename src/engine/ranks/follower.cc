@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "engine/account/profile.h"
 #include "engine/ranks/rank_calls.h"
 #include "engine/ranks/rank_exchanges.h"
 #include "engine/ranks/time_link.h"
+#include "engine/runner/profile.h"
 
 namespace ridge {
 namespace {

@@ -1,8 +1,8 @@
 // The ranks that a leader_runner.h leads.
 #pragma once
 
-#include "engine/ranks/rank_grid.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/account/profile.h"
 #include "engine/ranks/cut_weights.h"
 #include "engine/ranks/rank_calls.h"
 #include "engine/ranks/rank_exchanges.h"
 #include "engine/ranks/time_link.h"
+#include "engine/runner/profile.h"
+#include "engine/runner/sampled_steps.h"
 #include "engine/sampling/merge_top_logits.h"
-#include "engine/sampling/sampled_steps.h"
 
 namespace ridge {
 namespace {

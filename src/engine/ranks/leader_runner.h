@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "engine/ranks/rank_grid.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/account/profile.h"
+#include "engine/runner/profile.h"
 #include "engine/sampling/top_logits.h"
 #include "ranks/communicator.h"
 #include "ranks/packet.h"

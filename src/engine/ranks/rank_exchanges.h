@@ -1,8 +1,8 @@
 // Exchanges of figures that every rank of a model calls at the same place, leader and followers.
 #pragma once
 
-#include "engine/ranks/rank_grid.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

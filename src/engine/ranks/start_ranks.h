@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 
-#include "engine/ranks/rank_grid.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/weights/random_weights.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

@@ -1,8 +1,8 @@
 // The link between the ranks of a run, timed among them.
 #pragma once
 
-#include "engine/ranks/rank_grid.h"
 #include "machine/machine.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/architecture.h"
 #include "engine/weights/storage.h"
 #include "model/model.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace ridge {
 

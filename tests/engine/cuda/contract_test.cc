@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "engine/cuda/device_model.h"
 #include "engine/cuda/families.h"
+#include "engine/cuda/host/device_model.h"
 #include "engine/cuda/on_device.h"
 #include "engine/sampling/gumbel.h"
 

@@ -1,4 +1,4 @@
-#include "engine/cuda/device_memory.h"
+#include "engine/cuda/host/device_memory.h"
 
 #include <gtest/gtest.h>
 

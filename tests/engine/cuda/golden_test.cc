@@ -12,7 +12,7 @@
 #include "engine/cuda/on_device.h"
 #include "engine/cuda/routing_ties.h"
 #include "engine/reference/forward.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge {
 namespace {

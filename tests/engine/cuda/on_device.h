@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace ridge {
 

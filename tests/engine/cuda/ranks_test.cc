@@ -8,7 +8,7 @@
 #include <random>
 
 #include "engine/cuda/families.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "engine/ranks/cut_weights.h"
 #include "engine/ranks/start_ranks.h"
 #include "ranks/shared_memory.h"

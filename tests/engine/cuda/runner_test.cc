@@ -1,6 +1,6 @@
 // The CUDA runner against the CPU's, which is checked against the specification. Skipped where no
 // device is (ctest label gpu).
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "engine/cuda/families.h"
+#include "engine/cuda/host/device_shape.h"
 #include "engine/cuda/layout/device_format.h"
-#include "engine/cuda/model_shape.h"
 #include "engine/cuda/on_device.h"
 #include "engine/cuda/routing_ties.h"
 

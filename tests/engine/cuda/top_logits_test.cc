@@ -9,7 +9,7 @@
 
 #include "engine/cuda/families.h"
 #include "engine/cuda/on_device.h"
-#include "engine/generate.h"
+#include "engine/generate/generate.h"
 #include "engine/sampling/gumbel.h"
 #include "engine/sampling/logits.h"
 #include "engine/sampling/sampler.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "engine/made_files.h"
 #include "engine/reference/forward.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/weights/load_tensors.h"
 
 namespace ridge {

@@ -7,7 +7,7 @@ import { request, statusText } from "../request";
 import { config, get, kDefaults, kObserved, renamed } from "../state";
 import type { Explanation } from "../types";
 
-const kMost = 2 ** 28; // bytes; src/serve/explain_files.h has the same
+const kMost = 2 ** 28; // bytes; src/page/explain_files.h has the same
 const kPause = 300; // ms after the last change before the files are sent
 
 // The line of JSON that precedes the bytes. What was typed counts beside the files.

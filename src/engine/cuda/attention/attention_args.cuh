@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/cuda/attention/rope.cuh"
+#include "engine/cuda/elementwise/rope.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

@@ -13,7 +13,7 @@
 
 #include "engine/cuda/attention/decode_attention.cuh"
 #include "engine/cuda/attention/page_attention.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 
 namespace ridge::cuda {
 

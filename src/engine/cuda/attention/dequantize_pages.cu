@@ -1,7 +1,7 @@
 #include "base/ptx/execution.cuh"
 #include "engine/cuda/attention/dequantize_pages.cuh"
-#include "engine/cuda/attention/kv_page.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/layout/kv_page.cuh"
 
 namespace ridge::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/cuda/layout/weight_format.h"
+#include "base/weight_format.h"
 
 namespace ridge::cuda {
 

@@ -2,7 +2,7 @@
 
 #include "engine/cuda/attention/latent_attention.cuh"
 #include "engine/cuda/attention/latent_attention_kernel.cuh"
-#include "engine/cuda/decode/decode.cuh"
+#include "engine/cuda/device/device_limits.h"
 
 namespace ridge::cuda {
 namespace {
@@ -12,7 +12,7 @@ constexpr int kMinSplitPages = 8;  // fewer do not repay the exchange of partial
 
 // Row tiles of a block: 4 where its shared memory fits, otherwise 1 (GeForce, A10, L4, L40S).
 int most_row_tiles() {
-  const int bytes = decode_device().shared_bytes;
+  const int bytes = device_limits().shared_bytes;
   return bytes >= latent_shared_bytes(kLatentMaxRowTiles) ? kLatentMaxRowTiles : 1;
 }
 

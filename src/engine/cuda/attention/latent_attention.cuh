@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention_args.cuh"
-#include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/attention/step_attention.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/step/step_inputs.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/step_inputs.cuh"
+#include "engine/cuda/layout/latent_page.h"
 
 namespace ridge::cuda {
 

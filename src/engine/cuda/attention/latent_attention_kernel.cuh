@@ -27,7 +27,7 @@
 #include "base/ptx/mma.cuh"
 #include "engine/cuda/attention/latent_attention.cuh"
 #include "engine/cuda/attention/softmax.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 
 namespace ridge::cuda {
 

@@ -1,8 +1,8 @@
 #include "base/ptx/execution.cuh"
-#include "engine/cuda/attention/latent_page.h"
 #include "engine/cuda/attention/latent_rows.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
+#include "engine/cuda/layout/latent_page.h"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

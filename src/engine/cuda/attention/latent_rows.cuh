@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "engine/cuda/attention/rope.cuh"
+#include "engine/cuda/elementwise/rope.cuh"
 
 namespace ridge::cuda {
 

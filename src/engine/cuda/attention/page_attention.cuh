@@ -15,10 +15,10 @@
 #pragma once
 
 #include "base/ptx/mma.cuh"
-#include "engine/cuda/attention/head_vector.cuh"
-#include "engine/cuda/attention/kv_page.cuh"
 #include "engine/cuda/attention/softmax.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
+#include "engine/cuda/device/pipeline.cuh"
+#include "engine/cuda/layout/head_vector.cuh"
+#include "engine/cuda/layout/kv_page.cuh"
 
 namespace ridge::cuda {
 

@@ -22,7 +22,7 @@
 #include "base/ptx/mma.cuh"
 #include "base/ptx/wgmma.cuh"
 #include "engine/cuda/attention/prefill_attention_producer.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 
 namespace ridge::cuda {
 

@@ -13,8 +13,8 @@
 
 #include "engine/cuda/attention/prefill_attention.cuh"
 #include "engine/cuda/attention/softmax.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/pipeline.cuh"
 
 namespace ridge::cuda {
 

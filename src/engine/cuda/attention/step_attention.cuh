@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/attention/attention_args.cuh"
-#include "engine/cuda/step/step_inputs.cuh"
+#include "engine/cuda/device/step_inputs.cuh"
 
 namespace ridge::cuda {
 

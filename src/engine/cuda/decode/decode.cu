@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "engine/cuda/decode/decode_shared_memory.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/device_limits.h"
+#include "engine/cuda/device/pipeline.cuh"
 
 namespace ridge::cuda {
 namespace {
@@ -16,30 +16,7 @@ __global__ void is_available(int* answer) {
 #endif
 }
 
-int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device), "finding a device");
-  check(cudaDeviceGetAttribute(&value, which, device), "asking for the device");
-  return value;
-}
-
 }  // namespace
-
-const DecodeDevice& decode_device() {
-  static const DecodeDevice device = [] {
-    int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    if (const char* kb = std::getenv("RIDGE_CUDA_SHARED_KB")) {
-      shared_bytes = std::min(shared_bytes, std::atoi(kb) * 1024);
-    }
-    // Two transfers per clock of the memory. 0: the driver does not say.
-    const double transfers = 2.0 * attribute(cudaDevAttrMemoryClockRate);
-    const double bytes_per_clock = transfers * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 /
-                                   attribute(cudaDevAttrClockRate);
-    return DecodeDevice{shared_bytes, double(attribute(cudaDevAttrL2CacheSize)),
-                        bytes_per_clock > 0 ? bytes_per_clock : 100};
-  }();
-  return device;
-}
 
 int decode_rows(WeightFormat format, const DecodeArgs& args) {
   if (args.kernels == KernelSet::hopper) return kMaxRows;
@@ -55,7 +32,7 @@ int decode_rows(WeightFormat format, const DecodeArgs& args) {
                group_scale_bytes(format, rows, activations) + level_bytes(format, rows) +
                int(partial_bytes(rows)) + rope_bytes(args, rows) + head_norm_bytes(args) +
                stages * stage_bytes(format) <=
-           decode_device().shared_bytes;
+           device_limits().shared_bytes;
   };
   if (!fits(1, columns * 2, 2)) return 0;
   return args.experts > 0 || !fits(kMaxRows, kMaxColumns * 2, 4) ? 1 : kMaxRows;

@@ -10,8 +10,8 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/cuda/elementwise/scalar.cuh"
-#include "engine/cuda/kernel_set.h"
+#include "engine/cuda/device/kernel_set.h"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {
@@ -174,15 +174,6 @@ constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
 // Queues the launch. `attention_out` and `mlp_hidden` hold padded_rows(row_count) rows, `normed`
 // the input_columns of as many.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
-
-// Of the current device, queried once. RIDGE_CUDA_SHARED_KB in the environment lowers shared_bytes,
-// for tests of what cards with less of it run.
-struct DecodeDevice {
-  int shared_bytes;  // of a block, at most
-  double l2_bytes;
-  double bytes_per_clock;  // of device memory, in clocks of the SMs
-};
-const DecodeDevice& decode_device();
 
 // The most rows for which shared memory has room: 8, 1 or 0. Hopper: always 8.
 int decode_rows(WeightFormat format, const DecodeArgs& args);

@@ -10,7 +10,7 @@
 #include "engine/cuda/decode/decode_post_norm.cuh"
 #include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_sync.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 
 #ifdef __CUDA_ARCH__
 namespace ridge::cuda {

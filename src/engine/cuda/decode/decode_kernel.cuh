@@ -35,7 +35,8 @@
 #include "engine/cuda/decode/decode_epilogue.cuh"
 #include "engine/cuda/decode/decode_math.cuh"
 #include "engine/cuda/decode/decode_producer.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/device_limits.h"
 #include "engine/cuda/layout/dequantize.cuh"
 
 namespace ridge::cuda {
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ De
 // Divides shared memory: all activations where they fit, the rest for the ring.
 template <WeightFormat kFormat, int kRows, DecodeVariant kVariant, KernelSet kKernels>
 void launch_decode_rows(cudaStream_t stream, int sms, DecodeArgs args) {
-  const DecodeDevice& device = decode_device();
+  const DeviceLimits& device = device_limits();
   constexpr bool kExperts = kVariant == DecodeVariant::experts;
   int chunks = 0;
   for (const Tiles* tiles : {&args.qkv, &args.out, &args.gate_up, &args.down, &args.head}) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/cuda/decode/decode.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
+#include "engine/cuda/device/pipeline.cuh"
 
 namespace ridge::cuda {
 

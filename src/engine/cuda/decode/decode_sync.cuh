@@ -63,7 +63,7 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/memory_order.cuh"
 #include "engine/cuda/decode/decode_schedule.cuh"
-#include "engine/cuda/ptx/grid_barrier.cuh"
+#include "engine/cuda/device/grid_barrier.cuh"
 
 #ifdef __CUDA_ARCH__
 namespace ridge::cuda {

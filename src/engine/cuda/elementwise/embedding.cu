@@ -1,6 +1,6 @@
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/elementwise/embedding.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
 
 namespace ridge::cuda {
 namespace {

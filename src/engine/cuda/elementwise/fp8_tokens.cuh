@@ -1,7 +1,7 @@
 // Quantization of activations to E4M3.
 #pragma once
 
-#include "engine/cuda/attention/kv_page.cuh"
+#include "engine/cuda/layout/kv_page.cuh"
 
 namespace ridge::cuda {
 

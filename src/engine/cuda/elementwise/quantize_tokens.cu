@@ -1,6 +1,6 @@
 #include "base/ptx/execution.cuh"
 #include "base/ptx/hopper.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/elementwise/fp8_tokens.cuh"
 #include "engine/cuda/elementwise/quantize_tokens.cuh"
 

@@ -1,10 +1,10 @@
 #include "base/ptx/async_copy.cuh"
 #include "base/ptx/execution.cuh"
-#include "engine/cuda/attention/kv_page.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/elementwise/combined.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/layout/kv_page.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

@@ -1,5 +1,5 @@
 #include "base/ptx/execution.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/elementwise/scale_queries.cuh"
 
 namespace ridge::cuda {

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/cuda/attention/rope.cuh"
+#include "engine/cuda/elementwise/rope.cuh"
 
 namespace ridge::cuda {
 

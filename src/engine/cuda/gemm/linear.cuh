@@ -26,8 +26,8 @@
 
 #include <vector>
 
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/ptx/mma.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/elementwise/fp8_tokens.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
 #include "engine/cuda/gemm/partial_sums.cuh"
 #include "engine/cuda/layout/dequantize.cuh"
 

@@ -29,10 +29,10 @@
 
 #include "base/ptx/execution.cuh"
 #include "base/ptx/wgmma.cuh"
+#include "engine/cuda/device/grid_barrier.cuh"
 #include "engine/cuda/gemm/linear_epilogue.cuh"
 #include "engine/cuda/gemm/linear_fragments.cuh"
 #include "engine/cuda/gemm/linear_producer.cuh"
-#include "engine/cuda/ptx/grid_barrier.cuh"
 
 namespace ridge::cuda {
 

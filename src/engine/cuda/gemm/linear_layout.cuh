@@ -13,8 +13,8 @@
 //   +----------------------------------------------------------------------------+
 #pragma once
 
+#include "engine/cuda/device/pipeline.cuh"
 #include "engine/cuda/gemm/linear.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

@@ -1,8 +1,8 @@
 // The two producer threads of the linear kernel (linear_kernel.cuh): weights and tokens.
 #pragma once
 
+#include "engine/cuda/device/grid_barrier.cuh"
 #include "engine/cuda/gemm/linear_scheduler.cuh"
-#include "engine/cuda/ptx/grid_barrier.cuh"
 
 #ifdef RIDGE_HOPPER
 namespace ridge::cuda {

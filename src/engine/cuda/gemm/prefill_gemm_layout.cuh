@@ -13,8 +13,8 @@
 //   +--------------------------------------------------------------------------+
 #pragma once
 
+#include "engine/cuda/device/pipeline.cuh"
 #include "engine/cuda/gemm/prefill_gemm.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda::prefill {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/gemm/skinny_gemm_kernel.cuh"
 

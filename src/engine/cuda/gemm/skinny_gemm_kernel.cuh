@@ -31,7 +31,7 @@
 
 #include "base/ptx/execution.cuh"
 #include "base/ptx/mma.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/gemm/packed_chunks.cuh"
 #include "engine/cuda/gemm/skinny_gemm_producer.cuh"
 #include "engine/cuda/layout/dequantize.cuh"

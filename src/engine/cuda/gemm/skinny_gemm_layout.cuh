@@ -2,8 +2,8 @@
 // computes (drawn in skinny_gemm_kernel.cuh).
 #pragma once
 
+#include "engine/cuda/device/pipeline.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

@@ -1,6 +1,6 @@
 #include <cudaTypedefs.h>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/gemm/tensor_map.cuh"
 
 namespace ridge::cuda {

@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

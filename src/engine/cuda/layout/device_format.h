@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "engine/cuda/layout/weight_format.h"
+#include "base/weight_format.h"
 #include "model/model.h"
 
 namespace ridge {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/attention/latent_page.h"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/layout/latent_page.h"
 #include "engine/cuda/layout/matrix_upload.cuh"
+#include "engine/cuda/layout/model_shape.h"
 #include "engine/cuda/layout/tiles.cuh"
 
 namespace ridge::cuda {

@@ -2,8 +2,8 @@
 // a piece of 16 MB together while the piece before is copied.
 #pragma once
 
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/layout/model_shape.h"
 
 namespace ridge::cuda {
 

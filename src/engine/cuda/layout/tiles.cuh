@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/cuda/layout/weight_format.h"
+#include "base/weight_format.h"
 
 namespace ridge::cuda {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/layout/model_shape.h"
 #include "engine/weights/weights.h"
 
 namespace ridge::cuda {

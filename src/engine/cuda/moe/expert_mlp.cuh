@@ -8,8 +8,8 @@
 // meanwhile. expert_mlp_kernel.cuh draws the warps and their barriers.
 #pragma once
 
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 #include "engine/cuda/moe/experts.cuh"

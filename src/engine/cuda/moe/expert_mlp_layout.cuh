@@ -2,9 +2,9 @@
 // work of a thread block (drawn in expert_mlp_kernel.cuh).
 #pragma once
 
+#include "engine/cuda/device/pipeline.cuh"
 #include "engine/cuda/moe/assign_slots.cuh"
 #include "engine/cuda/moe/expert_mlp.cuh"
-#include "engine/cuda/ptx/pipeline.cuh"
 
 namespace ridge::cuda {
 

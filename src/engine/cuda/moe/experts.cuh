@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 #include "engine/cuda/moe/routing_limits.h"

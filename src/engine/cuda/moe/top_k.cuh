@@ -1,7 +1,7 @@
 // The experts of one token, chosen by one warp, and their weights. Lane l has experts l + 32 i.
 #pragma once
 
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/moe/experts.cuh"
 
 namespace ridge::cuda {

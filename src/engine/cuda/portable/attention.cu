@@ -2,9 +2,9 @@
 
 #include "engine/cuda/attention/dequantize_pages.cuh"
 #include "engine/cuda/portable/attention.cuh"
-#include "engine/cuda/portable/decode_kernel.cuh"
+#include "engine/cuda/portable/decode_attention_kernel.cuh"
 #include "engine/cuda/portable/launch.cuh"
-#include "engine/cuda/portable/prefill_kernel.cuh"
+#include "engine/cuda/portable/prefill_attention_kernel.cuh"
 
 namespace ridge::cuda {
 namespace {

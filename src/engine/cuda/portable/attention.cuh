@@ -8,8 +8,8 @@
 #include "engine/cuda/attention/decode_attention.cuh"
 #include "engine/cuda/attention/prefill_attention.cuh"
 #include "engine/cuda/attention/step_attention.cuh"
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/step/workspace.h"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/workspace.h"
 
 namespace ridge::cuda {
 

@@ -1,7 +1,7 @@
 // Launches of the portable kernels.
 #pragma once
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 
 namespace ridge::cuda {
 

@@ -2,7 +2,7 @@
 
 #include "base/ptx/execution.cuh"
 #include "base/ptx/memory_order.cuh"
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/ranks/direct_all_reduce.cuh"
 
 namespace ridge::cuda {

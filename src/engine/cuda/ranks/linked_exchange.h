@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "engine/cuda/ranks/rank_exchange.h"
-#include "engine/ranks/rank_grid.h"
+#include "ranks/rank_grid.h"
 
 namespace ridge::cuda {
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/workspace.h"
 #include "engine/cuda/sampling/top_logits_kernels.cuh"
-#include "engine/cuda/step/workspace.h"
 #include "engine/sampling/top_logits.h"
 
 namespace ridge::cuda {

@@ -4,8 +4,8 @@
 // logits.
 #include <cmath>
 
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/elementwise/scalar.cuh"
+#include "engine/cuda/device/device.cuh"
+#include "engine/cuda/device/scalar.cuh"
 #include "engine/cuda/sampling/top_logits_kernels.cuh"
 #include "engine/sampling/gumbel.h"
 

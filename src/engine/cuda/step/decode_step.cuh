@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine/cuda/decode/decode.cuh"
+#include "engine/cuda/device/step_inputs.cuh"
+#include "engine/cuda/device/workspace.h"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/step/operator_timer.cuh"
-#include "engine/cuda/step/step_inputs.cuh"
-#include "engine/cuda/step/workspace.h"
 
 namespace ridge::cuda {
 

@@ -12,10 +12,11 @@
 
 #include "engine/cuda/attention/attention.cuh"
 #include "engine/cuda/attention/latent_attention.cuh"
+#include "engine/cuda/device/kernel_set.h"
+#include "engine/cuda/device/step_inputs.cuh"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
-#include "engine/cuda/kernel_set.h"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/moe/expert_mlp.cuh"
 #include "engine/cuda/moe/experts.cuh"
@@ -24,7 +25,6 @@
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/operator_timer.cuh"
-#include "engine/cuda/step/step_inputs.cuh"
 #include "engine/cuda/step/step_path.cuh"
 
 namespace ridge::cuda {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/cuda/attention/latent_page.h"
+#include "engine/cuda/layout/latent_page.h"
 #include "engine/cuda/portable/gemm.cuh"
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/step_path.cuh"

@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/cuda/device_model.h"
-#include "engine/cuda/kernel_set.h"
-#include "engine/cuda/step/workspace.h"
+#include "engine/cuda/device/kernel_set.h"
+#include "engine/cuda/device/workspace.h"
+#include "engine/cuda/layout/model_shape.h"
+#include "engine/cuda/step/step_slice.h"
 
 namespace ridge::cuda {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 
 namespace ridge::cuda {
 

@@ -1,4 +1,4 @@
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/device/device.cuh"
 #include "engine/cuda/step/step_kernels.cuh"
 
 namespace ridge::cuda {

@@ -8,11 +8,11 @@
 #include "engine/cuda/decode/decode.cuh"
 #include "engine/cuda/decode/decode_router.cuh"
 #include "engine/cuda/decode/decode_shared_memory.cuh"
-#include "engine/cuda/device_model.h"
+#include "engine/cuda/device/kernel_set.h"
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/gemm/linear.cuh"
 #include "engine/cuda/gemm/skinny_gemm.cuh"
-#include "engine/cuda/kernel_set.h"
+#include "engine/cuda/layout/model_shape.h"
 #include "engine/cuda/moe/experts.cuh"
 #include "engine/cuda/portable/gemm.cuh"
 
