@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     return std::ferror(stdout) != 0 ? say("standard output could not be written") : code;
   } catch (const OptionError& error) {
     // mpirun starts every process with the same options: the first one says what is wrong.
-    if (mpi_rank() > 0) end_with_leader(std::chrono::seconds(5));
+    if (mpi_rank() > 0) end_with_leader();
     return say(error.what());
   } catch (const Error& error) {
     return say(error.what());

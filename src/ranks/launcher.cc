@@ -54,7 +54,7 @@ int task_without_pmix() {
 void refuse_tasks_without_pmix() {
   const int tasks = tasks_without_pmix();
   if (tasks == 1) return;
-  if (task_without_pmix() > 0) end_with_leader(std::chrono::seconds(5));
+  if (task_without_pmix() > 0) end_with_leader();
   throw Error("started as one of {} tasks without PMIx: use srun --mpi=pmix, or Open MPI's mpirun",
               tasks);
 }

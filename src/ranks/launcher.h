@@ -22,8 +22,11 @@ int task_without_pmix();
 void refuse_tasks_without_pmix();
 
 // The launcher ends this process when the first one ends. Where it does not within the limit, this
-// process ends, as one that failed.
-[[noreturn]] void end_with_leader(std::chrono::milliseconds limit);
+// process ends, as one that failed. Then mpirun ends the first one, too: so the limit is longer
+// than any machine takes until the first one has said why it ends, or has answered a server's
+// requests.
+inline constexpr std::chrono::seconds kUntilLeaderEnds{30};
+[[noreturn]] void end_with_leader(std::chrono::milliseconds limit = kUntilLeaderEnds);
 
 // The number of rank `rank` among the ranks of its host. Forked ranks are all on one host. What the
 // environment says is true of ranks under MPI only: a batch job of Slurm sets SLURM_LOCALID too.

@@ -27,8 +27,6 @@ struct ReportMessage {
 constexpr milliseconds kBetweenLooks{1};
 // How long rank 0 may be busy between two of its looks before a report counts as not received.
 constexpr milliseconds kUntilReceived{5000};
-// Rank 0 may first answer the requests of a server.
-constexpr milliseconds kUntilEnded{30000};
 // Ranks that wait for each other pass their deadlines one after the other, within about a step.
 constexpr milliseconds kToCollect{1000};
 
@@ -97,7 +95,7 @@ void MpiFailures::report_and_end(const RankReport& report) {
   while (sent && Clock::now() < end) {
     int done = 0;
     if (mpi_.test(&request, &done, nullptr) != 0) break;
-    if (done != 0) end_with_leader(kUntilEnded);
+    if (done != 0) end_with_leader();
     std::this_thread::sleep_for(kBetweenLooks);
   }
   std::fprintf(stderr, "ridge: %s\n", report.reason.c_str());
