@@ -25,7 +25,7 @@ bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '
 }  // namespace
 
 JsonStream::JsonStream(Source source, size_t longest_value)
-    : source_(std::move(source)), buffer_(longest_value + kPadding) {}
+    : source_(std::move(source)), buffer_(longest_value) {}
 
 bool JsonStream::refill() {
   if (ended_) return false;
@@ -36,7 +36,7 @@ bool JsonStream::refill() {
     dropped_ += begin_;
     begin_ = 0;
   }
-  const size_t got = source_(buffer_.data() + end_, buffer_.size() - kPadding - end_);
+  const size_t got = source_(buffer_.data() + end_, buffer_.size() - end_);
   end_ += got;
   ended_ = got == 0;
   return got > 0;
@@ -94,7 +94,7 @@ JsonStream::Taken JsonStream::take(std::string_view& value) {
   in_string_ = escaped_ = false;
   bool too_long = false;
   while (!scan_value()) {
-    if (begin_ == 0 && end_ == buffer_.size() - kPadding) {
+    if (begin_ == 0 && end_ == buffer_.size()) {
       // No room for the rest of the value: forget its beginning.
       too_long = true;
       dropped_ += end_ - 1;

@@ -13,9 +13,6 @@ namespace ridge {
 
 class JsonStream {
  public:
-  // Bytes that simdjson may read behind a value.
-  static constexpr size_t kPadding = 64;
-
   // Fills up to `size` bytes and returns how many; 0: the end.
   using Source = std::function<size_t(char* into, size_t size)>;
   explicit JsonStream(Source source, size_t longest_value = size_t{4} << 20);
@@ -26,8 +23,7 @@ class JsonStream {
 
   enum class Taken { value, too_long, ended };
   // The value that begins at the peeked character, without its neighbours. The view is valid until
-  // the next call, and at least kPadding bytes behind it can be read. A value that is too long is
-  // passed over. `ended`: the text ends inside it.
+  // the next call. A value that is too long is passed over. `ended`: the text ends inside it.
   Taken take(std::string_view& value);
 
   uint64_t position() const { return dropped_ + begin_; }  // bytes before the next character

@@ -1,24 +1,21 @@
 #include "diagnose/readers/pytorch_trace.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/units.h"
+#include "diagnose/readers/json_fields.h"
 #include "diagnose/readers/reader.h"
 #include "diagnose/timeline.h"
 
 namespace ridge {
 namespace {
-
-namespace ondemand = simdjson::ondemand;
 
 enum class EventKind : uint8_t { other, kernel, copy, call, annotation, cpu_op, python };
 
@@ -72,9 +69,39 @@ struct TraceActivity {
   double bytes = 0;
 };
 
-bool key_is(const char* raw, std::string_view key) {
-  return std::strncmp(raw, key.data(), key.size()) == 0 && raw[key.size()] == '"';
+// A number as it is written; `otherwise` for anything else.
+template <typename T>
+T number_or(std::string_view token, T otherwise) {
+  T value = otherwise;
+  const auto [rest, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+  return error == std::errc() && rest == token.data() + token.size() ? value : otherwise;
 }
+
+// What a string says; nullopt for other values. Throws Error where it is no valid JSON.
+std::optional<std::string_view> text_of(std::string_view token, std::string& storage) {
+  if (token.size() < 2 || token.front() != '"') return {};
+  const std::string_view inner = token.substr(1, token.size() - 2);
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\\'; };
+  if (std::all_of(inner.begin(), inner.end(), is_plain)) return inner;
+  storage = parse_json(token, "a string").get<std::string>();
+  return storage;
+}
+
+// The fields of an event that are read, as they are written.
+struct EventFields {
+  std::string_view category, name, start, duration, arguments, process;
+
+  void add(std::string_view key, std::string_view value) {
+    for (const auto& [known, field] : {std::pair(R"("cat")", &category),
+                                       {R"("name")", &name},
+                                       {R"("ts")", &start},
+                                       {R"("dur")", &duration},
+                                       {R"("args")", &arguments},
+                                       {R"("pid")", &process}}) {
+      if (key == known) *field = value;
+    }
+  }
+};
 
 class PyTorchTraceReader {
  public:
@@ -86,28 +113,19 @@ class PyTorchTraceReader {
  private:
   void read_events(JsonStream& stream);
   void read_event(std::string_view text, uint64_t at);
-  // False for any error. After one that is more than a missing field or another type, simdjson's
-  // objects must not be used again: broken_.
-  bool holds(simdjson::error_code error);
-  template <typename T>
-  bool holds(ondemand::value value, T& to);
-  std::optional<ondemand::value> find(ondemand::object& object, std::string_view key);
-  std::optional<std::string_view> find_text(ondemand::object& object, std::string_view key);
-  std::optional<int64_t> find_time(ondemand::object& object, std::string_view key);
-  void read_fields(ondemand::object& event);
-  void read_arguments(ondemand::object& event, TraceActivity& activity);
+  // Throws Error where a string that is read is none.
+  void read_fields(const EventFields& fields);
   void add_activity(const TraceActivity& activity);
   void read_property(std::string_view key, std::string_view value);
-  void read_devices(ondemand::document& document);
+  void read_device(std::string_view name);
   void recognise_engine(std::string_view operation);
   void note_end(uint64_t at);
 
   EvidenceFile file_;
   Timeline timeline_;
-  ondemand::parser parser_;
   size_t events_ = 0, bad_ = 0, too_long_ = 0;
   uint64_t first_bad_ = 0, first_too_long_ = 0;
-  bool with_stack_ = false, broken_ = false;
+  bool with_stack_ = false;
 };
 
 void PyTorchTraceReader::note_end(uint64_t at) {
@@ -164,109 +182,47 @@ void PyTorchTraceReader::read_events(JsonStream& stream) {
 }
 
 void PyTorchTraceReader::read_event(std::string_view text, uint64_t at) {
-  ondemand::document document;
-  ondemand::object event;
-  broken_ = false;
-  if (holds(parser_.iterate(text.data(), text.size(), text.size() + JsonStream::kPadding)
-                .get(document)) &&
-      holds(document.get_object().get(event)))
-    read_fields(event);
-  else
-    broken_ = true;
-  if (!broken_)
+  EventFields fields;
+  JsonCursor cursor(text);
+  bool valid = cursor.read_object(
+      [&](std::string_view key, std::string_view value) { fields.add(key, value); });
+  try {
+    if (valid) read_fields(fields);
+  } catch (const Error&) {
+    valid = false;
+  }
+  if (valid) {
     ++events_;
-  else if (bad_++ == 0)
+  } else if (bad_++ == 0) {
     first_bad_ = at;
+  }
 }
 
-bool PyTorchTraceReader::holds(simdjson::error_code error) {
-  broken_ = broken_ || (error != simdjson::SUCCESS && error != simdjson::NO_SUCH_FIELD);
-  return error == simdjson::SUCCESS;
-}
-
-// False at the brace of "device":}. simdjson would go on from there at another depth, and promises
-// nothing then. NaN, which Python writes, does no harm.
-bool begins_value(ondemand::value value) {
-  const std::string_view token = value.raw_json_token();
-  return !token.empty() && std::string_view("}],:").find(token[0]) == std::string_view::npos;
-}
-
-// A value of another type is no fault of the file.
-template <typename T>
-bool PyTorchTraceReader::holds(ondemand::value value, T& to) {
-  const simdjson::error_code error = value.get(to);
-  const bool other_type = error == simdjson::INCORRECT_TYPE || error == simdjson::NUMBER_ERROR;
-  return holds(other_type && begins_value(value) ? simdjson::NO_SUCH_FIELD : error);
-}
-
-std::optional<ondemand::value> PyTorchTraceReader::find(ondemand::object& object,
-                                                        std::string_view key) {
-  ondemand::value value;
-  if (broken_ || !holds(object.find_field_unordered(key).get(value))) return {};
-  return value;
-}
-
-std::optional<std::string_view> PyTorchTraceReader::find_text(ondemand::object& object,
-                                                              std::string_view key) {
-  std::string_view text;
-  std::optional<ondemand::value> value = find(object, key);
-  if (!value || !holds(*value, text)) return {};
-  return text;
-}
-
-std::optional<int64_t> PyTorchTraceReader::find_time(ondemand::object& object,
-                                                     std::string_view key) {
-  std::optional<ondemand::value> value = find(object, key);
-  if (!value) return {};
-  broken_ = broken_ || !begins_value(*value);
-  return trace_nanoseconds(value->raw_json_token());
-}
-
-// Looks for the fields in the order in which kineto writes them: each search goes on where the last
-// one ended.
-void PyTorchTraceReader::read_fields(ondemand::object& event) {
-  const std::optional<std::string_view> category = find_text(event, "cat");
+void PyTorchTraceReader::read_fields(const EventFields& fields) {
+  std::string category_storage, name_storage;
+  const std::optional<std::string_view> category = text_of(fields.category, category_storage);
   if (!category) return;
   TraceActivity activity;
   activity.kind = event_kind(*category);
   if (activity.kind == EventKind::python) with_stack_ = true;
   if (activity.kind == EventKind::other || activity.kind == EventKind::python) return;
   if (activity.kind == EventKind::cpu_op && !file_.setup.engine.empty()) return;
-  activity.name = find_text(event, "name").value_or("(no name)");
+  activity.name = text_of(fields.name, name_storage).value_or("(no name)");
   if (activity.kind == EventKind::cpu_op) return recognise_engine(activity.name);
-  const std::optional<int64_t> start = find_time(event, "ts"), duration = find_time(event, "dur");
+  const std::optional<int64_t> start = trace_nanoseconds(fields.start),
+                               duration = trace_nanoseconds(fields.duration);
   activity.start = start.value_or(0);
   if (start && duration) activity.duration = *duration;  // else it stays negative: impossible
-  if (activity.kind != EventKind::annotation) read_arguments(event, activity);
-  if (activity.device < 0) {
-    activity.device = 0;
-    std::optional<ondemand::value> process =
-        find(event, "pid");  // the device, where kineto wrote it
-    if (process) holds(*process, activity.device);
+  if (activity.kind != EventKind::annotation) {
+    JsonCursor(fields.arguments).read_object([&](std::string_view key, std::string_view value) {
+      if (key == R"("device")") activity.device = number_or<int64_t>(value, activity.device);
+      if (key == R"("correlation")") activity.correlation = uint32_t(number_or<int64_t>(value, 0));
+      if (key == R"("bytes")") activity.bytes = number_or<double>(value, 0);
+    });
   }
-  if (!broken_) add_activity(activity);
-}
-
-void PyTorchTraceReader::read_arguments(ondemand::object& event, TraceActivity& activity) {
-  ondemand::object object;
-  std::optional<ondemand::value> value = find(event, "args");
-  if (!value || !holds(*value, object)) return;
-  for (auto result : object) {
-    ondemand::field field;
-    if (!holds(std::move(result).get(field))) return;
-    const char* key = field.key().raw();
-    int64_t number = 0;
-    if (key_is(key, "device")) {
-      if (holds(field.value(), number)) activity.device = number;
-    } else if (key_is(key, "correlation")) {
-      if (holds(field.value(), number)) activity.correlation = uint32_t(number);
-      if (activity.kind != EventKind::copy) return;  // the fields behind it are not needed
-    } else if (key_is(key, "bytes")) {
-      double bytes = 0;
-      if (holds(field.value(), bytes)) activity.bytes = bytes;
-    }
-    if (broken_) return;
-  }
+  // Older traces have the device as the process.
+  if (activity.device < 0) activity.device = number_or<int64_t>(fields.process, 0);
+  add_activity(activity);
 }
 
 void PyTorchTraceReader::add_activity(const TraceActivity& activity) {
@@ -295,36 +251,27 @@ void PyTorchTraceReader::recognise_engine(std::string_view operation) {
 }
 
 void PyTorchTraceReader::read_property(std::string_view key, std::string_view value) {
-  ondemand::document document;
-  ondemand::object object;
-  int64_t number = 0;
-  broken_ = false;
-  if (!holds(parser_.iterate(value.data(), value.size(), value.size() + JsonStream::kPadding)
-                 .get(document)))
-    return;
-  if (key == "with_stack") {
-    with_stack_ = with_stack_ || (holds(document.get_int64().get(number)) && number != 0);
-  } else if (key == "deviceProperties") {
-    read_devices(document);
-  } else if (key == "distributedInfo" && holds(document.get_object().get(object))) {
-    std::optional<ondemand::value> world = find(object, "world_size");
-    if (world && holds(*world, number) && number > 0 && number <= 1'000'000)
-      file_.setup.devices = int(number);
+  if (key == "with_stack") with_stack_ = with_stack_ || number_or<int64_t>(value, 0) != 0;
+  if (key != "deviceProperties" && key != "distributedInfo") return;
+  try {
+    const nlohmann::json property = parse_json(value, key);
+    if (key == "deviceProperties" && property.is_array()) {
+      for (const nlohmann::json& device : property) {
+        if (device.is_object()) read_device(string_field(device, "name", key).value_or(""));
+      }
+    } else if (key == "distributedInfo" && property.is_object()) {
+      const auto world = integer_field(property, "world_size", key, 1, 1'000'000);
+      if (world) file_.setup.devices = int(*world);
+    }
+  } catch (const Error&) {  // the events are what counts
   }
 }
 
-void PyTorchTraceReader::read_devices(ondemand::document& document) {
-  ondemand::array devices;
-  if (!holds(document.get_array().get(devices))) return;
-  for (auto result : devices) {
-    ondemand::object device;
-    if (!holds(std::move(result).get_object().get(device))) return;
-    const std::optional<std::string_view> name = find_text(device, "name");
-    if (broken_) return;
-    if (!name) continue;
-    if (file_.setup.device.empty()) file_.setup.device = *name;
-    if (file_.setup.device != *name && file_.notes.size() < 16)
-      file_.notes.push_back(fmt::format("the host has other devices too: {}", *name));
+void PyTorchTraceReader::read_device(std::string_view name) {
+  if (name.empty()) return;
+  if (file_.setup.device.empty()) file_.setup.device = name;
+  if (file_.setup.device != name && file_.notes.size() < 16) {
+    file_.notes.push_back(fmt::format("the host has other devices too: {}", name));
   }
 }
 
