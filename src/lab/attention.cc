@@ -309,7 +309,7 @@ const Experiment kAttentionExperiment{
     "Why does attention not store its scores?",
     "Materialised attention writes and reads n x n scores; tiled attention never does, is exact, "
     "and is 2 to 4x faster.",
-    "claim 16; FlashAttention",
+    "FlashAttention (Dao et al., 2022)",
     "ridge predict -m llama-3-8b -M h200 --prompt 8192 --no-flash",
     run_attention,
     attention_on_cuda,

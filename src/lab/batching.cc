@@ -141,7 +141,7 @@ const Experiment kBatchingExperiment{
     LabTopic::model,
     "Why do more users cost so little?",
     "Decode throughput grows nearly linearly with the batch and flattens at the ridge.",
-    "claims 5 and 6; batching",
+    "batching (Pope et al., 2022: Efficiently Scaling Transformer Inference)",
     "ridge predict -m llama-3-8b -M h200 -b 1,8,64,512 -c 128",
     run_batching,
     run_batching,

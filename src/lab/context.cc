@@ -48,7 +48,7 @@ const Experiment kContextExperiment{
     LabTopic::model,
     "Why do long conversations slow down?",
     "The KV cache is read whole for every token: bytes per step grow with the context.",
-    "claim 7; KV cache",
+    "KV cache (Pope et al., 2022: Efficiently Scaling Transformer Inference)",
     "ridge bench -c 128,1024,8192 -n 16",
     run_context,
     run_context,

@@ -107,7 +107,7 @@ const Experiment kDecodeExperiment{
     "What does a token wait for?",
     "At batch 1 the time per token is the weight bytes over the bandwidth: fewer bits, fewer "
     "milliseconds, in proportion.",
-    "claims 3, 4 and 10",
+    "weights read once a token (Pope et al., 2022: Efficiently Scaling Transformer Inference)",
     "ridge bench tinyllama-1.1b --weights random:1 --format q4_0",
     run_decode,
     run_decode,

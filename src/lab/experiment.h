@@ -92,7 +92,7 @@ struct Experiment {
   LabTopic topic;
   const char* question;  // "Why does attention not store its scores?"
   const char* claim;     // the sentence that is tested
-  const char* source;    // rows of the list of claims or techniques: "claim 16; FlashAttention"
+  const char* source;    // the technique and its paper: "FlashAttention (Dao et al., 2022)"
   const char* next;      // what to try next: a command that runs as it stands
   // How it is measured on each device, for the same claim; null: it does not run there.
   LabResult (*on_cpu)(Lab& lab);

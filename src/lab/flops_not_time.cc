@@ -125,7 +125,7 @@ const Experiment kFlopsNotTimeExperiment{
     LabTopic::kernels,
     "Do more FLOPs take more time?",
     "An elementwise operator can take longer than a GEMM with hundreds of times its FLOPs.",
-    "claims 11, 12",
+    "arithmetic intensity (Williams et al., 2009: Roofline)",
     "ridge predict -m llama-3-8b -M h200 --ops",
     run_flops_not_time,
     flops_not_time_on_cuda,

@@ -364,7 +364,7 @@ const Experiment kFusionExperiment{
     LabTopic::kernels,
     "What does fusing operators save?",
     "Fusing k memory-bound operators saves up to k times their traffic.",
-    "claims 12, 17; kernel fusion",
+    "kernel fusion (Ivanov et al., 2021: Data Movement Is All You Need)",
     "ridge predict -m llama-3-8b -M h200 --no-fusion",
     run_fusion,
     fusion_on_cuda,

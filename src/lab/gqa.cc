@@ -55,7 +55,7 @@ const Experiment kGqaExperiment{"gqa",
                                 "Why do heads share keys and values?",
                                 "With 8 KV heads for 64 query heads the cache is 8x smaller, and "
                                 "so is what a step reads of it.",
-                                "claim 8; grouped-query attention",
+                                "grouped-query attention (Ainslie et al., 2023)",
                                 "ridge predict -m llama-2-70b -M h100-sxm -c 8192",
                                 run_gqa,
                                 run_gqa,

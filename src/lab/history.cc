@@ -74,7 +74,7 @@ const Experiment kHistoryExperiment{
     LabTopic::hardware,
     "Why does everything end at the memory wall?",
     "FLOP/s grew about 60x in a decade, bandwidth 8 to 10x: the ridge went from ~10 to ~300.",
-    "claim 20",
+    "AI and Memory Wall (Gholami et al., 2024)",
     "ridge machine --history",
     run_history,
     run_history,

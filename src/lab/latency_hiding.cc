@@ -84,7 +84,7 @@ const Experiment kLatencyHidingExperiment{
     LabTopic::hardware,
     "How much must be in flight to use the bandwidth?",
     "Bandwidth is bytes in flight over latency (Little's law) until the memory is saturated.",
-    "claim 15",
+    "Little's law (Volkov, 2016: Understanding Latency Hiding on GPUs)",
     "ridge lab stages",
     run_latency_hiding,
     latency_hiding_on_cuda,

@@ -167,7 +167,7 @@ const Experiment kLaunchExperiment{
     LabTopic::kernels,
     "What does starting a kernel cost?",
     "A roofline-perfect kernel that is launched 10,000 times with gaps is still slow.",
-    "claim 19; CUDA graphs, persistent kernels",
+    "CUDA graphs, persistent kernels",
     "ridge predict -m llama-3-8b -M h200 --no-graphs",
     run_launch,
     launch_on_cuda,

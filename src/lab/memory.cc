@@ -190,7 +190,7 @@ const Experiment kMemoryExperiment{
     "What must the memory hold?",
     "Weights, keys and values, activations and overhead: 80 GB of memory do not hold a model of 80 "
     "GB.",
-    "claim 21",
+    "what a model must fit: weights, KV cache, activations (Kwon et al., 2023: PagedAttention)",
     "ridge predict -m llama-3-70b -M h100-sxm",
     run_memory,
     run_memory,

@@ -57,7 +57,7 @@ const Experiment kPrefillDecodeExperiment{
     LabTopic::model,
     "Why is reading a prompt faster than writing an answer?",
     "Prefill is bound by arithmetic, decode by memory: the same model, opposite walls.",
-    "claim 5",
+    "two phases (Patel et al., 2023: Splitwise)",
     "ridge bench -p 16,64,256 -n 32",
     run_prefill_decode,
     run_prefill_decode,

@@ -127,7 +127,7 @@ const Experiment kRecomputeExperiment{
     LabTopic::kernels,
     "Remember or compute again?",
     "A cheap intermediate costs less to compute again than to store and read.",
-    "claim 17; FlashAttention's backward pass",
+    "FlashAttention's backward pass (Dao et al., 2022)",
     "ridge lab fusion",
     run_recompute,
     recompute_on_cuda,

@@ -128,7 +128,7 @@ const Experiment kStagesExperiment{
     LabTopic::hardware,
     "How many buffers hide the trip from memory?",
     "Several tiles in flight keep the memory busy; with one, the unit waits for every trip.",
-    "claim 15",
+    "multi-stage pipelines (CUTLASS: Efficient GEMM)",
     "ridge tiles",
     run_stages,
     stages_on_cuda,

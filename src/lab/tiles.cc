@@ -144,7 +144,7 @@ const Experiment kTilesExperiment{
     LabTopic::kernels,
     "Why should dimensions be multiples of the tile?",
     "Dimensions off the tile's multiple are padded, and the padding takes time.",
-    "claim 18",
+    "tile quantization (NVIDIA: Matrix Multiplication Background)",
     "ridge tiles",
     run_tiles,
     tiles_on_cuda,

@@ -141,7 +141,7 @@ const Experiment kWeightsBitsExperiment{
     LabTopic::formats,
     "What do weights in fewer bits gain, and what do they cost?",
     "4-bit weights are 4x fewer bytes less their scales, and decode gains what the bytes save.",
-    "claim 10; weight quantization",
+    "weight quantization (Frantar et al., 2022: GPTQ)",
     "ridge convert ridge-7m --to q4_k ridge-7m-q4_k.gguf",
     run_weights_bits,
     run_weights_bits,

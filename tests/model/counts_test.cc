@@ -1,4 +1,4 @@
-// Parameter, byte and cache counts against figures from the source documents and by hand.
+// Parameter, byte and cache counts against published figures and by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ Format bf16() { return format_from_name("bf16"); }
 
 Model from_text(const char* text) { return model_from_config(parse_json(text, "test"), "test"); }
 
-// Claim 7: Llama-3-70B keeps 8 heads x 128 x (k and v) x 2 bytes = 4096 bytes a token and layer.
+// Llama-3-70B keeps 8 heads x 128 x (k and v) x 2 bytes = 4096 bytes a token and layer.
 TEST(Claim07, KvOfLlama70B) {
   Model model = find_model("llama-3-70b");
   double per_token = kv_bytes_per_token_full(model, bf16());
@@ -26,7 +26,7 @@ TEST(Claim07, KvOfLlama70B) {
   EXPECT_GT(batch, 80e9 / 2 * 0.95);   // "half an H100"
 }
 
-// Claim 8: 80 layers of width 8192 at 8192 tokens, with 64 heads of their own or 8 shared ones.
+// 80 layers of width 8192 at 8192 tokens, with 64 heads of their own or 8 shared ones.
 TEST(Claim08, GroupedHeadsCacheEightTimesLess) {
   auto cache = [](int kv_heads) {
     nlohmann::json config = {{"model_type", "llama"},           {"hidden_size", 8192},
@@ -34,7 +34,7 @@ TEST(Claim08, GroupedHeadsCacheEightTimesLess) {
                              {"intermediate_size", 28672},      {"vocab_size", 32000},
                              {"max_position_embeddings", 8192}, {"torch_dtype", "float16"},
                              {"num_key_value_heads", kv_heads}};
-    return sequence_bytes(model_from_config(config, "claim 8"), 8192, format_from_name("fp16"));
+    return sequence_bytes(model_from_config(config, "config"), 8192, format_from_name("fp16"));
   };
   EXPECT_NEAR(cache(64), 21.5e9, 0.05e9);
   EXPECT_NEAR(cache(8), 2.7e9, 0.05e9);
