@@ -228,8 +228,14 @@ constexpr ApiEndpoint kEndpoints[] = {
     {"/api/speculation", "Rounds of drafting and verification beside plain decoding",
      OptionSet::request, "", "", speculation_trace, kSpeculationOptions},
     {"/api/sweep", "Many predictions, one line each", OptionSet::request, "", "", sweep},
-    {"/api/plan", "The cheapest machines that meet targets: ridge plan --json", OptionSet::plan, "",
-     "", plan_answer_for},
+    {"/api/plan",
+     "The cheapest machines that meet targets: ridge plan --json",
+     OptionSet::plan,
+     "",
+     "",
+     nullptr,
+     {},
+     plan_answer_for},
     {"/api/users", "Users at once within a latency target", OptionSet::request, "target",
      "Time per token, for example 50ms", users},
     {"/api/history", "Peak, bandwidth and ridge by year", OptionSet::none, "", "", history},
@@ -288,9 +294,9 @@ ExplainOptions explain_options_of(const ApiOptions& options) {
   return asked_explanation(options);
 }
 
-Json answer(const ApiEndpoint& endpoint, const ApiOptions& options) {
+Json answer(const ApiEndpoint& endpoint, const ApiOptions& options, const Cancelled& cancelled) {
   check_known(endpoint, options);
-  return endpoint.answer(options);
+  return endpoint.search ? endpoint.search(options, cancelled) : endpoint.answer(options);
 }
 
 }  // namespace ridge

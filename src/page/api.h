@@ -1,6 +1,7 @@
 // The JSON API: a path and options in, JSON out. Without HTTP, so that the report asks it too.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,14 +27,18 @@ struct ApiOptionHelp {
   const char* help;
 };
 
+// Whether nobody waits for the answer any more. Called often, from several threads.
+using Cancelled = std::function<bool()>;
+
 struct ApiEndpoint {
   const char* path;  // "/api/predict"
   const char* summary;
   OptionSet set;
-  const char* extra;       // one more option; "" where there is none
-  const char* extra_help;  // what it means
-  Json (*answer)(const ApiOptions& options);
-  std::span<const ApiOptionHelp> more = {};  // further options
+  const char* extra;                          // one more option; "" where there is none
+  const char* extra_help;                     // what it means
+  Json (*answer)(const ApiOptions& options);  // null: `search` answers
+  std::span<const ApiOptionHelp> more = {};   // further options
+  Json (*search)(const ApiOptions& options, const Cancelled& cancelled) = nullptr;
 };
 std::span<const ApiEndpoint> api_endpoints();
 const ApiEndpoint* find_api_endpoint(std::string_view path);  // nullptr: none
@@ -41,8 +46,10 @@ const ApiEndpoint* find_api_endpoint(std::string_view path);  // nullptr: none
 // The options an endpoint takes: name and help.
 std::vector<std::pair<std::string, std::string>> options_of(const ApiEndpoint& endpoint);
 
-// Answers, or throws Error; OptionError where one option is at fault.
-Json answer(const ApiEndpoint& endpoint, const ApiOptions& options);
+// Answers, or throws Error; OptionError where one option is at fault. What takes long (`search`)
+// ends with an Error where nobody waits for it any more.
+Json answer(const ApiEndpoint& endpoint, const ApiOptions& options,
+            const Cancelled& cancelled = {});
 
 // What the options of /api/explain ask. Throws as answer() does.
 ExplainOptions explain_options_of(const ApiOptions& options);

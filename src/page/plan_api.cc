@@ -161,7 +161,7 @@ std::vector<std::pair<std::string, std::string>> plan_api_options() {
   return list;
 }
 
-Json plan_answer_for(const ApiOptions& given) {
+Json plan_answer_for(const ApiOptions& given, const Cancelled& cancelled) {
   // A worker that waited would be missing to those who generate.
   static std::mutex one_at_a_time;
   const std::unique_lock lock(one_at_a_time, std::try_to_lock);
@@ -177,7 +177,11 @@ Json plan_answer_for(const ApiOptions& given) {
   PlanTask task = plan_task(options, Sources::names_only);
   check_prefixes(options, task.traffic.rows.size());
   check_plan_size(task, candidates);
-  task.deadline = deadline;
+  task.check_limits = [&] {
+    if (cancelled && cancelled()) throw Error("the client has gone");
+    if (std::chrono::steady_clock::now() < deadline) return;
+    throw Error("the search takes too long: fewer machines, formats or requests");
+  };
   return plan_answer_json(task, make_plan(options, task, candidates));
 }
 

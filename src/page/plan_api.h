@@ -12,8 +12,8 @@ namespace ridge {
 // Name and help of each option.
 std::vector<std::pair<std::string, std::string>> plan_api_options();
 
-// Throws OptionError, or Error where the search would take longer than its limit. One plan is made
-// at a time: it uses all cores.
-Json plan_answer_for(const ApiOptions& options);
+// Throws OptionError, or Error where the search takes longer than its limit or nobody waits for it
+// any more. One plan is made at a time: it uses all cores.
+Json plan_answer_for(const ApiOptions& options, const Cancelled& cancelled = {});
 
 }  // namespace ridge

@@ -61,13 +61,14 @@ void answer_live(const std::shared_ptr<HttpExchange>& exchange, const OpenAiServ
 
 }  // namespace
 
-HttpReply reply_to(const HttpRequest& request, const AccessRules& rules) {
+HttpReply reply_to(const HttpRequest& request, const AccessRules& rules,
+                   const std::function<bool()>& cancelled) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (const ApiEndpoint* endpoint = find_api_endpoint(request.path)) {
     if (!reads && request.method != "POST") {
       return api_error_reply(405, "GET with a query, or POST with a JSON object");
     }
-    return api_reply_with([&] { return answer(*endpoint, api_options_in(request)); });
+    return api_reply_with([&] { return answer(*endpoint, api_options_in(request), cancelled); });
   }
   if (request.path == kExplainFilesPath) {
     if (request.method != "POST") return api_error_reply(405, "POST with the files");
@@ -147,7 +148,7 @@ HttpHandler page_handler(AccessRules rules, OpenAiServer* api, LabService* lab) 
     if (lab != nullptr && LabService::serves(request.path)) {
       return exchange->reply(lab->reply(request));
     }
-    HttpReply reply = reply_to(request, rules);
+    HttpReply reply = reply_to(request, rules, [&exchange] { return exchange->closed(); });
     exchange->release_body();  // who has the answer may send the next
     exchange->reply(std::move(reply));
   };

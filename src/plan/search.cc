@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "base/error.h"
@@ -234,16 +235,16 @@ double plan_cost(const PlanOutcome& outcome) {
 
 namespace {
 
-// A replica's clock that ends the simulation at a deadline.
-class ClockWithDeadline final : public StepClock {
+// A clock of replicas that looks at the search's limits.
+class LimitedClock final : public StepClock {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-  ClockWithDeadline(const StepClock& clock, Time deadline) : clock_(clock), deadline_(deadline) {
-    check();
+  LimitedClock(const StepClock& clock, const std::function<void()>& check_limits)
+      : clock_(clock), check_limits_(check_limits) {
+    check_limits_();
   }
   double step(double decodes, double context, std::span<const PromptChunk> chunks) const override {
-    constexpr int kStepsPerLook = 1024;
-    if (++steps_ % kStepsPerLook == 0) check();
+    constexpr uint32_t kStepsPerLook = 1024;
+    if (steps_.fetch_add(1, std::memory_order_relaxed) % kStepsPerLook == 0) check_limits_();
     return clock_.step(decodes, context, chunks);
   }
   double linear_until(double decodes, double context) const override {
@@ -252,14 +253,9 @@ class ClockWithDeadline final : public StepClock {
   double first_token_overhead() const override { return clock_.first_token_overhead(); }
 
  private:
-  void check() const {
-    if (std::chrono::steady_clock::now() < deadline_) return;
-    throw Error("the search takes too long: fewer machines, formats or requests");
-  }
-
   const StepClock& clock_;
-  Time deadline_;
-  mutable uint32_t steps_ = 0;
+  const std::function<void()>& check_limits_;
+  mutable std::atomic<uint32_t> steps_ = 0;  // replicas run side by side
 };
 
 }  // namespace
@@ -267,8 +263,8 @@ class ClockWithDeadline final : public StepClock {
 PlanTrial try_fleet(const PlanTask& task, const PlanOutcome& outcome, int machines,
                     const std::vector<SimulatedRequest>& requests, int clients) {
   Fleet fleet = outcome.replica.fleet(machines * outcome.replicas_per_machine(), task.routing);
-  std::optional<ClockWithDeadline> clock;
-  if (task.deadline) fleet.clock = &clock.emplace(*fleet.clock, *task.deadline);
+  std::optional<LimitedClock> clock;
+  if (task.check_limits) fleet.clock = &clock.emplace(*fleet.clock, task.check_limits);
   const auto trial = [&] {
     const FleetRun run = simulate_fleet(fleet, requests, clients);
     const double begin = requests.front().arrival_s, end = requests.back().arrival_s;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,8 +25,9 @@ struct PlanTask {
   std::string settings;                  // of the engine, see apply_settings
   std::map<std::string, double> prices;  // dollars per device and hour, by machine name
   double warm_up_share = 0.05;           // of the traffic's duration, not counted
-  // Simulations end there with an Error. Nothing: no limit.
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  // Called now and then while fleets are simulated, from several threads: what it throws ends the
+  // search. Empty: no limit.
+  std::function<void()> check_limits;
 };
 
 // One candidate with as many machines as it needs. A machine is what --machine names, bought whole:

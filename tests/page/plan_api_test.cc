@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <atomic>
 
 #include "base/error.h"
 #include "plan/json.h"
@@ -66,14 +66,29 @@ TEST(PlanApi, RefusesInOneLine) {
       std::string::npos);
 }
 
-TEST(PlanApi, ASearchEndsAtItsDeadline) {
+TEST(PlanApi, ASearchEndsWhereItsLimitsSaySo) {
   PlanOptions options;
   options.request.machine = "h100-sxm";
   options.rate = 8;
   options.itl = "40ms";
   PlanTask task = plan_task(options);
-  task.deadline = std::chrono::steady_clock::now();
+  std::atomic<int> looks = 0;
+  task.check_limits = [&] {
+    if (++looks == 10) throw Error("enough");
+  };
   EXPECT_THROW(search_plan(task, plan_candidates(options)), Error);
+  EXPECT_GE(looks, 10);
+}
+
+TEST(PlanApi, ASearchEndsWhenItsClientHasGone) {
+  std::atomic<int> looks = 0;
+  try {
+    plan_answer_for(kSmall, [&] { return ++looks >= 10; });
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "the client has gone");
+  }
+  EXPECT_FALSE(plan_answer_for(kSmall)["best"].is_null());  // the next one is not refused
 }
 
 TEST(PlanApi, IsServed) {
