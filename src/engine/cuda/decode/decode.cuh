@@ -175,6 +175,12 @@ constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
 // the input_columns of as many.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
 
+// What it calls. One file for each format, made by cmake/instances.cmake, instantiates them.
+template <WeightFormat kFormat, KernelSet kKernels>
+void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args);
+template <WeightFormat kFormat>
+void launch_decode_gemma(cudaStream_t stream, int sms, const DecodeArgs& args);
+
 // Of the current device, queried once. RIDGE_CUDA_SHARED_KB in the environment lowers shared_bytes,
 // for tests of what cards with less of it run.
 struct DecodeDevice {
