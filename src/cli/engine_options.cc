@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "engine/cuda/host/device_shape.h"
 #include "engine/cuda/layout/device_format.h"
+#include "engine/cuda/ranks/linked_exchange.h"
 #include "engine/ranks/start_ranks.h"
 #include "ranks/mpi.h"
 
@@ -109,7 +110,10 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   const char* kRanks = "Ranks";
-  command.add_option("--ranks", options.ranks, "Processes that share the model: tp x pp")
+  command
+      .add_option("--ranks", options.ranks,
+                  fmt::format("Processes that share the model: tp x pp. With --device cuda, {}",
+                              cuda::kSeveralGpusNote))
       ->check(CLI::Range(1, 64))
       ->group(kRanks);
   command.add_option("--tp", options.tp, "Ranks that cut every layer among themselves (all)")

@@ -18,9 +18,7 @@
 
 #include "base/error.h"
 #include "engine/cuda/ranks/device_all_reduce.h"
-#include "engine/cuda/ranks/nccl_communicator.h"
 #include "engine/cuda/ranks/nccl_library.h"
-#include "ranks/collective_checks.h"
 #endif
 
 namespace ridge {
@@ -251,25 +249,6 @@ TEST(GpuAllReduce, SumsThroughTheHost) { expect_sums(SumKind::host, 2); }
 TEST(GpuAllReduce, NcclWithOneRank) { expect_sums(SumKind::nccl, 1); }
 TEST(GpuAllReduce, NcclSumsOfTwoAreTheHosts) { expect_sums(SumKind::nccl, 2); }
 
-// One rank: the checks that the other communicators pass (tests/ranks/).
-int run_nccl_rank(Communicator& world) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.size()) return kNoDeviceExit;
-  cudaSetDevice(world.rank());
-  std::string why;
-  const std::unique_ptr<Communicator> nccl = cuda::make_nccl_communicator(world, why);
-  if (!nccl) {
-    std::fprintf(stderr, "%s\n", why.c_str());
-    return kNoDeviceExit;
-  }
-  check_all_reduce(*nccl);
-  check_reduce_scatter(*nccl);
-  check_moved_bytes(*nccl);
-  check_messages(*nccl);
-  nccl->close();
-  return testing::Test::HasFailure() ? 2 : 0;
-}
-
 // One of two ranks joins, and the other never does.
 int join_alone(Communicator&) {
   int devices = 0;
@@ -292,38 +271,10 @@ int join_alone(Communicator&) {
   }
 }
 
-// The last rank does not come to a barrier: the others give up in time.
-int run_nccl_rank_with_a_missing_one(Communicator& world) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.size()) return kNoDeviceExit;
-  cudaSetDevice(world.rank());
-  std::string why;
-  const std::unique_ptr<Communicator> nccl = cuda::make_nccl_communicator(world, why);
-  if (!nccl) return kNoDeviceExit;
-  nccl->barrier();
-  if (world.rank() == world.size() - 1) return 0;
-  nccl->set_deadline(std::chrono::milliseconds(500));
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    nccl->barrier();
-  } catch (const Error&) {
-    const auto took = std::chrono::steady_clock::now() - start;
-    return took < std::chrono::seconds(60) ? 0 : 3;
+TEST(GpuAllReduce, JoiningNcclEndsAtItsDeadline) {
+  if (EXIT_CODE_OF(check_ranks(1, join_alone)) == kNoDeviceExit) {
+    GTEST_SKIP() << "no CUDA device, or no NCCL";
   }
-  return 4;
-}
-
-void expect_nccl(int ranks, int (*run)(Communicator&)) {
-  if (EXIT_CODE_OF(check_ranks(ranks, run)) == kNoDeviceExit) {
-    GTEST_SKIP() << "no CUDA device, or no NCCL, or fewer devices than its ranks";
-  }
-}
-TEST(NcclCommunicator, CollectivesOfOneRank) { expect_nccl(1, run_nccl_rank); }
-TEST(NcclCommunicator, CollectivesOfTwoRanks) { expect_nccl(2, run_nccl_rank); }
-TEST(NcclCommunicator, CollectivesOfFourRanks) { expect_nccl(4, run_nccl_rank); }
-TEST(NcclCommunicator, JoiningEndsAtItsDeadline) { expect_nccl(1, join_alone); }
-TEST(NcclCommunicator, AMissingRankEndsTheCall) {
-  expect_nccl(2, run_nccl_rank_with_a_missing_one);
 }
 
 #endif

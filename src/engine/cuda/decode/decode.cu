@@ -16,6 +16,25 @@ __global__ void is_available(int* answer) {
 #endif
 }
 
+template <KernelSet kKernels>
+void launch_decode_of(cudaStream_t stream, int sms, WeightFormat format, const DecodeArgs& args) {
+  switch (format) {
+    case WeightFormat::bf16:
+      return launch_decode_format<WeightFormat::bf16, kKernels>(stream, sms, args);
+    case WeightFormat::fp8:
+      return launch_decode_format<WeightFormat::fp8, kKernels>(stream, sms, args);
+    case WeightFormat::int8:
+      return launch_decode_format<WeightFormat::int8, kKernels>(stream, sms, args);
+    case WeightFormat::int4:
+      return launch_decode_format<WeightFormat::int4, kKernels>(stream, sms, args);
+    case WeightFormat::nf4:
+      return launch_decode_format<WeightFormat::nf4, kKernels>(stream, sms, args);
+    case WeightFormat::mxfp4:
+      break;
+  }
+  throw Error("the decode kernel has no code for MXFP4");  // has_variant()
+}
+
 }  // namespace
 
 int decode_rows(WeightFormat format, const DecodeArgs& args) {
@@ -38,41 +57,15 @@ int decode_rows(WeightFormat format, const DecodeArgs& args) {
   return args.experts > 0 || !fits(kMaxRows, kMaxColumns * 2, 4) ? 1 : kMaxRows;
 }
 
-// One file per format and variant: each compiles for about a minute.
-void launch_decode_bf16(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_fp8(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_int8(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_int4(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_nf4(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_gemma_bf16(cudaStream_t stream, int sms, const DecodeArgs& args);
-void launch_decode_gemma_fp8(cudaStream_t stream, int sms, const DecodeArgs& args);
-
-void launch_portable_decode(cudaStream_t stream, int sms, WeightFormat format,
-                            const DecodeArgs& args);
-
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args) {
   if (args.kernels == KernelSet::portable) {
-    return launch_portable_decode(stream, sms, format, args);
+    return launch_decode_of<KernelSet::portable>(stream, sms, format, args);
   }
   if (args.variant == DecodeVariant::gemma) {
-    return format == WeightFormat::fp8 ? launch_decode_gemma_fp8(stream, sms, args)
-                                       : launch_decode_gemma_bf16(stream, sms, args);
+    return format == WeightFormat::fp8 ? launch_decode_gemma<WeightFormat::fp8>(stream, sms, args)
+                                       : launch_decode_gemma<WeightFormat::bf16>(stream, sms, args);
   }
-  switch (format) {
-    case WeightFormat::bf16:
-      return launch_decode_bf16(stream, sms, args);
-    case WeightFormat::fp8:
-      return launch_decode_fp8(stream, sms, args);
-    case WeightFormat::int8:
-      return launch_decode_int8(stream, sms, args);
-    case WeightFormat::int4:
-      return launch_decode_int4(stream, sms, args);
-    case WeightFormat::nf4:
-      return launch_decode_nf4(stream, sms, args);
-    case WeightFormat::mxfp4:
-      break;
-  }
-  throw Error("the decode kernel has no code for MXFP4");  // has_variant()
+  launch_decode_of<KernelSet::hopper>(stream, sms, format, args);
 }
 
 bool decode_available() {

@@ -175,6 +175,12 @@ constexpr bool has_variant(DecodeVariant variant, WeightFormat format) {
 // the input_columns of as many.
 void launch_decode(cudaStream_t stream, int sms, WeightFormat format, DecodeArgs args);
 
+// What it calls. One file for each format, made by cmake/instances.cmake, instantiates them.
+template <WeightFormat kFormat, KernelSet kKernels>
+void launch_decode_format(cudaStream_t stream, int sms, const DecodeArgs& args);
+template <WeightFormat kFormat>
+void launch_decode_gemma(cudaStream_t stream, int sms, const DecodeArgs& args);
+
 // The most rows for which shared memory has room: 8, 1 or 0. Hopper: always 8.
 int decode_rows(WeightFormat format, const DecodeArgs& args);
 

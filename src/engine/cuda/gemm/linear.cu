@@ -7,28 +7,23 @@
 
 namespace ridge::cuda {
 
-template <WeightFormat kFormat>
-void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain);
-void launch_linear_fp8_tokens(cudaStream_t stream, int grid, int tile_tokens,
-                              const GemmChain& chain);
-
 namespace {
 
 using Launch = void (*)(cudaStream_t, int, int, const GemmChain&);
 Launch launch_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::bf16:
-      return launch_linear_format<WeightFormat::bf16>;
+      return launch_linear_format<WeightFormat::bf16, false>;
     case WeightFormat::fp8:
-      return launch_linear_format<WeightFormat::fp8>;
+      return launch_linear_format<WeightFormat::fp8, false>;
     case WeightFormat::int8:
-      return launch_linear_format<WeightFormat::int8>;
+      return launch_linear_format<WeightFormat::int8, false>;
     case WeightFormat::int4:
-      return launch_linear_format<WeightFormat::int4>;
+      return launch_linear_format<WeightFormat::int4, false>;
     case WeightFormat::nf4:
-      return launch_linear_format<WeightFormat::nf4>;
+      return launch_linear_format<WeightFormat::nf4, false>;
     case WeightFormat::mxfp4:
-      return launch_linear_format<WeightFormat::mxfp4>;
+      return launch_linear_format<WeightFormat::mxfp4, false>;
   }
   throw Error("no GEMM for this format");
 }
@@ -139,7 +134,8 @@ void Linear::launch(cudaStream_t stream, const LinearArgs* ops, int count, int t
   if (count == 1 && has_prefill_gemm(chain.ops[0], tile_tokens)) {
     return prefill_gemm(stream, format_, sms_, chain.ops[0]);
   }
-  const Launch launch = fp8_tokens ? launch_linear_fp8_tokens : launch_of(format_);
+  const Launch launch =
+      fp8_tokens ? launch_linear_format<WeightFormat::fp8, true> : launch_of(format_);
   launch(stream, sms_, tile_tokens, chain);
   barrier_base_ += unsigned(sms_ * (chain.count - 1 + chain.quantizes));
 }

@@ -98,6 +98,11 @@ struct GemmChain {
   int quantizes;  // 1 if a grid barrier precedes the first GEMM, whose x is quantized; or 0
 };
 
+// One file for each format, made by cmake/instances.cmake, instantiates it. `kFp8Tokens`: with
+// activations in E4M3.
+template <WeightFormat kFormat, bool kFp8Tokens>
+void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain);
+
 class Linear {
  public:
   Linear(WeightFormat format, int sms);

@@ -407,7 +407,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 #endif
 }
 
-template <WeightFormat kFormat, int kTokens, bool kFp8Tokens = false>
+template <WeightFormat kFormat, int kTokens, bool kFp8Tokens>
 void launch_linear(cudaStream_t stream, int grid, const GemmChain& chain) {
   constexpr int kShared = linear_shared_bytes<kFormat, kTokens, kFp8Tokens>();
   static_assert(kShared <= 227 * 1024);
@@ -416,17 +416,19 @@ void launch_linear(cudaStream_t stream, int grid, const GemmChain& chain) {
   launch_dependent(kernel, dim3(grid), kLinearThreads, kShared, stream, chain);
 }
 
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, bool kFp8Tokens>
 void launch_linear_format(cudaStream_t stream, int grid, int tile_tokens, const GemmChain& chain) {
+  // check_fp8_tokens() of linear.cu refuses larger tiles.
+  constexpr int kLargest = kFp8Tokens ? Linear::kMaxChainedTokens : kMaxTileTokens;
   switch (tile_tokens) {
     case 32:
-      return launch_linear<kFormat, 32>(stream, grid, chain);
+      return launch_linear<kFormat, 32, kFp8Tokens>(stream, grid, chain);
     case 64:
-      return launch_linear<kFormat, 64>(stream, grid, chain);
+      return launch_linear<kFormat, 64, kFp8Tokens>(stream, grid, chain);
     case 128:
-      return launch_linear<kFormat, 128>(stream, grid, chain);
+      return launch_linear<kFormat, 128, kFp8Tokens>(stream, grid, chain);
     default:
-      return launch_linear<kFormat, 256>(stream, grid, chain);
+      return launch_linear<kFormat, kLargest, kFp8Tokens>(stream, grid, chain);
   }
 }
 

@@ -3,11 +3,6 @@
 
 namespace ridge::cuda {
 
-namespace prefill {
-template <WeightFormat kFormat, bool kFp8Tokens>
-void launch(cudaStream_t stream, int sms, const PrefillGemmArgs& args);
-}
-
 namespace {
 
 PrefillGemmArgs prefill_args(WeightFormat format, const LinearArgs& gemm, int stage_columns) {

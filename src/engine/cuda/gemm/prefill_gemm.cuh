@@ -31,4 +31,10 @@ void prefill_gemm(cudaStream_t stream, WeightFormat format, int sms, const Linea
 void prefill_gemm_fp8(cudaStream_t stream, int sms, const LinearArgs& args,
                       const float* token_scale);
 
+// What they call. One file for each format, made by cmake/instances.cmake, instantiates it.
+namespace prefill {
+template <WeightFormat kFormat, bool kFp8Tokens>
+void launch(cudaStream_t stream, int sms, const PrefillGemmArgs& args);
+}
+
 }  // namespace ridge::cuda

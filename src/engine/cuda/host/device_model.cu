@@ -441,6 +441,7 @@ std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFo
                                                const StepBounds& bounds,
                                                std::unique_ptr<RankExchange> exchange) {
   find_device();
+  check_built(format);
   return std::make_unique<CudaModel>(shape, format, kv_format, cache_pages, bounds,
                                      std::move(exchange));
 }

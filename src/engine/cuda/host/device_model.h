@@ -28,6 +28,8 @@ double step_bytes(const ModelShape& shape, const StepBounds& bounds, int cache_p
 // Throws Error, in one line: no device, one before Ampere, a shape that the current device has no
 // code for.
 void check_shape(const ModelShape& shape, KvFormat kv_format);
+// Throws Error: a format of weights whose kernels this build leaves out (RIDGE_CUDA_FORMATS).
+void check_built(WeightFormat format);
 
 class DeviceModel {
  public:

@@ -75,7 +75,10 @@ class CudaRunner final : public Runner {
     if (options.ranks) {
       exchange =
           cuda::make_exchange(options.ranks, size_t(options.max_tokens) * size_t(shape.hidden));
-      sums_ = exchange->how();
+      if (!exchange->how().empty()) ranks_text_ = ", " + exchange->how();
+      if (cuda::on_several_gpus(*options.ranks)) {
+        ranks_text_ += fmt::format(" ({})", cuda::kSeveralGpusNote);
+      }
     }
     model_ = DeviceModel::make(shape, format_, kv_, cache_pages, bounds, std::move(exchange));
     if (weights_.embed || options.ranks) {  // the later stages of a pipeline have no embedding
@@ -99,8 +102,7 @@ class CudaRunner final : public Runner {
   }
   void fill_cache(uint64_t seed) override { model_->randomize_cache(seed); }
   std::string device() const override {
-    const std::string sums = sums_.empty() ? "" : ", " + sums_;
-    return model_->device() + ", " + weights_text() + sums;
+    return model_->device() + ", " + weights_text() + ranks_text_;
   }
   double repacked_bytes() const override { return model_->weight_bytes(); }
   Plan plan() const override {
@@ -212,7 +214,7 @@ class CudaRunner final : public Runner {
   cuda::WeightFormat format_;
   cuda::KvFormat kv_;
   WideHeads heads_;
-  std::string sums_;  // how they are made among ranks; empty: there are none
+  std::string ranks_text_;  // how sums are made among ranks; empty: there are none
   std::unique_ptr<DeviceModel> model_;
   std::vector<StepSlice> slices_;   // of the last step
   std::vector<int> micro_batches_;  // their ends among the slices

@@ -108,6 +108,12 @@ class LinkedExchange final : public RankExchange {
 
 }  // namespace
 
+bool on_several_gpus(const RankLinks& links) {
+  int devices = 0;
+  const cudaError_t found = cudaGetDeviceCount(&devices);
+  return links.hosts.size() > 1 || (found == cudaSuccess && devices > 1);
+}
+
 void use_device_of(int rank) {
   int devices = 0;
   const cudaError_t found = cudaGetDeviceCount(&devices);

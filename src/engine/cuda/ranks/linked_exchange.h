@@ -2,11 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "ranks/rank_grid.h"
 
 namespace ridge::cuda {
+
+// What is said wherever a model may run on several GPUs.
+inline constexpr std::string_view kSeveralGpusNote =
+    "ranks on several GPUs: not yet run on more than one";
+// Whether these ranks have more than one GPU.
+bool on_several_gpus(const RankLinks& links);
 
 // Makes the device of rank `rank` of all the current one: the ranks of a host take its devices in
 // turn. Throws Error where there is none.

@@ -9,8 +9,8 @@
 namespace ridge::cuda {
 namespace {
 
-// Of NCCL's interface, which keeps them: ncclInt8, ncclFloat32, ncclSum, ncclInProgress.
-constexpr int kNcclByte = 0, kNcclFloat = 7, kNcclSum = 0, kNcclInProgress = 7;
+// Of NCCL's interface, which keeps them: ncclFloat32, ncclSum, ncclInProgress.
+constexpr int kNcclFloat = 7, kNcclSum = 0, kNcclInProgress = 7;
 
 // The configuration of NCCL 2.14, the first that has one. Later versions read as much of it as its
 // size and version say, and take their defaults for the rest.
@@ -34,13 +34,6 @@ NcclLibrary::NcclLibrary() {
   load(get_id_, "ncclGetUniqueId");
   load(init_, "ncclCommInitRankConfig");
   load(all_reduce_, "ncclAllReduce");
-  load(reduce_scatter_, "ncclReduceScatter");
-  load(all_gather_, "ncclAllGather");
-  load(broadcast_, "ncclBroadcast");
-  load(send_, "ncclSend");
-  load(receive_, "ncclRecv");
-  load(group_start_, "ncclGroupStart");
-  load(group_end_, "ncclGroupEnd");
   load(async_error_, "ncclCommGetAsyncError");
   load(abort_, "ncclCommAbort");
   load(error_text_, "ncclGetErrorString");
@@ -96,47 +89,6 @@ NcclComm NcclLibrary::join(const NcclId& id, int rank, int ranks,
 void NcclLibrary::sum_floats(const On& on, const void* from, void* to, size_t count) const {
   settle(on.comm, all_reduce_(from, to, count, kNcclFloat, kNcclSum, on.comm, on.stream),
          "all-reduce", on.patience);
-}
-
-void NcclLibrary::sum_and_scatter_floats(const On& on, const void* from, void* to,
-                                         size_t part) const {
-  settle(on.comm, reduce_scatter_(from, to, part, kNcclFloat, kNcclSum, on.comm, on.stream),
-         "reduce-scatter", on.patience);
-}
-
-void NcclLibrary::gather(const On& on, const void* mine, void* all, size_t bytes) const {
-  settle(on.comm, all_gather_(mine, all, bytes, kNcclByte, on.comm, on.stream), "all-gather",
-         on.patience);
-}
-
-// NCCL has no all-to-all of its own: messages to and from all ranks, begun together.
-void NcclLibrary::exchange(const On& on, const void* from, void* to, size_t bytes,
-                           int ranks) const {
-  check(group_start_(), "all-to-all");
-  Result begun = 0;
-  for (int rank = 0; rank < ranks && begun == 0; ++rank) {
-    const size_t at = size_t(rank) * bytes;
-    begun = send_(static_cast<const char*>(from) + at, bytes, kNcclByte, rank, on.comm, on.stream);
-    if (begun != 0) break;
-    begun = receive_(static_cast<char*>(to) + at, bytes, kNcclByte, rank, on.comm, on.stream);
-  }
-  const Result ended = group_end_();
-  check(begun, "all-to-all");
-  settle(on.comm, ended, "all-to-all", on.patience);
-}
-
-void NcclLibrary::broadcast(const On& on, int root, void* data, size_t bytes) const {
-  settle(on.comm, broadcast_(data, data, bytes, kNcclByte, root, on.comm, on.stream), "broadcast",
-         on.patience);
-}
-
-void NcclLibrary::send(const On& on, int to, const void* data, size_t bytes) const {
-  settle(on.comm, send_(data, bytes, kNcclByte, to, on.comm, on.stream), "send", on.patience);
-}
-
-void NcclLibrary::receive(const On& on, int from, void* data, size_t bytes) const {
-  settle(on.comm, receive_(data, bytes, kNcclByte, from, on.comm, on.stream), "receive",
-         on.patience);
 }
 
 std::string NcclLibrary::failure(NcclComm comm) const {

@@ -1,5 +1,5 @@
 // NVIDIA's library of collectives between GPUs, loaded when it is first needed: libnccl.so.2. No
-// header of it is needed to build.
+// header of it is needed to build. Of its collectives the engine uses the all-reduce.
 //
 // A communicator of it is made non-blocking: a call may return before NCCL has connected the ranks
 // or queued its kernels. So a rank that does not come can be waited for with a deadline.
@@ -35,20 +35,14 @@ class NcclLibrary {
   // all ranks have come within the deadline.
   NcclComm join(const NcclId& id, int rank, int ranks, const NcclPatience& patience) const;
 
-  // Each queues on the stream and waits until NCCL has done so. Buffers are device memory. Throw
-  // Error as join() does. `bytes` are of one rank's part.
+  // Queues on the stream and waits until NCCL has done so. Both buffers are device memory. Throws
+  // Error as join() does.
   struct On {
     NcclComm comm;
     CUstream_st* stream;
     const NcclPatience& patience;
   };
   void sum_floats(const On& on, const void* from, void* to, size_t count) const;
-  void sum_and_scatter_floats(const On& on, const void* from, void* to, size_t part) const;
-  void gather(const On& on, const void* mine, void* all, size_t bytes) const;
-  void exchange(const On& on, const void* from, void* to, size_t bytes, int ranks) const;
-  void broadcast(const On& on, int root, void* data, size_t bytes) const;
-  void send(const On& on, int to, const void* data, size_t bytes) const;
-  void receive(const On& on, int from, void* data, size_t bytes) const;
 
   std::string failure(NcclComm comm) const;  // empty: none
   void abort(NcclComm comm) const;           // what is queued ends, its results are void
@@ -62,13 +56,6 @@ class NcclLibrary {
   Result (*get_id_)(NcclId*) = nullptr;
   Result (*init_)(NcclComm*, int, NcclId, int, void*) = nullptr;
   Result (*all_reduce_)(const void*, void*, size_t, int, int, NcclComm, Stream) = nullptr;
-  Result (*reduce_scatter_)(const void*, void*, size_t, int, int, NcclComm, Stream) = nullptr;
-  Result (*all_gather_)(const void*, void*, size_t, int, NcclComm, Stream) = nullptr;
-  Result (*broadcast_)(const void*, void*, size_t, int, int, NcclComm, Stream) = nullptr;
-  Result (*send_)(const void*, size_t, int, int, NcclComm, Stream) = nullptr;
-  Result (*receive_)(void*, size_t, int, int, NcclComm, Stream) = nullptr;
-  Result (*group_start_)() = nullptr;
-  Result (*group_end_)() = nullptr;
   Result (*async_error_)(NcclComm, Result*) = nullptr;
   Result (*abort_)(NcclComm) = nullptr;
   const char* (*error_text_)(Result) = nullptr;

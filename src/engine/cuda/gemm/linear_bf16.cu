@@ -1,8 +1,0 @@
-#include "engine/cuda/gemm/linear_kernel.cuh"
-
-namespace ridge::cuda {
-
-template void launch_linear_format<WeightFormat::bf16>(cudaStream_t stream, int grid,
-                                                       int tile_tokens, const GemmChain& chain);
-
-}  // namespace ridge::cuda
