@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/wait_until.h"
-#include "page/sockets.h"
+#include "http/sockets.h"
 
 namespace ridge {
 namespace {

@@ -10,7 +10,7 @@
 #include "live/serving_json.h"
 #include "live_support.h"
 #include "machine/atlas.h"
-#include "openai_support.h"
+#include "openai/openai_support.h"
 
 namespace ridge {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "sockets.h"
+#include "http/sockets.h"
 
 namespace ridge {
 

@@ -11,8 +11,8 @@
 
 #include "engine/weights/weights.h"
 #include "openai/openai_server.h"
+#include "page/support.h"
 #include "serving/test_pace.h"
-#include "support.h"
 
 namespace ridge {
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "openai_support.h"
+#include "openai/openai_support.h"
 
 namespace ridge {
 namespace {

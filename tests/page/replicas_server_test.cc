@@ -5,8 +5,8 @@
 #include <regex>
 #include <set>
 
-#include "live_support.h"
-#include "openai_support.h"
+#include "live/live_support.h"
+#include "openai/openai_support.h"
 
 namespace ridge {
 namespace {

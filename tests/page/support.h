@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "base/json.h"
+#include "http/patient_limits.h"
+#include "http/sockets.h"
 #include "page/server.h"
-#include "patient_limits.h"
-#include "sockets.h"
 
 namespace ridge {
 

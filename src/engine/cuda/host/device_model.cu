@@ -440,7 +440,7 @@ std::unique_ptr<DeviceModel> DeviceModel::make(const ModelShape& shape, WeightFo
                                                KvFormat kv_format, int cache_pages,
                                                const StepBounds& bounds,
                                                std::unique_ptr<RankExchange> exchange) {
-  find_device();
+  check_shape(shape, kv_format);
   check_built(format);
   return std::make_unique<CudaModel>(shape, format, kv_format, cache_pages, bounds,
                                      std::move(exchange));

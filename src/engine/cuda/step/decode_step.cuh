@@ -11,6 +11,7 @@
 #include "engine/cuda/device/workspace.h"
 #include "engine/cuda/layout/device_weights.cuh"
 #include "engine/cuda/step/operator_timer.cuh"
+#include "engine/cuda/step/step_slice.h"
 
 namespace ridge::cuda {
 

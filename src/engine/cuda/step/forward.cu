@@ -24,7 +24,6 @@ Forward::Forward(const DeviceWeights& weights, KernelSet kernels, int sms,
                  RankExchange* exchange)
     : w_(weights), kernels_(kernels), sms_(sms), b_(buffers), exchange_(exchange) {
   const ModelShape& s = weights.shape;
-  check_shape(s, weights.kv_format);
   if (kernels == KernelSet::portable) {
     portable_gemm_.emplace(sms);
   } else {

@@ -26,6 +26,7 @@
 #include "engine/cuda/step/forward_buffers.cuh"
 #include "engine/cuda/step/operator_timer.cuh"
 #include "engine/cuda/step/step_path.cuh"
+#include "engine/cuda/step/step_slice.h"
 
 namespace ridge::cuda {
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/cuda/layout/device_weights.cuh"
+#include "engine/cuda/step/step_slice.h"
 
 namespace ridge::cuda {
 
