@@ -245,7 +245,7 @@ def mutated_json(trial):
     """Damaged JSON is answered with 200 or with a status that blames the client: never 5xx, never
     nothing, never late."""
     count, limit = (1000, 5) if trial.short else (25000, 120)
-    with trial.attacked() as server:
+    with trial.attacked(kv_tokens=4096) as server:
         runs = trial.attackers(send_mutated, (server.port, 1, count, limit * trial.slow),
                                (server.port, 2, count, limit * trial.slow))
         total, longest = {}, 0.0

@@ -148,9 +148,11 @@ class Server:
         time.sleep(0.05)
         return self.cpu_s() - before < 0.02
 
-    def warm_up(self):
-        """Touches what every server touches sooner or later: the engine, a grammar, the page. Its
-        memory is compared with what it has after this."""
+    def warm_up(self, kv_tokens=0):
+        """Touches what every server touches sooner or later: the engine, a grammar, the page, so many
+        tokens of the KV cache. Its memory is compared with what it has after this."""
+        for i in range(0, kv_tokens, 200):  # each word is a token or more, and no prompt begins as another
+            self.ask("POST", "/v1/completions", wire.completion(f"{i} " + "word " * 200, 1))
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
         for body in (wire.completion("word " * 400, 8), wire.completion(response_format=form),

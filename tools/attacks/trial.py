@@ -135,11 +135,14 @@ class Trial:
         return Attackers(function, tuples)
 
     @contextlib.contextmanager
-    def attacked(self, *flags, drain=1, completion_bar=True, **options):
+    def attacked(self, *flags, drain=1, completion_bar=True, kv_tokens=0, **options):
         """A server that is watched from here to the end of the `with`, then compared with what it
-        was before, and ended."""
+        was before, and ended. `kv_tokens`: it has a KV cache of so many tokens, all touched before,
+        for attacks that fill it."""
+        if kv_tokens:
+            flags += ("--kv-tokens", str(kv_tokens))
         with self.server("--drain", str(drain), *flags, **options) as server:
-            server.warm_up()
+            server.warm_up(kv_tokens)
             before = server.rss()
             watcher = Watcher(server)
             try:
@@ -162,7 +165,9 @@ class Trial:
             else:
                 self.note(f"{what} ({len(samples)})", samples.worst, "s")
             # Where attackers fill the queue as any client may, a completion may be told so.
-            allowed = {"status 429"} if what == "completion" and not completion_bar else set()
+            # Where the queue is full of requests with the key, a completion waits its turn.
+            turn = what == "completion" and not completion_bar
+            allowed = {"status 429", "TimeoutError"} if turn else set()
             if set(samples.problems) - allowed:
                 self.fail(f"{what}: {samples.failed} of {len(samples)} without an answer "
                           f"({', '.join(samples.problems)})")
