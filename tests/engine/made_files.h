@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/weights/architecture.h"
 #include "engine/weights/load_parts.h"
 #include "engine/weights/storage.h"
 #include "engine/weights/weights.h"

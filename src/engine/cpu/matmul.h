@@ -12,7 +12,7 @@
 #include <span>
 
 #include "base/thread_team.h"
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 #include "engine/weights/weights.h"
 
 namespace ridge::cpu {

@@ -14,7 +14,7 @@
 #include "engine/cuda/layout/weight_format.h"
 #include "engine/cuda/ranks/rank_exchange.h"
 #include "engine/sampling/top_logits.h"
-#include "engine/weights/router_rules.h"
+#include "model/execution.h"
 
 namespace ridge::cuda {
 
@@ -47,7 +47,7 @@ struct ModelShape {
   std::vector<bool> chunked, no_rope;  // by layer; empty: none
   float temperature_scale = 0, temperature_floor = 1;
 
-  // Multi-head latent attention (LatentAttention of engine/weights/architecture.h): the cache holds
+  // Multi-head latent attention (LatentAttention of model/architecture.h): the cache holds
   // rows (attention/latent_page.h) for all heads; kv_heads, head_dim, window and qk_norm are not
   // used.
   struct Latent {

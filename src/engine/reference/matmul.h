@@ -1,7 +1,7 @@
 // The specification of cpu/matmul.h: weights dequantized, activations unrounded, sums in double.
 #pragma once
 
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 #include "engine/weights/weights.h"
 
 namespace ridge::reference {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/weights/architecture.h"
 #include "engine/weights/load_tensors.h"
 #include "model/gguf.h"
 

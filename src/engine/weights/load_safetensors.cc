@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/weights/architecture.h"
 #include "engine/weights/load_tensors.h"
 #include "model/read.h"
 #include "model/safetensors.h"

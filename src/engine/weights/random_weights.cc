@@ -20,6 +20,7 @@
 #include "base/memory_limit.h"
 #include "base/random.h"
 #include "base/units.h"
+#include "engine/weights/architecture.h"
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
 #include "engine/weights/storage_blocks.h"

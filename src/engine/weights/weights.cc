@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "engine/weights/architecture.h"
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
 #include "hub/hub_cache.h"

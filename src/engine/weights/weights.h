@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 #include "engine/weights/storage.h"
 #include "model/model.h"
 
