@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "engine/weights/architecture_families.h"
-#include "engine/weights/architecture_rope.h"
+#include "model/rope.h"
 #include "engine/weights/storage.h"
 #include "model/config_fields.h"
 
@@ -378,15 +378,6 @@ void add_generation_config(Architecture& architecture, const json& config,
   add_ends(architecture, fields);
   if (architecture.bos < 0) {
     architecture.bos = int(fields.integer_or({"bos_token_id"}, -1, -1, kMaxVocab));
-  }
-}
-
-void choose_long_ropes(Architecture& architecture, int context) {
-  if (architecture.max_context > 0) context = std::min(context, architecture.max_context);
-  for (Rope& rope : architecture.ropes) {
-    if (rope.long_frequency.empty()) continue;
-    if (context > rope.original_context) rope.frequency = rope.long_frequency;
-    rope.long_frequency.clear();
   }
 }
 

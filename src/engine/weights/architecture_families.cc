@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "engine/weights/architecture_rope.h"
+#include "model/rope.h"
 
 namespace ridge {
 

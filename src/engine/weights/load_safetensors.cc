@@ -166,7 +166,7 @@ Weights weights_from_safetensors(const nlohmann::json& config, const std::string
                                  std::span<const NamedBytes> shards, LateCopies* late) {
   Weights weights;
   weights.architecture = architecture_from_config(config, where);
-  weights.model = model_from_config(config, where);
+  weights.model = read_config(config, where);
   Tensors tensors;
   for (const NamedBytes& shard : shards) {
     for (SafeTensor& tensor : parse_safetensors(shard.bytes, shard.name)) {

@@ -402,7 +402,7 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
 Weights random_weights_of(const nlohmann::json& config, const std::string& name, Storage storage,
                           uint64_t seed, int threads) {
   Weights weights;
-  weights.model = model_from_config(config, name);
+  weights.model = read_config(config, name);
   weights.model.name = weights.model.title = name;
   weights.architecture = architecture_from_config(config, name);
   fill_randomly(weights, name, storage, seed, threads);
@@ -411,7 +411,7 @@ Weights random_weights_of(const nlohmann::json& config, const std::string& name,
 
 Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name) {
   Weights weights;
-  weights.model = model_from_config(config, name);
+  weights.model = read_config(config, name);
   weights.model.name = weights.model.title = name;
   weights.architecture = architecture_from_config(config, name);
   const std::vector<Slot> slots = make_slots(weights);
