@@ -7,12 +7,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/weights/architecture.h"
 #include "engine/weights/embedded_model.h"
 #include "engine/weights/load_tensors.h"
 #include "hub/hub_cache.h"
 #include "model/builtin.h"
 #include "model/gguf.h"
+#include "model/read.h"
 #include "model/safetensors.h"
 
 namespace ridge {
