@@ -37,6 +37,14 @@ TEST(ModelCommand, JsonHasTheFigures) {
   EXPECT_EQ(answer.at("kv_bytes_per_token"), 327680);
   EXPECT_EQ(answer.at("layers"), 80);
   EXPECT_EQ(answer.at("layer_groups").size(), 1u);
+  EXPECT_TRUE(answer.at("not_executed").is_null());
+}
+
+TEST(ModelCommand, SaysWhetherTheEngineRunsTheModel) {
+  EXPECT_NE(run("model llama-3-8b").output.find("the engine runs it"), std::string::npos);
+  const std::string text = run("model qwen3-next-80b-a3b").output;
+  EXPECT_NE(text.find("not run by the engine: "), std::string::npos) << text;
+  EXPECT_NE(text.find("qwen3_next is predicted, not executed"), std::string::npos) << text;
 }
 
 TEST(ModelCommand, ListsEveryModel) {
