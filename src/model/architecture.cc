@@ -26,7 +26,8 @@ void set_latent(Architecture& made, const Model& model, const Mixer& mixer) {
   latent.nope = mixer.head_dim - mixer.rope_dim;
   latent.value = mixer.v_head_dim;
   constexpr int kMaxRow = 1024;
-  if (latent.kv_rank % 8 != 0 || latent.rope % 8 != 0 || latent.kv_rank + latent.rope > kMaxRow) {
+  if (latent.kv_rank % 8 != 0 || latent.rope % 8 != 0 || latent.rope == 0 ||
+      latent.kv_rank + latent.rope > kMaxRow) {
     throw Error(
         "{}: kv_lora_rank {} and qk_rope_head_dim {} are not executed: multiples of 8 are, of "
         "together at most {}",

@@ -130,8 +130,7 @@ void set_execution(Model& model, const ConfigContext& context, const Fields& out
                    const TensorFacts* facts);
 
 using Finish = void(Execution&, const Model&, const ConfigContext&, const Fields& outer);
-Finish finish_gemma2, finish_gemma3, finish_mixtral, finish_qwen3_moe, finish_gpt_oss;
-Finish finish_deepseek_v2, finish_deepseek_v3, finish_llama4;
+Finish finish_gemma, finish_gpt_oss, finish_deepseek, finish_llama4;
 
 // config_special.cc
 Layer chatglm_layer(const ConfigContext& context, int index);

@@ -179,6 +179,7 @@ Execution read_execution(const Model& model, const ConfigContext& context, const
   made.family = executed.family;
   set_ropes(made, model, context, executed);
   made.norm_eps = float(fields.number("rms_norm_eps", 0, 1).value_or(executed.eps));
+  made.normalize_top_k = context.is(executed.normalize_top_k);
   made.post_norms = executed.post_norms;
   made.interleaved_rope = executed.interleaved_rope;
   if (executed.finish != nullptr) executed.finish(made, model, context, outer);

@@ -76,45 +76,32 @@ constexpr const char* kLlama4Defaults = R"({"hidden_size": 5120, "intermediate_s
   "num_experts_per_tok": 1, "interleave_moe_layer_step": 1, "attention_chunk_size": 8192,
   "max_position_embeddings": 131072})";
 
-constexpr Executed kRunLlama{.family = "llama"};
-constexpr Executed kRunMistral{.family = "mistral"};
-constexpr Executed kRunMixtral{
-    .family = "mixtral", .theta = 1e6, .eps = 1e-5, .experts = true, .finish = finish_mixtral};
-constexpr Executed kRunQwen2{.family = "qwen2"};
-constexpr Executed kRunQwen3{.family = "qwen3"};
-constexpr Executed kRunQwen3Moe{.family = "qwen3_moe", .experts = true, .finish = finish_qwen3_moe};
-constexpr Executed kRunGemma2{
-    .family = "gemma2", .gemma = true, .post_norms = true, .finish = finish_gemma2};
-constexpr Executed kRunGemma3{.family = "gemma3_text",
-                              .theta = 1e6,
-                              .gemma = true,
-                              .post_norms = true,
-                              .finish = finish_gemma3};
+// clang-format off
+constexpr Executed kRunLlama{.family = "llama"}, kRunMistral{.family = "mistral"};
+constexpr Executed kRunMixtral{.family = "mixtral", .theta = 1e6, .eps = 1e-5, .experts = true,
+                               .normalize_top_k = kAlways};
+constexpr Executed kRunQwen2{.family = "qwen2"}, kRunQwen3{.family = "qwen3"};
+constexpr Executed kRunQwen3Moe{.family = "qwen3_moe", .experts = true,
+                                .normalize_top_k = {"norm_topk_prob", false}};
+constexpr Executed kRunGemma2{.family = "gemma2", .gemma = true, .post_norms = true,
+                              .finish = finish_gemma};
+constexpr Executed kRunGemma3{.family = "gemma3_text", .theta = 1e6, .gemma = true,
+                              .post_norms = true, .finish = finish_gemma};
 constexpr Executed kRunPhi3{.family = "phi3", .eps = 1e-5, .rotary = 1};
-constexpr Executed kRunGlm4{.family = "glm4",
-                            .eps = 1.5625e-7,
-                            .rotary = 0.5,
-                            .post_norms = true,
+constexpr Executed kRunGlm4{.family = "glm4", .eps = 1.5625e-7, .rotary = 0.5, .post_norms = true,
                             .interleaved_rope = true};
-constexpr Executed kRunGptOss{
-    .family = "gpt_oss", .theta = 150000, .eps = 1e-5, .experts = true, .finish = finish_gpt_oss};
-constexpr Executed kRunDeepseekV2{.family = "deepseek_v2",
-                                  .experts = true,
-                                  .shared_experts = true,
-                                  .interleaved_rope = true,
-                                  .finish = finish_deepseek_v2};
-constexpr Executed kRunDeepseekV3{.family = "deepseek_v3",
-                                  .experts = true,
-                                  .shared_experts = true,
-                                  .interleaved_rope = true,
-                                  .finish = finish_deepseek_v3};
-constexpr Executed kRunLlama4{.family = "llama4_text",
-                              .theta = 500000,
-                              .eps = 1e-5,
-                              .experts = true,
-                              .shared_experts = true,
-                              .interleaved_rope = true,
+constexpr Executed kRunGptOss{.family = "gpt_oss", .theta = 150000, .eps = 1e-5, .experts = true,
+                              .normalize_top_k = kAlways, .finish = finish_gpt_oss};
+constexpr Executed kRunDeepseekV2{.family = "deepseek_v2", .experts = true, .shared_experts = true,
+                                  .normalize_top_k = {"norm_topk_prob", false},
+                                  .interleaved_rope = true, .finish = finish_deepseek};
+constexpr Executed kRunDeepseekV3{.family = "deepseek_v3", .experts = true, .shared_experts = true,
+                                  .normalize_top_k = {"norm_topk_prob", true},
+                                  .interleaved_rope = true, .finish = finish_deepseek};
+constexpr Executed kRunLlama4{.family = "llama4_text", .theta = 500000, .eps = 1e-5,
+                              .experts = true, .shared_experts = true, .interleaved_rope = true,
                               .finish = finish_llama4};
+// clang-format on
 
 // A family as another one but for what is named here; the engine runs it only if it says so.
 Family named(const Family& like, const char* type, const char* defaults = nullptr,

@@ -43,6 +43,7 @@ struct Executed {
   bool gemma = false;           // GeGLU
   bool experts = false;         // of which some layers have a mixture,
   bool shared_experts = false;  // perhaps beside experts that every token passes
+  Toggle normalize_top_k{};
   bool post_norms = false, interleaved_rope = false;
   // What is left, execution_families.cc: `outer` is the wrapper's object, or the config itself.
   void (*finish)(Execution&, const Model&, const ConfigContext&, const Fields& outer) = nullptr;

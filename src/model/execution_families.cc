@@ -47,12 +47,29 @@ void set_groups(RouterRules& routing, const Model& model, const Fields& fields) 
   }
 }
 
-void finish_deepseek(Execution& made, const Model& model, const Fields& fields, bool third) {
+float rounded_scale(const Fields& outer, const Fields& fields, int hidden) {
+  const float exact = float(std::sqrt(double(hidden)));
+  for (const Fields* each : {&fields, &outer}) {
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      auto name = each->text(key);
+      if (!name) continue;
+      if (name->ends_with("float32")) return exact;
+      if (*name == "float16") return f16_to_f32(f32_to_f16(exact));
+    }
+  }
+  return bf16_to_f32(f32_to_bf16(exact));
+}
+
+}  // namespace
+
+void finish_deepseek(Execution& made, const Model& model, const ConfigContext& context,
+                     const Fields&) {
+  const Fields& fields = context.fields;
+  const bool third = made.family == "deepseek_v3";
   if (model.groups[0].layer.mixer.kind != MixerKind::mla) {
     throw Error("{}: use_mla false is not executed for {}", fields.where(), made.family);
   }
   if (!fields.json().contains("q_lora_rank")) fields.missing({"q_lora_rank"});
-  made.normalize_top_k = fields.flag("norm_topk_prob", third);
   made.routing.scale =
       float(fields.number("routed_scaling_factor", 1e-6, 1e6).value_or(third ? 2.5 : 1));
   if (third) {
@@ -79,21 +96,10 @@ void finish_deepseek(Execution& made, const Model& model, const Fields& fields, 
   }
 }
 
-float rounded_scale(const Fields& outer, const Fields& fields, int hidden) {
-  const float exact = float(std::sqrt(double(hidden)));
-  for (const Fields* each : {&fields, &outer}) {
-    for (const char* key : {"torch_dtype", "dtype"}) {
-      auto name = each->text(key);
-      if (!name) continue;
-      if (name->ends_with("float32")) return exact;
-      if (*name == "float16") return f16_to_f32(f32_to_f16(exact));
-    }
-  }
-  return bf16_to_f32(f32_to_bf16(exact));
-}
-
-void finish_gemma(Execution& made, const Model& model, const Fields& outer, const Fields& fields,
-                  bool second) {
+void finish_gemma(Execution& made, const Model& model, const ConfigContext& context,
+                  const Fields& outer) {
+  const Fields& fields = context.fields;
+  const bool second = made.family == "gemma2";
   made.norm_plus_one = true;
   made.activation = Activation::gelu_tanh;
   made.embed_scale = rounded_scale(outer, fields, model.hidden);
@@ -108,26 +114,6 @@ void finish_gemma(Execution& made, const Model& model, const Fields& outer, cons
   made.logit_softcap = cap("final_logit_softcapping", second ? 30 : 0);
 }
 
-}  // namespace
-
-void finish_gemma2(Execution& made, const Model& model, const ConfigContext& context,
-                   const Fields& outer) {
-  finish_gemma(made, model, outer, context.fields, true);
-}
-
-void finish_gemma3(Execution& made, const Model& model, const ConfigContext& context,
-                   const Fields& outer) {
-  finish_gemma(made, model, outer, context.fields, false);
-}
-
-void finish_mixtral(Execution& made, const Model&, const ConfigContext&, const Fields&) {
-  made.normalize_top_k = true;
-}
-
-void finish_qwen3_moe(Execution& made, const Model&, const ConfigContext& context, const Fields&) {
-  made.normalize_top_k = context.fields.flag("norm_topk_prob", false);
-}
-
 void finish_gpt_oss(Execution& made, const Model&, const ConfigContext& context, const Fields&) {
   const Fields& fields = context.fields;
   if (!fields.flag("attention_bias", true)) {
@@ -137,18 +123,8 @@ void finish_gpt_oss(Execution& made, const Model&, const ConfigContext& context,
   if (fields.number("swiglu_limit", 0, 1e9).value_or(limit) != limit) {
     throw Error("{}: swiglu_limit is executed at {} only", fields.where(), limit);
   }
-  made.sinks = made.normalize_top_k = true;
+  made.sinks = true;
   made.activation = Activation::clamped_swiglu;
-}
-
-void finish_deepseek_v2(Execution& made, const Model& model, const ConfigContext& context,
-                        const Fields&) {
-  finish_deepseek(made, model, context.fields, false);
-}
-
-void finish_deepseek_v3(Execution& made, const Model& model, const ConfigContext& context,
-                        const Fields&) {
-  finish_deepseek(made, model, context.fields, true);
 }
 
 void finish_llama4(Execution& made, const Model&, const ConfigContext& context, const Fields&) {
