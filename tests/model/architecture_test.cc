@@ -221,6 +221,10 @@ TEST(Architecture, Gemma3HasTwoRopes) {
   EXPECT_EQ(made.layers[2].rope, 0);
   EXPECT_EQ(made.layers[2].window, 0);
   EXPECT_TRUE(made.qk_norm);
+  // A window as long as the context cuts nothing, but the layer keeps its local RoPE.
+  const Architecture whole = view(with(config, {{"sliding_window", 4096}}));
+  EXPECT_EQ(whole.layers[0].window, 0);
+  EXPECT_EQ(whole.layers[0].rope, 1);
   json text = config;
   const json wrapped = {
       {"model_type", "gemma3"}, {"text_config", text}, {"eos_token_id", {1, 106}}};
@@ -445,6 +449,17 @@ TEST(Architecture, GgufSaysTheSame) {
   EXPECT_FLOAT_EQ(made.query_scale, float(1 / std::sqrt(32.0)));
   EXPECT_EQ(made.ends, (std::vector<int>{1, 106}));
   EXPECT_EQ(made.bos, 2);
+
+  // What metadata leave out is llama.cpp's, not the class's: as many KV heads as heads.
+  sample::Gguf qwen3;
+  qwen3.text("general.architecture", "qwen3")
+      .number("qwen3.block_count", 1)
+      .number("qwen3.embedding_length", 64)
+      .number("qwen3.feed_forward_length", 96)
+      .number("qwen3.attention.head_count", 4)
+      .tensor("token_embd.weight", {64, 256}, 1, 64 * 256 * 2);
+  EXPECT_EQ(view(qwen3).kv_heads, 4);
+  EXPECT_EQ(view(qwen3).head_dim, 16);
 
   sample::Gguf other;
   other.text("general.architecture", "mamba");
