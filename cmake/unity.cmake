@@ -32,7 +32,5 @@ ridge_unity(ridge_core 16)
 ridge_unity(ridge_outer 16)
 # Compiled alone: loops that exist once per instruction set, and what takes as long as a group, so that
 # it compiles beside its room (Boost.Asio and Beast).
-set(ALONE ${KERNEL_SOURCES} ${CMAKE_SOURCE_DIR}/src/load/http_client.cc
-  # It has a Family of its own, which is not model/'s.
-  ${CMAKE_SOURCE_DIR}/src/engine/weights/architecture.cc)
+set(ALONE ${KERNEL_SOURCES} ${CMAKE_SOURCE_DIR}/src/load/http_client.cc)
 set_source_files_properties(${ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -35,8 +35,9 @@ Unknown architectures are refused; the error names the field that was not unders
 
 JSON: the list is an array of {name, title, family, parameters, active_parameters, weight_bytes,
 kv_bytes_per_token, layers, max_context}; one model adds hidden, vocab, layer_groups, parts,
-formats, kv, extras, notes and published. Bytes; kv_bytes_per_token counts every layer that keeps
-KV, before any window cuts it.)";
+formats, kv, extras, not_executed (why the engine does not run the model; null where it does), notes
+and published. Bytes; kv_bytes_per_token counts every layer that keeps KV, before any window cuts
+it.)";
 
 constexpr int kPartsBarWidth = 24;
 constexpr double kContexts[] = {1024, 4096, 8192, 32768, 131072};
@@ -153,6 +154,8 @@ void print_model(const Model& model) {
                            pretty_percent(format.parameters / total));
   }
   fmt::print("\nformats: {}\n", formats);
+  fmt::print("{}\n", model.execution ? "the engine runs it: `ridge run`, `ridge serve`"
+                                     : "not run by the engine: " + model.not_executed);
   for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
 }
 

@@ -146,7 +146,7 @@ std::optional<Model> builtin_model(std::string_view name) {
     stored += "-" + fold_model_name(release.label);
     title += " (" + release.label + ")";
   }
-  Model model = model_from_config(config, stored);
+  Model model = read_config(config, stored);
   model.name = stored;
   model.title = title;
   model.source = "built in";
@@ -183,7 +183,7 @@ Model model_from_folder(const std::string& path) {
   if (!fs::exists(config)) {
     throw Error("{}: a model's folder needs a config.json", path);
   }
-  return model_from_config(read_json(config), config);
+  return read_config(read_json(config), config);
 }
 
 }  // namespace
@@ -215,7 +215,7 @@ Model find_model(std::string_view name_or_path) {
   } else if (extension == ".safetensors") {
     model = model_from_safetensors(path);
   } else {
-    model = model_from_config(read_json(path), path);
+    model = read_config(read_json(path), path);
   }
   if (model.name.empty()) {
     fs::path named = fs::path(path).lexically_normal();

@@ -150,7 +150,8 @@ int64_t read_layer_count(const Fields& fields) {
 }
 
 // The language model, read from its own object; `outer` holds what wrappers say beside it.
-Model read_language_model(const Fields& outer, const Fields& fields, const Family& family) {
+Model read_language_model(const Fields& outer, const Fields& fields, const Family& family,
+                          const TensorFacts* facts) {
   Model model;
   model.family = family.type;
   model.source = outer.where();
@@ -160,10 +161,7 @@ Model read_language_model(const Fields& outer, const Fields& fields, const Famil
       {"hidden_size", "n_embd", "d_model", "hidden_dim", "n_embed", "model_dim"}, 1, kMaxWidth);
   context.layers = read_layer_count(fields);
   context.layer_types = read_layer_types(fields, context.layers);
-  context.context =
-      fields.integer_or({"max_position_embeddings", "n_positions", "max_seq_len", "seq_length",
-                         "max_sequence_length", "model_max_length", "n_ctx", "max_context_length"},
-                        0, 0, kMaxContext);
+  context.context = fields.integer_or(kContextKeys, 0, 0, kMaxContext);
   if (context.context == 0) {
     context.context = kMaxContext;
     context.note("the config gives no maximum context");
@@ -206,37 +204,76 @@ Model read_language_model(const Fields& outer, const Fields& fields, const Famil
     model.other_parameters += double(model.max_context) * double(context.hidden);
   }
   add_text_extras(model, context);
+  if (facts != nullptr) facts->correct(model);
+  set_execution(model, context, outer, nested_key(outer) != nullptr, facts);
+  return model;
+}
+
+// Sizes that a config of its own must state, though the class has defaults: without them it is no
+// config of a model. The longest context is left unknown instead, because it limits what is run.
+constexpr std::string_view kRequiredSizes[] = {"hidden_size",         "num_hidden_layers",
+                                               "num_attention_heads", "intermediate_size",
+                                               "vocab_size",          "max_position_embeddings"};
+
+// Whether the config has the field under this or another name; null counts, as no default then
+// holds.
+bool is_given(const json& config, const std::string& name) {
+  for (Fields::Keys keys : {kContextKeys, kKvHeadKeys, kHeadDimKeys, kExpertKeys, kTopKeys}) {
+    if (std::find(keys.begin(), keys.end(), name) == keys.end()) continue;
+    return std::any_of(keys.begin(), keys.end(), [&](const char* k) { return config.contains(k); });
+  }
+  return config.contains(name);
+}
+
+// The config with the class's defaults of what it leaves out: transformers writes nested configs as
+// differences from them, and reads any config so. `wrapper`: the key of a nested config, or null.
+json with_defaults(const json& config, const Family& family, const char* wrapper,
+                   std::vector<std::string>& notes) {
+  json filled = config;
+  const json defaults = json::parse(family.defaults);
+  bool taken = false;
+  for (const auto& [name, value] : defaults.items()) {
+    const bool required = std::find(std::begin(kRequiredSizes), std::end(kRequiredSizes), name) !=
+                          std::end(kRequiredSizes);
+    if (is_given(config, name) || (required && wrapper == nullptr)) continue;
+    filled[name] = value;
+    taken = true;
+    if (wrapper == nullptr) {
+      notes.push_back(
+          fmt::format("{} absent: {}, the default of {}", name, value.dump(), family.type));
+    }
+  }
+  if (taken && wrapper != nullptr) {
+    notes.push_back(
+        fmt::format("fields absent from {} have the defaults of {}", wrapper, family.type));
+  }
+  return filled;
+}
+
+Model read(const json& config, std::string_view where, const TensorFacts* facts) {
+  const Fields outer(config, std::string(where));
+  const char* wrapper = nested_key(outer);
+  const Fields given = wrapper ? outer.object(wrapper) : outer;
+  // The wrapper's name stands for its language model, where that has none (Gemma 3, Llama 4).
+  const bool unnamed = wrapper != nullptr && !given.has("model_type") &&
+                       find_family(outer.text("model_type").value_or("")) != nullptr;
+  const Family& family = family_of(unnamed ? outer : given);
+  std::vector<std::string> notes;
+  const json filled = facts ? given.json() : with_defaults(given.json(), family, wrapper, notes);
+  Model model = read_language_model(outer, Fields(filled, given.where()), family, facts);
+  model.notes.insert(model.notes.end(), notes.begin(), notes.end());
+  add_towers(model, outer);
   return model;
 }
 
 }  // namespace
 
-Model model_from_config(const json& config, std::string_view where) {
-  Fields outer(config, std::string(where));
-  const char* key = nested_key(outer);
-  if (key == nullptr) {
-    Model model = read_language_model(outer, outer, family_of(outer));
-    add_towers(model, outer);
-    return model;
-  }
-  Fields inner = outer.object(key);
-  const Family& family = family_of(inner);
-  // transformers writes nested configs as differences from the family's defaults.
-  json filled = json::parse(family.defaults);
-  size_t given = 0;
-  for (const auto& [name, value] : inner.json().items()) {
-    given += filled.contains(name);
-    filled[name] = value;
-  }
-  size_t defaults = json::parse(family.defaults).size();
-  Fields fields(filled, inner.where());
-  Model model = read_language_model(outer, fields, family);
-  if (given < defaults) {
-    model.notes.push_back(
-        fmt::format("fields absent from {} have the defaults of {}", key, family.type));
-  }
-  add_towers(model, outer);
-  return model;
+Model read_config(const json& config, std::string_view where) {
+  return read(config, where, nullptr);
+}
+
+Model read_config(const json& config, std::string_view where, const TensorFacts& facts) {
+  return read(config, where, &facts);
 }
 
 }  // namespace ridge

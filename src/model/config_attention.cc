@@ -12,10 +12,10 @@ constexpr int64_t kMaxHeadDim = 65536;
 constexpr int64_t kMaxWindow = 1 << 30;
 
 // A window at least as long as the context never cuts anything.
-void set_window(Layer& layer, const ConfigContext& context, int64_t window, bool chunked) {
-  if (window >= context.context) return;
-  layer.mixer.window = int(std::min(window, kMaxWindow));
-  layer.mixer.chunked = chunked;
+void set_window(Layer& layer, const ConfigContext& context, const Window& window) {
+  if (window.tokens >= context.context) return;
+  layer.mixer.window = int(std::min(window.tokens, kMaxWindow));
+  layer.mixer.chunked = window.chunked;
 }
 
 // Exaone 4 writes its pattern as "LLLG"; the others as a period.
@@ -43,13 +43,12 @@ AttentionConfig read_attention(const ConfigContext& context) {
   AttentionConfig shape;
   shape.heads =
       fields.integer({"num_attention_heads", "n_head", "n_heads", "num_heads"}, 1, kMaxHeads);
-  shape.kv_heads =
-      fields.integer_or({"num_key_value_heads", "num_kv_heads"}, shape.heads, 1, kMaxHeads);
+  shape.kv_heads = fields.integer_or(kKvHeadKeys, shape.heads, 1, kMaxHeads);
   if (shape.heads % shape.kv_heads != 0) {
     throw Error("{}: num_attention_heads ({}) must be a multiple of num_key_value_heads ({})",
                 fields.where(), shape.heads, shape.kv_heads);
   }
-  if (auto head_dim = fields.maybe_integer({"head_dim", "kv_channels"}, 1, kMaxHeadDim)) {
+  if (auto head_dim = fields.maybe_integer(kHeadDimKeys, 1, kMaxHeadDim)) {
     shape.head_dim = *head_dim;
   } else if (context.hidden % shape.heads != 0) {
     throw Error(
@@ -101,21 +100,23 @@ void add_attention(Layer& layer, const ConfigContext& context, const AttentionCo
   }
 }
 
-void add_window(Layer& layer, const ConfigContext& context, int index) {
+Window window_of(const ConfigContext& context, int index) {
   const Fields& fields = context.fields;
-  auto sliding = [&] { return fields.integer({"sliding_window"}, 1, kMaxContext); };
+  const auto sliding = [&] {
+    return Window{fields.integer({"sliding_window"}, 1, kMaxContext), false};
+  };
   std::string_view type = context.type_of(index);
-  if (type == "full_attention" || type == "attention") return;
-  if (type == "sliding_attention") return set_window(layer, context, sliding(), false);
+  if (type == "full_attention" || type == "attention") return {};
+  if (type == "sliding_attention") return sliding();
   if (type == "chunked_attention") {
-    int64_t chunk = fields.integer({"attention_chunk_size"}, 1, kMaxContext);
-    return set_window(layer, context, chunk, true);
+    return {fields.integer({"attention_chunk_size"}, 1, kMaxContext), true};
   }
   if (!type.empty()) {
     throw Error("{}: layer_types holds \"{}\", which is not known for {}", fields.where(), type,
                 context.family.type);
   }
-  if (!fields.has("sliding_window")) return;
+  if (!fields.has("sliding_window")) return {};
+  const auto used = [&] { return fields.flag("use_sliding_window", false); };
   bool windowed = false;
   switch (context.family.window) {
     case WindowRule::none:
@@ -123,9 +124,11 @@ void add_window(Layer& layer, const ConfigContext& context, int index) {
     case WindowRule::every:
       windowed = true;
       break;
+    case WindowRule::used:
+      windowed = used();
+      break;
     case WindowRule::from:
-      windowed = fields.flag("use_sliding_window", false) &&
-                 index >= fields.integer_or({"max_window_layers"}, 28, 0, kMaxLayers);
+      windowed = used() && index >= fields.integer_or({"max_window_layers"}, 28, 0, kMaxLayers);
       break;
     case WindowRule::pattern:
       windowed = !is_global_by_pattern(context, index);
@@ -134,7 +137,12 @@ void add_window(Layer& layer, const ConfigContext& context, int index) {
       windowed = index % 2 == 0;
       break;
   }
-  if (windowed) set_window(layer, context, sliding(), false);
+  return windowed ? sliding() : Window{};
+}
+
+void add_window(Layer& layer, const ConfigContext& context, int index) {
+  const Window window = window_of(context, index);
+  if (window.tokens > 0) set_window(layer, context, window);
 }
 
 void add_mla(Layer& layer, const ConfigContext& context, bool indexer) {

@@ -3,15 +3,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/config_family.h"
 #include "model/config_fields.h"
+#include "model/execution.h"
 #include "model/model.h"
 
 namespace ridge {
+
+struct Architecture;
 
 // What every layer of one model is read from.
 struct ConfigContext {
@@ -31,6 +35,18 @@ struct ConfigContext {
   // The layer's entry in `layer_types`, or "" where there is none.
   std::string_view type_of(int index) const;
 };
+
+// Fields with several names.
+inline const Fields::Keys kContextKeys = {
+    "max_position_embeddings", "n_positions",      "max_seq_len", "seq_length",
+    "max_sequence_length",     "model_max_length", "n_ctx",       "max_context_length"};
+inline const Fields::Keys kKvHeadKeys = {"num_key_value_heads", "num_kv_heads"};
+inline const Fields::Keys kHeadDimKeys = {"head_dim", "kv_channels"};
+inline const Fields::Keys kExpertKeys = {"num_local_experts", "num_experts", "n_routed_experts",
+                                         "moe_num_experts"};
+inline const Fields::Keys kTopKeys = {
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k",
+    "moe_top_k",           "top_k_experts"};
 
 // Linears. `max_shards`: see Linear.
 Linear column(const char* name, Stage stage, int64_t in, int64_t out, int64_t max_shards = 0);
@@ -66,6 +82,12 @@ struct AttentionConfig {
 };
 AttentionConfig read_attention(const ConfigContext& context);
 void add_attention(Layer& layer, const ConfigContext& context, const AttentionConfig& shape);
+struct Window {
+  int64_t tokens = 0;    // 0: the whole context
+  bool chunked = false;  // a chunk, not a sliding window
+};
+// As the config says it, also where it is longer than the context.
+Window window_of(const ConfigContext& context, int index);
 void add_window(Layer& layer, const ConfigContext& context, int index);
 void add_mla(Layer& layer, const ConfigContext& context, bool indexer);
 
@@ -88,6 +110,27 @@ void add_ffn(Layer& layer, const ConfigContext& context, int index);
 Layer decoder_layer(const ConfigContext& context, int index);
 Layer deepseek_layer(const ConfigContext& context, int index);
 Layer deepseek_sparse_layer(const ConfigContext& context, int index);
+
+// architecture.cc: the sizes in architecture_of(). Throws Error for those that no backend has.
+Architecture executed_sizes(const Model& model);
+
+// config_execution.cc, execution_families.cc
+
+// What a file's tensors say beyond the config that its metadata became (GGUF).
+struct TensorFacts {
+  std::function<void(Model&)> correct;  // formats and biases
+  // Changes what was read, or throws Error for what the engine does not run.
+  std::function<void(Execution&, const Model&)> complete;
+};
+// Such a config is complete: class defaults do not hold.
+Model read_config(const nlohmann::json& config, std::string_view where, const TensorFacts& facts);
+
+// Sets `execution` or `not_executed`; `nested`: the config's own object lies in `outer`.
+void set_execution(Model& model, const ConfigContext& context, const Fields& outer, bool nested,
+                   const TensorFacts* facts);
+
+using Finish = void(Execution&, const Model&, const ConfigContext&, const Fields& outer);
+Finish finish_gemma, finish_gpt_oss, finish_deepseek, finish_llama4;
 
 // config_special.cc
 Layer chatglm_layer(const ConfigContext& context, int index);

@@ -8,12 +8,6 @@ namespace ridge {
 
 namespace {
 
-const Fields::Keys kExpertKeys = {"num_local_experts", "num_experts", "n_routed_experts",
-                                  "moe_num_experts"};
-const Fields::Keys kTopKeys = {
-    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k",
-    "moe_top_k",           "top_k_experts"};
-
 // Some families repeat one figure per layer in a list (Hunyuan, Ernie); a list of different
 // figures would need layers of different widths, which none of them has.
 std::optional<int64_t> same_everywhere(const Fields& fields, Fields::Keys keys, int64_t high) {

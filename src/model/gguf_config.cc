@@ -211,7 +211,10 @@ void Translation::set_heads() {
   // The reader of configs refuses a hidden size beyond the bound.
   const bool sane = heads > 0 && hidden > 0 && hidden <= double(kMaxWidth);
   const bool divides = sane && std::fmod(hidden, heads) == 0;
-  if (divides && !config_.contains("head_dim") && !type_.starts_with("gemma")) {
+  if (config_.contains("head_dim")) return;
+  if (type_ == "gemma2" || type_ == "gemma3_text") {
+    config_["head_dim"] = 256;
+  } else if (divides) {
     config_["head_dim"] = int64_t(hidden / heads);
   }
 }

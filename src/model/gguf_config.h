@@ -1,6 +1,5 @@
-// The one translation of a GGUF's metadata: written as a Hugging Face config, which the readers of
-// configs understand (model/read.h for the cost of a model, engine/weights/architecture.h for its
-// execution).
+// The one translation of a GGUF's metadata: written as a Hugging Face config, which read_config
+// reads.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// What a language model is, as far as its cost goes: layers as data.
+// What a language model is: layers as data. The predictor, the loader and the engine read this one
+// description; sizes as backends use them are a view of it (model/architecture.h).
 //
 // A layer is a list of matrices (Linear), each with the stage of the forward pass that uses it,
 // plus the dimensions of what runs between them (attention core, state-space scan, routing).
@@ -7,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +16,8 @@
 #include "base/dtype.h"
 
 namespace ridge {
+
+struct Execution;  // model/execution.h
 
 // Where in the forward pass a matrix is used. Matrices of one stage share their input.
 enum class Stage : uint8_t {
@@ -137,6 +141,10 @@ struct Model {
   Format kv_format;                          // what the config or file asks for; bf16 unless said
   std::optional<double> exact_weight_bytes;  // from safetensors or GGUF headers
   std::vector<std::string> notes;            // what the reader assumed
+  // What the engine needs beyond sizes. One of the two is set: `not_executed` says which field or
+  // family the engine does not run, and is empty where it runs the model.
+  std::shared_ptr<const Execution> execution;
+  std::string not_executed;
 
   int layers() const { return static_cast<int>(order.size()); }
   double embed_parameters() const { return double(vocab) * hidden; }

@@ -89,6 +89,7 @@ Json model_details(const Model& model) {
                                {"format", extra.format.name},
                                {"counted", extra.counted}});
   }
+  entry["not_executed"] = model.execution ? Json() : Json(model.not_executed);
   entry["notes"] = model.notes;
   if (auto published = model.source == "built in" ? published_counts(model.name) : std::nullopt) {
     entry["published"] = {

@@ -18,8 +18,14 @@ Model find_model(std::string_view name_or_path);
 
 std::vector<std::string> builtin_model_names();
 
-Model model_from_config(const nlohmann::json& config, std::string_view where);
+// A Hugging Face config, `where` for messages. Throws Error where sizes are missing or not sane;
+// what only keeps the engine from running the model is in Model::not_executed.
+Model read_config(const nlohmann::json& config, std::string_view where);
 Model model_from_gguf(const std::string& path);
 Model model_from_safetensors(const std::string& path);  // file or folder
+
+// Adds the eos and bos ids that a generation_config.json lists.
+void add_generation_config(Execution& execution, const nlohmann::json& config,
+                           const std::string& where);
 
 }  // namespace ridge

@@ -163,7 +163,7 @@ Model model_from_safetensors(const std::string& path) {
   if (!fs::exists(config)) {
     throw Error("{}: weights without dimensions: a config.json must lie beside them", path);
   }
-  Model model = model_from_config(read_json(config.string()), config.string());
+  Model model = read_config(read_json(config.string()), config.string());
   bool whole = fs::is_directory(path);
   const std::vector<std::string> files =
       whole ? safetensors_files(folder.string()) : std::vector<std::string>{path};

@@ -13,6 +13,7 @@
 #include "engine/weights/load_parts.h"
 #include "engine/weights/storage.h"
 #include "engine/weights/weights.h"
+#include "model/read.h"
 
 namespace ridge::made {
 
@@ -69,7 +70,7 @@ inline std::vector<nlohmann::json> configs() {
 // Every tensor the config needs under Hugging Face's names, with random values.
 inline TensorMap tensors_of(const nlohmann::json& config) {
   Weights weights;
-  weights.architecture = architecture_from_config(config, "made");
+  weights.architecture = architecture_of(read_config(config, "made"));
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.1f);
   TensorMap tensors;

@@ -7,6 +7,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "model/architecture.h"
 #include "model/describe.h"
 #include "model/read.h"
 #include "replay.h"
@@ -37,6 +38,8 @@ void check(const ridge::Model& model) {
   double sum = 0;
   for (const ParameterGroup& part : parameter_groups(model)) sum += part.parameters;
   require(std::abs(sum - total) <= 1e-9 * total);
+  require((model.execution != nullptr) == model.not_executed.empty());
+  if (model.execution) require(architecture_of(model).layer_count() == model.layers());
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ void check(const ridge::Model& model) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    check(ridge::model_from_config(ridge::parse_json(text, "fuzz"), "fuzz"));
+    check(ridge::read_config(ridge::parse_json(text, "fuzz"), "fuzz"));
   } catch (const ridge::Error&) {
   }
   return 0;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "model/architecture.h"
 #include "model/gguf.h"
 #include "replay.h"
 #include "sample_files.h"
@@ -16,6 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (header.tensor_bytes > size) std::abort();
     ridge::Model model = ridge::model_from_gguf_header(header, "fuzz");
     if (!(std::isfinite(weight_bytes(model)) && weight_bytes(model) > 0)) std::abort();
+    if ((model.execution != nullptr) != model.not_executed.empty()) std::abort();
+    if (model.execution && architecture_of(model).layer_count() != model.layers()) std::abort();
   } catch (const ridge::Error&) {
   }
   return 0;

@@ -29,19 +29,27 @@ Result run(const std::string& arguments) {
 TEST(ModelCommand, JsonHasTheFigures) {
   Result result = run("model llama-3-70b --json");
   ASSERT_EQ(result.code, 0) << result.output;
-  auto json = nlohmann::json::parse(result.output);
-  EXPECT_EQ(json.at("name"), "llama-3-70b");
-  EXPECT_EQ(json.at("parameters"), 70553706496);
-  EXPECT_EQ(json.at("active_parameters"), 70553706496);
-  EXPECT_EQ(json.at("weight_bytes"), 141107412992);
-  EXPECT_EQ(json.at("kv_bytes_per_token"), 327680);
-  EXPECT_EQ(json.at("layers"), 80);
-  EXPECT_EQ(json.at("layer_groups").size(), 1u);
+  auto answer = nlohmann::json::parse(result.output);
+  EXPECT_EQ(answer.at("name"), "llama-3-70b");
+  EXPECT_EQ(answer.at("parameters"), 70553706496);
+  EXPECT_EQ(answer.at("active_parameters"), 70553706496);
+  EXPECT_EQ(answer.at("weight_bytes"), 141107412992);
+  EXPECT_EQ(answer.at("kv_bytes_per_token"), 327680);
+  EXPECT_EQ(answer.at("layers"), 80);
+  EXPECT_EQ(answer.at("layer_groups").size(), 1u);
+  EXPECT_TRUE(answer.at("not_executed").is_null());
+}
+
+TEST(ModelCommand, SaysWhetherTheEngineRunsTheModel) {
+  EXPECT_NE(run("model llama-3-8b").output.find("the engine runs it"), std::string::npos);
+  const std::string text = run("model qwen3-next-80b-a3b").output;
+  EXPECT_NE(text.find("not run by the engine: "), std::string::npos) << text;
+  EXPECT_NE(text.find("qwen3_next is predicted, not executed"), std::string::npos) << text;
 }
 
 TEST(ModelCommand, ListsEveryModel) {
-  auto json = nlohmann::json::parse(run("model --json").output);
-  EXPECT_EQ(json.size(), builtin_model_names().size());
+  auto answer = nlohmann::json::parse(run("model --json").output);
+  EXPECT_EQ(answer.size(), builtin_model_names().size());
   std::string csv = run("model --csv").output;
   EXPECT_EQ(size_t(std::count(csv.begin(), csv.end(), '\n')), builtin_model_names().size() + 1);
 }

@@ -195,10 +195,10 @@ TEST(Config, RefusalsNameTheField) {
       {{{"layer_types", {"full_attention"}}}, "layer_types"},
       {{{"layer_types", {"a", "b", "c", "d"}}}, "layer_types"},
       {{{"model_type", 7}}, "model_type"},
-      {{{"model_type", "mixtral"}, {"num_local_experts", 8}}, "num_experts_per_tok"},
+      {{{"model_type", "olmoe"}, {"num_experts", 8}}, "num_experts_per_tok"},
       {{{"model_type", "qwen3_moe"}, {"num_experts", 8}, {"num_experts_per_tok", 9}}, "experts"},
       {{{"model_type", "gemma2"}, {"sliding_window", 0}}, "sliding_window"},
-      {{{"model_type", "deepseek_v3"}}, "kv_lora_rank"},
+      {{{"model_type", "deepseek_v32"}}, "kv_lora_rank"},
       {{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "MM"}},
        "hybrid_override_pattern"},
       {{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "**X*"}},
@@ -233,6 +233,55 @@ TEST(Config, PredictionLayersStandBesideTheModel) {
   ASSERT_EQ(model.extras.size(), 1u);
   EXPECT_FALSE(model.extras[0].counted);
   EXPECT_NEAR(model.extras[0].parameters, 11.5e9, 0.2e9);  // 685B in the files, 671B + 14B shared
+}
+
+// The classes' defaults, from transformers' configuration files.
+TEST(Config, AbsentSizesAreThoseOfTheClassAndNoted) {
+  json config = with(small_llama(), {{"model_type", "qwen3"}, {"num_attention_heads", 32}});
+  config.erase("num_key_value_heads");
+  const Model qwen3 = read(config);
+  EXPECT_EQ(qwen3.groups[0].layer.mixer.head_dim, 128);
+  EXPECT_EQ(qwen3.groups[0].layer.mixer.kv_heads, 32);
+  EXPECT_EQ(qwen3.notes,
+            (std::vector<std::string>{"head_dim absent: 128, the default of qwen3",
+                                      "num_key_value_heads absent: 32, the default of qwen3"}));
+  config["model_type"] = "mistral";
+  config["max_position_embeddings"] = 8192;
+  const Mixer mistral = read(config).groups[0].layer.mixer;
+  EXPECT_EQ(mistral.head_dim, 2);  // 64 / 32
+  EXPECT_EQ(mistral.kv_heads, 8);
+  EXPECT_EQ(mistral.window, 4096);
+  // A field under another name, or null, is not absent.
+  EXPECT_EQ(read(with(config, {{"num_kv_heads", 4}})).groups[0].layer.mixer.kv_heads, 4);
+  EXPECT_EQ(read(with(config, {{"num_key_value_heads", nullptr}})).groups[0].layer.mixer.kv_heads,
+            32);
+  EXPECT_EQ(read(with(config, {{"sliding_window", nullptr}})).groups[0].layer.mixer.window, 0);
+  for (const char* size : {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                           "intermediate_size", "vocab_size"}) {
+    json without = config;
+    without.erase(size);
+    EXPECT_NE(refusal(without).find(size), std::string::npos) << size;
+  }
+}
+
+TEST(Config, WhatOnlyExecutionNeedsNeverStopsAPrediction) {
+  const auto reason = [](const json& changes) {
+    const Model model = read(with(small_llama(), changes));
+    EXPECT_EQ(model.execution == nullptr, !model.not_executed.empty());
+    EXPECT_EQ(parameters(model), parameters(read(small_llama())));
+    return model.not_executed;
+  };
+  EXPECT_EQ(reason(json::object()), "");
+  EXPECT_EQ(reason({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
+            "c.json: rope_scaling: rope scaling \"dynamic\" is not executed; linear, llama3, yarn "
+            "and longrope are");
+  EXPECT_EQ(reason({{"rms_norm_eps", "small"}}),
+            "c.json: rms_norm_eps must be a number, not string");
+  EXPECT_EQ(reason({{"hidden_act", "relu"}}),
+            "c.json: hidden_act \"relu\" is not executed for llama");
+  EXPECT_EQ(reason({{"eos_token_id", -7}}).find("c.json: eos_token_id"), 0u);
+  EXPECT_EQ(reason({{"model_type", "granite"}}).find("c.json: granite is predicted, not executed"),
+            0u);
 }
 
 }  // namespace

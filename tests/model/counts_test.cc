@@ -12,7 +12,7 @@ namespace {
 
 Format bf16() { return format_from_name("bf16"); }
 
-Model from_text(const char* text) { return model_from_config(parse_json(text, "test"), "test"); }
+Model from_text(const char* text) { return read_config(parse_json(text, "test"), "test"); }
 
 // Llama-3-70B keeps 8 heads x 128 x (k and v) x 2 bytes = 4096 bytes a token and layer.
 TEST(Claim07, KvOfLlama70B) {
@@ -34,7 +34,7 @@ TEST(Claim08, GroupedHeadsCacheEightTimesLess) {
                              {"intermediate_size", 28672},      {"vocab_size", 32000},
                              {"max_position_embeddings", 8192}, {"torch_dtype", "float16"},
                              {"num_key_value_heads", kv_heads}};
-    return sequence_bytes(model_from_config(config, "config"), 8192, format_from_name("fp16"));
+    return sequence_bytes(read_config(config, "config"), 8192, format_from_name("fp16"));
   };
   EXPECT_NEAR(cache(64), 21.5e9, 0.05e9);
   EXPECT_NEAR(cache(8), 2.7e9, 0.05e9);

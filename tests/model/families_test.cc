@@ -304,7 +304,7 @@ class Families : public testing::TestWithParam<Released> {};
 // towers are estimates.
 TEST_P(Families, AgreesWithTheCheckpoint) {
   const Released& released = GetParam();
-  Model model = model_from_config(parse_json(released.config, released.name), released.name);
+  Model model = read_config(parse_json(released.config, released.name), released.name);
   EXPECT_NEAR(parameters(model) / released.parameters, 1, 5e-4);
 }
 

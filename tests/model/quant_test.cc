@@ -129,7 +129,7 @@ TEST(Quantization, PatternsHaveALimit) {
       {"config_groups",
        {{"g", {{"targets", targets}, {"weights", {{"num_bits", 4}, {"type", "int"}}}}}}}};
   try {
-    model_from_config(config, "c.json");
+    read_config(config, "c.json");
     FAIL() << "read";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),

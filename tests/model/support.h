@@ -22,7 +22,7 @@ inline nlohmann::json with(nlohmann::json config, const nlohmann::json& changes)
   return config;
 }
 
-inline Model read(const nlohmann::json& config) { return model_from_config(config, "c.json"); }
+inline Model read(const nlohmann::json& config) { return read_config(config, "c.json"); }
 
 // The message with which reading fails; empty when it succeeds.
 template <typename Call>

@@ -8,7 +8,7 @@
 #include "base/thread_team.h"
 #include "engine/cpu/attention.h"
 #include "engine/runner/runner.h"
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 
 namespace ridge::cpu {
 

@@ -1,7 +1,7 @@
 // Activations of gated MLPs by their definition, in double.
 #pragma once
 
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 
 namespace ridge::reference {
 

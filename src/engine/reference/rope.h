@@ -1,7 +1,7 @@
 // Rotary embedding by its definition (Su et al. 2021, in the halves layout), in double.
 #pragma once
 
-#include "engine/weights/architecture.h"
+#include "model/architecture.h"
 
 namespace ridge::reference {
 

@@ -164,8 +164,8 @@ Weights weights_from_gguf(std::span<const NamedBytes> pieces, LateCopies* late) 
     header.tensors.merge(other.tensors);
   }
   Weights weights;
-  weights.architecture = architecture_from_gguf(header, where);
   weights.model = model_from_gguf_header(header, where);
+  weights.architecture = architecture_of(weights.model);
   if (tensors.has("rope_freqs.weight")) apply_rope_freqs(weights.architecture, tensors, where);
   if (tensors.has("rope_factors_short.weight") || tensors.has("rope_factors_long.weight")) {
     apply_rope_factors(weights.architecture, tensors, where);

@@ -164,8 +164,8 @@ class Loader {
 Weights weights_from_safetensors(const nlohmann::json& config, const std::string& where,
                                  std::span<const NamedBytes> shards, LateCopies* late) {
   Weights weights;
-  weights.architecture = architecture_from_config(config, where);
-  weights.model = model_from_config(config, where);
+  weights.model = read_config(config, where);
+  weights.architecture = architecture_of(weights.model);
   Tensors tensors;
   for (const NamedBytes& shard : shards) {
     for (SafeTensor& tensor : parse_safetensors(shard.bytes, shard.name)) {

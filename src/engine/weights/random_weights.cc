@@ -16,7 +16,6 @@
 #include "base/affinity.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory_limit.h"
 #include "base/random.h"
 #include "base/units.h"
@@ -24,7 +23,6 @@
 #include "engine/weights/load_tensors.h"
 #include "engine/weights/storage_blocks.h"
 #include "hub/hub_cache.h"
-#include "model/builtin.h"
 #include "model/gguf.h"
 #include "model/read.h"
 
@@ -282,23 +280,21 @@ size_t place(const Model& model, const std::vector<Slot>& slots, Storage storage
 
 void describe_gguf(Weights& weights, std::string_view file, const std::string& where) {
   const GgufHeader header = parse_gguf(file, where);
-  weights.architecture = architecture_from_gguf(header, where);
   weights.model = model_from_gguf_header(header, where);
+  weights.architecture = architecture_of(weights.model);
   weights.model.name = weights.model.title = fs::path(where).stem().string();
 }
 
 void describe(Weights& weights, const std::string& name) {
   std::error_code error;
-  fs::path path = name;
+  const fs::path path = name;
   const bool exists = fs::exists(path, error);
   if (!exists && !embedded_model(name).empty()) {
     return describe_gguf(weights, embedded_model(name), name.empty() ? "ridge-7m" : name);
   }
   if (path.extension() == ".gguf") return describe_gguf(weights, MappedFile(name).bytes(), name);
   weights.model = find_model(name);
-  if (exists && fs::is_directory(path, error)) path /= "config.json";
-  const nlohmann::json config = exists ? read_json(path.string()) : builtin_config(name);
-  weights.architecture = architecture_from_config(config, exists ? path.string() : name);
+  weights.architecture = architecture_of(weights.model);
 }
 
 // The matrices lie in fresh memory, not filled; the vectors are.
@@ -401,18 +397,18 @@ Weights random_weights(const std::string& name, Storage storage, uint64_t seed, 
 Weights random_weights_of(const nlohmann::json& config, const std::string& name, Storage storage,
                           uint64_t seed, int threads) {
   Weights weights;
-  weights.model = model_from_config(config, name);
+  weights.model = read_config(config, name);
   weights.model.name = weights.model.title = name;
-  weights.architecture = architecture_from_config(config, name);
+  weights.architecture = architecture_of(weights.model);
   fill_randomly(weights, name, storage, seed, threads);
   return weights;
 }
 
 Weights undrawn_weights_of(const nlohmann::json& config, const std::string& name) {
   Weights weights;
-  weights.model = model_from_config(config, name);
+  weights.model = read_config(config, name);
   weights.model.name = weights.model.title = name;
-  weights.architecture = architecture_from_config(config, name);
+  weights.architecture = architecture_of(weights.model);
   const std::vector<Slot> slots = make_slots(weights);
   std::vector<Piece> unused;
   place(weights.model, slots, Storage::bf16, unused);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/half.h"
+
 namespace ridge {
 
 enum class Storage : uint8_t {
@@ -48,16 +50,6 @@ void dequantize(Storage storage, const std::byte* from, int64_t count, float* to
 // magnitude exact (q8_0, q4_0, q5_0, fp8), the range (q4_1, q5_1), the best of a short search (the
 // K formats), or the least power of two that holds the largest magnitude (mxfp4).
 void quantize(Storage storage, const float* from, int64_t count, std::byte* to);
-
-float f16_to_f32(uint16_t bits);
-uint16_t f32_to_f16(float value);  // nearest even; overflow gives infinity
-inline float bf16_to_f32(uint16_t bits) {
-  const uint32_t wide = uint32_t{bits} << 16;
-  float value;
-  __builtin_memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-uint16_t f32_to_bf16(float value);  // nearest even; NaN stays NaN
 
 // E4M3 of the OCP's FP8: bias 7, no infinity, NaN where all seven bits of the magnitude are set.
 inline constexpr float kMostE4m3 = 448;

@@ -12,6 +12,7 @@
 #include "hub/hub_cache.h"
 #include "model/builtin.h"
 #include "model/gguf.h"
+#include "model/read.h"
 #include "model/safetensors.h"
 
 namespace ridge {

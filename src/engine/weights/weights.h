@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/weights/architecture.h"
 #include "engine/weights/storage.h"
+#include "model/architecture.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -13,6 +13,7 @@
 #include "engine/made_files.h"
 #include "engine/weights/load_tensors.h"
 #include "fuzz/sample_files.h"
+#include "model/gguf.h"
 
 namespace ridge {
 namespace {

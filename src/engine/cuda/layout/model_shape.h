@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/weights/router_rules.h"
+#include "model/execution.h"
 
 namespace ridge::cuda {
 
@@ -39,8 +39,8 @@ struct ModelShape {
   std::vector<bool> chunked, no_rope;  // by layer; empty: none
   float temperature_scale = 0, temperature_floor = 1;
 
-  // Multi-head latent attention (LatentAttention of engine/weights/architecture.h): the cache holds
-  // rows (attention/latent_page.h) for all heads; kv_heads, head_dim, window and qk_norm are not
+  // Multi-head latent attention (LatentAttention of model/architecture.h): the cache holds
+  // rows (layout/latent_page.h) for all heads; kv_heads, head_dim, window and qk_norm are not
   // used.
   struct Latent {
     int kv_rank = 0;         // 0: plain attention

@@ -8,7 +8,7 @@
 #include "engine/cuda/elementwise/rms_norm.cuh"
 #include "engine/cuda/layout/tiles.cuh"
 #include "engine/cuda/moe/routing_limits.h"
-#include "engine/weights/router_rules.h"
+#include "model/execution.h"
 
 namespace ridge::cuda {
 

@@ -1,8 +1,8 @@
 // Rotary frequencies as Hugging Face computes them (transformers, modeling_rope_utils.py).
 #pragma once
 
-#include "engine/weights/architecture.h"
 #include "model/config_fields.h"
+#include "model/execution.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "engine/weights/architecture_rope.h"
+#include "model/rope.h"
 
 #include <algorithm>
 #include <cmath>
