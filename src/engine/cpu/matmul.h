@@ -12,8 +12,8 @@
 #include <span>
 
 #include "base/thread_team.h"
-#include "model/architecture.h"
 #include "engine/weights/weights.h"
+#include "model/architecture.h"
 
 namespace ridge::cpu {
 

@@ -1,8 +1,8 @@
 // The specification of cpu/matmul.h: weights dequantized, activations unrounded, sums in double.
 #pragma once
 
-#include "model/architecture.h"
 #include "engine/weights/weights.h"
+#include "model/architecture.h"
 
 namespace ridge::reference {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/tokenizer/tokenizer.h"
-#include "model/architecture.h"
 #include "engine/weights/storage.h"
+#include "model/architecture.h"
 #include "model/model.h"
 
 namespace ridge {
