@@ -120,7 +120,8 @@ std::vector<Family> make_families() {
                        .mlp_bias = kNever, .window = WindowRule::every,
                        .defaults = kMistralDefaults, .executed = &kRunMistral};
   const Family qwen2{.type = "qwen2", .qkv_bias = kAlways, .o_bias = kNever, .mlp_bias = kNever,
-                     .window = WindowRule::from, .defaults = kQwen2Defaults, .executed = &kRunQwen2};
+                     .window = WindowRule::from, .defaults = kQwen2Defaults,
+                     .executed = &kRunQwen2};
   const Family qwen3{.type = "qwen3", .mlp_bias = kNever, .qk_norm = QkNorm::head,
                      .window = WindowRule::from, .defaults = kQwen3Defaults,
                      .executed = &kRunQwen3};
@@ -186,14 +187,16 @@ std::vector<Family> make_families() {
       named(qwen2, "qwen2_5_vl_text", kQwen2VlDefaults), named(qwen2, "mimo"),
       {.type = "qwen2_moe", .qkv_bias = {"qkv_bias", true}, .o_bias = kNever, .mlp_bias = kNever,
        .window = WindowRule::from, .shared_expert_gate = true},
-      qwen3, qwen3_moe, named(qwen3, "qwen3_vl_text", "{}"), named(qwen3, "qwen3_vl_moe_text", "{}"),
+      qwen3, qwen3_moe, named(qwen3, "qwen3_vl_text", "{}"),
+      named(qwen3, "qwen3_vl_moe_text", "{}"),
       qwen_delta, named(qwen_delta, "qwen3_5_text"), named(qwen_delta, "qwen3_5_moe_text"),
       named(qwen_delta, "qwen3_5"), named(qwen_delta, "qwen3_5_moe"),
       // Gemma
       gemma,
       {.type = "gemma2", .tied = kTied, .mlp_bias = kNever, .norms = 4,
        .window = WindowRule::alternate, .defaults = kGemma2Defaults, .executed = &kRunGemma2},
-      gemma3, named(gemma3, "gemma3", nullptr, &kRunGemma3), gemma3n, named(gemma3n, "gemma3n"), gemma4,
+      gemma3, named(gemma3, "gemma3", nullptr, &kRunGemma3), gemma3n, named(gemma3n, "gemma3n"),
+      gemma4,
       named(gemma4, "gemma4"),
       // Phi
       phi,
