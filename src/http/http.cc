@@ -6,10 +6,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <list>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/error.h"
+#include "base/free_memory.h"
 #include "http/http_connection.h"
 
 namespace ridge {
@@ -73,6 +75,8 @@ struct HttpServer::Impl : HttpServerState {
   asio::steady_timer timer{io};  // ticks while there are connections
   bool ticking = false;
   Clock::time_point drained_by = Clock::time_point::max();
+  size_t most_connections = 0;  // since memory went back
+  std::optional<Clock::time_point> crowd_left;
 
   bool listen(const tcp::endpoint& endpoint, error_code& failure) {
     tcp::acceptor acceptor(io);
@@ -124,12 +128,29 @@ struct HttpServer::Impl : HttpServerState {
       connection->check_deadline(now);
     }
     std::erase_if(clients, [](const auto& client) { return client.second.open == 0; });
-    ticking = !connections.empty();
+    return_memory_of_crowd(now);
+    ticking = !connections.empty() || crowd_left;
     if (!ticking) return;
     timer.expires_after(kTick);
     timer.async_wait([this](const error_code& cancelled) {
       if (!cancelled) tick();
     });
+  }
+
+  // What a crowd's requests and answers were made of lies in pieces that the allocator keeps. A
+  // second after most have left the engine has freed its part, too.
+  void return_memory_of_crowd(Clock::time_point now) {
+    constexpr size_t kCrowd = 256;
+    most_connections = std::max(most_connections, connections.size());
+    if (draining || most_connections < kCrowd || connections.size() > most_connections / 4) {
+      crowd_left.reset();
+    } else if (!crowd_left) {
+      crowd_left = now;
+    } else if (now - *crowd_left > std::chrono::seconds(1)) {
+      return_free_memory();
+      most_connections = connections.size();
+      crowd_left.reset();
+    }
   }
 
   void close_acceptors() {

@@ -111,7 +111,7 @@ TEST_F(Pull, DryRunDownloadsNothing) {
 }
 
 TEST_F(Pull, GoesOnAfterTheConnectionIsCut) {
-  int cuts = 0;
+  std::atomic<int> cuts = 0;
   hub_.fault = [&](const Request& request, const Reply& usual) -> std::optional<Reply> {
     if (!request.cdn || cuts == 3) return std::nullopt;
     ++cuts;
@@ -278,7 +278,7 @@ TEST_F(Pull, GatedFilesOfAListedRepository) {
 }
 
 TEST_F(Pull, ServerErrorsAreRepeatedAndBounded) {
-  int failures = 0;
+  std::atomic<int> failures = 0;
   hub_.fault = [&](const Request& request, const Reply&) -> std::optional<Reply> {
     if (!request.path.starts_with("/api/") || failures == 4) return std::nullopt;
     return Reply{++failures % 2 == 0 ? 503 : 500, {}, "", std::string::npos, 0};
@@ -296,7 +296,7 @@ TEST_F(Pull, ServerErrorsAreRepeatedAndBounded) {
 }
 
 TEST_F(Pull, RateLimit) {
-  int limits = 0;
+  std::atomic<int> limits = 0;
   hub_.fault = [&](const Request&, const Reply&) -> std::optional<Reply> {
     if (limits++ > 0) return std::nullopt;
     return Reply{429, {"Retry-After: 1"}, "", std::string::npos, 0};
