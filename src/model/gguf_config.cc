@@ -208,8 +208,8 @@ void Translation::set_heads() {
     config_["num_key_value_heads"] = config_["num_attention_heads"];
   }
   const double heads = field("num_attention_heads"), hidden = field("hidden_size");
-  // The reader of configs refuses a hidden size beyond the bound.
-  const bool sane = heads > 0 && hidden > 0 && hidden <= double(kMaxWidth);
+  // The reader of configs refuses sizes beyond these bounds.
+  const bool sane = heads >= 1 && hidden > 0 && hidden <= double(kMaxWidth);
   const bool divides = sane && std::fmod(hidden, heads) == 0;
   if (config_.contains("head_dim")) return;
   if (type_ == "gemma2" || type_ == "gemma3_text") {

@@ -111,15 +111,21 @@ TEST(GgufFile, UnknownTypesAndArchitecturesAreNamed) {
 
 // Metadata may hold any number under any key.
 TEST(GgufFile, SizesThatAreRealNumbersAreRefused) {
-  for (const double size : {1.1418e46, -1e300, 64.5, 1e19}) {
-    const Gguf file = Gguf()
-                          .text("general.architecture", "llama")
-                          .number("llama.block_count", 1)
-                          .real("llama.embedding_length", size)
-                          .number("llama.attention.head_count", 1)
-                          .number("llama.feed_forward_length", 64)
-                          .number("llama.vocab_size", 100);
-    EXPECT_NE(gguf_failure(file.bytes()).find("hidden_size"), std::string::npos) << size;
+  const auto fault_of = [](double hidden, double heads) {
+    return gguf_failure(Gguf()
+                            .text("general.architecture", "llama")
+                            .number("llama.block_count", 1)
+                            .real("llama.embedding_length", hidden)
+                            .real("llama.attention.head_count", heads)
+                            .number("llama.feed_forward_length", 64)
+                            .number("llama.vocab_size", 100)
+                            .bytes());
+  };
+  for (const double hidden : {1.1418e46, -1e300, 64.5, 1e19}) {
+    EXPECT_NE(fault_of(hidden, 1).find("hidden_size"), std::string::npos) << hidden;
+  }
+  for (const double heads : {0x1p-400, 0x1p-20, -4.0, 0.0, 1e300}) {
+    EXPECT_NE(fault_of(64, heads).find("num_attention_heads"), std::string::npos) << heads;
   }
 }
 
