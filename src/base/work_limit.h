@@ -14,6 +14,10 @@
 
 namespace ridge {
 
+// Whether nobody waits for the result any more. Called often, where it says so from several
+// threads.
+using Cancelled = std::function<bool()>;
+
 // The work was given up: it would have cost too much, or nobody waits for it any more.
 class WorkLimitError : public Error {
  public:
@@ -33,7 +37,7 @@ class WorkLimit {
   // `subject` begins the error's message. `cancelled` may be called often, on the thread that
   // works.
   explicit WorkLimit(std::string subject, uint64_t most_steps,
-                     Clock::duration most_time = kNoTimeLimit, std::function<bool()> cancelled = {})
+                     Clock::duration most_time = kNoTimeLimit, Cancelled cancelled = {})
       : subject_(std::move(subject)),
         most_steps_(most_steps),
         most_time_(most_time),
@@ -75,7 +79,7 @@ class WorkLimit {
   uint64_t most_steps_, spent_ = 0, next_look_ = 0;
   Clock::duration most_time_;
   Clock::time_point until_;
-  std::function<bool()> cancelled_;
+  Cancelled cancelled_;
 };
 
 }  // namespace ridge

@@ -62,7 +62,7 @@ struct Architecture : Execution {
 // Throws Error with Model::not_executed where the engine does not run the model.
 Architecture architecture_of(const Model& model);
 
-// Chooses between longrope's two lists of frequencies, for sequences of up to so many tokens:
+// Chooses between longrope's two lists of frequencies, for sequences of up to `context` tokens:
 // cached keys keep their rotation, so the choice cannot follow a sequence as it grows.
 void choose_long_ropes(Architecture& architecture, int context);
 

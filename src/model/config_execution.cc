@@ -1,5 +1,7 @@
 // From a config to an Execution: what a backend needs beyond sizes, and which fields it does not
 // run. Absent fields take the defaults of transformers' configuration classes (Executed).
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -21,10 +23,8 @@ const Executed& executed_of(const Fields& outer, const Family& family, bool nest
   if (!type) outer.missing({"model_type"});
   const Family* named = nested ? find_family(*type) : &family;
   if (named == nullptr || named->executed == nullptr) {
-    throw Error(
-        "{}: {} is predicted, not executed; the engine runs llama, mistral, qwen2, qwen3, gemma2, "
-        "gemma3, mixtral, qwen3_moe, phi3, glm4, gpt_oss, deepseek_v2, deepseek_v3, llama4",
-        outer.where(), type->substr(0, 80));
+    throw Error("{}: {} is predicted, not executed; the engine runs {}", outer.where(),
+                type->substr(0, 80), fmt::join(executed_family_names(), ", "));
   }
   const bool wrapper = *type == "gemma3" || *type == "llama4";
   if (nested && (!wrapper || family.executed == nullptr)) {

@@ -328,4 +328,16 @@ std::vector<std::string> family_names() {
   return names;
 }
 
+std::vector<std::string> executed_family_names() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) {
+    if (family.executed == nullptr) continue;
+    std::string_view name = family.type;
+    if (name.ends_with("_text")) name.remove_suffix(5);
+    names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace ridge

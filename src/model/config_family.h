@@ -79,5 +79,7 @@ struct Family {
 // Null when the family is not known.
 const Family* find_family(std::string_view type);
 std::vector<std::string> family_names();
+// Of those that the engine runs, as the outermost config names them: "gemma3".
+std::vector<std::string> executed_family_names();
 
 }  // namespace ridge

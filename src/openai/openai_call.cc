@@ -48,7 +48,7 @@ OpenAiCall::OpenAiCall(ApiExchange exchange, OpenAiRequest request, const std::s
   request_.prompts = {};  // their tokens stand for them from here on
 }
 
-ServedModel::Cancelled OpenAiCall::client_gone() const {
+Cancelled OpenAiCall::client_gone() const {
   return [exchange = exchange_.http.get()] { return exchange->closed(); };
 }
 

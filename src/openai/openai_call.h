@@ -33,7 +33,7 @@ class OpenAiCall final : public OutputReceiver, public std::enable_shared_from_t
   void deliver(size_t choice, RequestOutput&& output) override;
 
  private:
-  ServedModel::Cancelled client_gone() const;
+  Cancelled client_gone() const;
   bool submit_all(OutputRouter& router);
   ServingRequest make_request(size_t choice) const;
   int token_limit(size_t prompt) const;  // throws OpenAiFailure where the context does not suffice

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/work_limit.h"
 #include "live/live_stream.h"
 #include "openai/openai_request.h"
 #include "serving/live_feed.h"
@@ -29,8 +30,6 @@ namespace ridge {
 
 class ServedModel {
  public:
-  using Cancelled = std::function<bool()>;
-
   // A replica or more of one model. Observers are this class's. `name` is the metrics' label.
   ServedModel(std::vector<ReplicaGroup::Parts> replicas, const std::string& name,
               const ServingEngine::Outputs& outputs);

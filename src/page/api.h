@@ -1,13 +1,13 @@
 // The JSON API: a path and options in, JSON out. Without HTTP, so that the report asks it too.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/json.h"
+#include "base/work_limit.h"
 #include "diagnose/explain_options.h"
 
 namespace ridge {
@@ -27,9 +27,6 @@ struct ApiOptionHelp {
   const char* help;
 };
 
-// Whether nobody waits for the answer any more. Called often, from several threads.
-using Cancelled = std::function<bool()>;
-
 struct ApiEndpoint {
   const char* path;  // "/api/predict"
   const char* summary;
@@ -38,6 +35,7 @@ struct ApiEndpoint {
   const char* extra_help;                     // what it means
   Json (*answer)(const ApiOptions& options);  // null: `search` answers
   std::span<const ApiOptionHelp> more = {};   // further options
+  // Asks `cancelled` from several threads.
   Json (*search)(const ApiOptions& options, const Cancelled& cancelled) = nullptr;
 };
 std::span<const ApiEndpoint> api_endpoints();

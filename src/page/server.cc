@@ -62,7 +62,7 @@ void answer_live(const std::shared_ptr<HttpExchange>& exchange, const OpenAiServ
 }  // namespace
 
 HttpReply reply_to(const HttpRequest& request, const AccessRules& rules,
-                   const std::function<bool()>& cancelled) {
+                   const Cancelled& cancelled) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (const ApiEndpoint* endpoint = find_api_endpoint(request.path)) {
     if (!reads && request.method != "POST") {

@@ -1,8 +1,7 @@
 // What the server says to each request: the page, the API, health.
 #pragma once
 
-#include <functional>
-
+#include "base/work_limit.h"
 #include "http/http.h"
 #include "page/access.h"
 
@@ -14,7 +13,7 @@ class LabService;
 // The answer to what is neither the OpenAI API's nor the lab's, after refuse_head(). Never throws:
 // whatever goes wrong is a JSON error. A plan ends once `cancelled` is true.
 HttpReply reply_to(const HttpRequest& request, const AccessRules& rules,
-                   const std::function<bool()>& cancelled = {});
+                   const Cancelled& cancelled = {});
 
 // What refuse_head() refuses is refused before its body is read. /v1, /v1 with bodies above 1 MiB,
 // /api, and what watches (metrics, the live page, its files) have lanes of their own, and health is

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/units.h"
-#include "diagnose/readers/json_fields.h"
+#include "diagnose/readers/json_cursor.h"
 #include "diagnose/readers/reader.h"
 #include "diagnose/timeline.h"
 

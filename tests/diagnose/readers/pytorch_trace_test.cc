@@ -157,6 +157,26 @@ TEST(PyTorchTrace, DamagedEventsAreCountedAndTheRestIsRead) {
   EXPECT_NE(file.notes[2].find("calls are not in this trace"), std::string::npos);
 }
 
+// Fields that are damaged inside an object end that event, whatever their brackets and quotes say.
+TEST(PyTorchTrace, DamagedFieldsDoNotLeadIntoOtherEvents) {
+  const std::string kernel = R"({"cat": "kernel", "name": "gemm", "ts": 5, "dur": 5})";
+  for (
+      const char* damaged :
+      {R"({"cat": "cuda_runtime", "ts": 2, "dur": 5, "args": {"correlation":  "args": {"device": 1}}})",
+       R"({"cat": "kernel", "ts": 1, "dur": 1, "args": {"device":}})",
+       R"({"cat": "kernel", "ts": 1, "dur": 1, g"t"rs: w"device": 0})",
+       R"({"cat": "kernel" "ts": 1, "dur": 1})", R"({"cat": "kernel", "ts": [1, 2}, "dur": 1})",
+       R"({"cat": "kernel", "ts": 1,})", R"({"cat": "kernel", 7: 1})"}) {
+    const EvidenceFile file = read_trace_text("[" + std::string(damaged) + ", " + kernel + "]");
+    ASSERT_TRUE(file.profile) << damaged;
+    EXPECT_EQ(file.profile->launches, 1) << damaged;
+    ASSERT_FALSE(file.notes.empty()) << damaged;
+    EXPECT_NE(file.notes[0].find("1 events are no valid JSON, the first at byte 1"),
+              std::string::npos)
+        << damaged << ": " << file.notes[0];
+  }
+}
+
 TEST(PyTorchTrace, DeepNesting) {
   const std::string deep(1'000'000, '['), close(1'000'000, ']');
   const std::string kernel = R"({"cat": "kernel", "name": "gemm", "ts": 5, "dur": 5, "args": )";

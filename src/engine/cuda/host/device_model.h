@@ -96,7 +96,7 @@ class DeviceModel {
   virtual double cache_bytes_per_token() const = 0;  // all layers
   virtual std::string device() const = 0;
   virtual int sms() const = 0;
-  // Whether the GEMMs of the largest steps, of so many tokens or of a chain's, multiply in fp8
+  // Whether the GEMMs of steps of `tokens` tokens, or of the largest chain, multiply in fp8
   // (step_path.cuh).
   virtual bool has_fp8_products(int tokens) const = 0;
 };

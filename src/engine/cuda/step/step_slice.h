@@ -11,8 +11,8 @@ struct StepBounds {
   int logit_rows = 64;    // of one step
   int decode_steps = 16;  // of one decode() launch
 };
-// The sequences of one step may see so many times the pages of the cache together: pages may be
-// shared, and a shared page counts for each of its sequences.
+// The sequences of one step may list this many times the pages of the cache: pages may be shared,
+// and a shared page counts for each of its sequences.
 constexpr int kMaxSharing = 4;
 
 // A token of a step: an id, or at -1 - r the token that row r of the last sample() chose.

@@ -27,10 +27,6 @@ class JsonCursor {
       return true;
     });
   }
-  bool at_end() {
-    skip_space();
-    return at_ == end_;
-  }
 
  private:
   void skip_space() {
